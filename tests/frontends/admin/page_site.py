@@ -1,7 +1,8 @@
 """The real admin front end in a thread of its own, with a prepared status: for a browser."""
 
+import random
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -9,22 +10,27 @@ from functools import partial
 import attrs
 import trio
 
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy
 from gateway.domain.events.gateway import Event
 from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.operators.control import (
+    MOST,
     Action,
     ControlAnswer,
     ControlState,
     Operator,
     Order,
     Override,
+    matches,
 )
+from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.web_guard import Guarded, WebGuard
 from gateway.net.http.server import HttpServer
@@ -46,6 +52,7 @@ class Steered:
     orders: list[tuple[Order, Operator]] = attrs.field(factory=list)
     pins: tuple[Override, ...] = ()
     pauses: tuple[Override, ...] = ()
+    entities: Mapping[str, str] = attrs.field(factory=dict)  # their states
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
         before = self.state()
@@ -78,9 +85,36 @@ class Steered:
         )
 
     def state(self, targets: Sequence[str] = ("*",)) -> ControlState:
+        names = [name for name in self.entities if any(matches(each, name) for each in targets)]
         return ControlState(
-            pins=self.pins, pauses=self.pauses, has_pair=True, has_syphon=True, entities={}
+            entities={name: self.entities[name] for name in names[:MOST]},
+            pins=self.pins,
+            pauses=self.pauses,
+            has_pair=True,
+            has_syphon=True,
         )
+
+
+@attrs.define(eq=False)
+class Redriving:
+    """Answers a redrive of dead letters, and remembers it."""
+
+    runs: list[Selection] = attrs.field(factory=list)
+
+    async def survey(self, selection: Selection) -> Survey:
+        raise AssertionError("the page doesn't ask")
+
+    async def run(
+        self,
+        selection: Selection,
+        *,
+        moved: Callable[[int], None],
+        rate: float | None = None,
+        most: float,
+    ) -> Redriven:
+        await trio.lowlevel.checkpoint()
+        self.runs.append(selection)
+        return Redriven(moved=2, left=1, problems=("orders: missing",))
 
 
 @attrs.define(eq=False)
@@ -94,6 +128,7 @@ class Site:
     policies: Sequence[AccessPolicy] = ()
     history: Callable[[], Iterable[DepthSample]] = tuple
     control: Steered = attrs.field(factory=Steered)
+    redriving: Redriving = attrs.field(factory=Redriving)
     requests: list[Request] = attrs.field(factory=list)
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(now))
     port: int = attrs.field(factory=free_port)
@@ -130,13 +165,21 @@ class Site:
 
     async def _serve(self, ready: threading.Event) -> None:
         authorizer = Authorizer(self.policies, wall_clock=now, loopback=True)
-        frontend = FiguresFrontend(
+        figures = FiguresFrontend(
             authorizer=authorizer,
             read=self._read,
             exposition=lambda status: b"",
             control=ControlFrontend(authorizer, self.control),
             history=lambda: self.history(),
             events=EventsFrontend(authorizer, self.recent),
+        )
+
+        frontend = AdminFrontend(
+            broker=MemoryBroker(now, random.Random(0)),
+            authorizer=authorizer,
+            wall_clock=now,
+            figures=figures,
+            redrive=self.redriving,
         )
 
         async def handle(request: Request) -> Response:

@@ -12,6 +12,7 @@ import pytest
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import EntityStateChanged
 from gateway.domain.operators.control import Action
+from gateway.domain.operators.redrive import Selection
 from gateway.domain.status import Status
 from tests.frontends.admin import page_states
 from tests.frontends.admin.page_site import Site, open_site
@@ -221,6 +222,7 @@ def test_with_ten_thousand_troubled_entities_the_page_stays_small_and_filters(
     chromium: Browser, site: Site, told: Told
 ) -> None:
     told.state = page_states.crowded
+    site.control.entities = {f"tenant-{n:05}/orders": "secondary" for n in range(10_000)}
     open_page(chromium, site)
     rows = "document.querySelectorAll('#entity-rows tr').length"
     site.report(
@@ -240,10 +242,14 @@ def test_with_ten_thousand_troubled_entities_the_page_stays_small_and_filters(
     chromium.evaluate("document.getElementById('entity-filter').focus()")
     chromium.type("00042")
     filtered = chromium.until(f"{rows} === 1 && {TEXT}")
+    chromium.evaluate("document.getElementById('entity-filter').select()")
+    chromium.type("tenant-0777")
+    unlisted = chromium.until(f"{rows} === 10 && {TEXT}")
 
     assert shown == 100
     assert "10,000 secondary" in filtered
-    assert "The filter matches 1 of 100" in filtered
+    assert "The filter shows 1." in filtered
+    assert "tenant-07779/orders" in unlisted
     assert chromium.evaluate("document.querySelectorAll('*').length") < 3000
 
 
@@ -276,6 +282,24 @@ def test_a_failover_is_ordered_by_keyboard_with_its_consequence_reason_and_end(
     assert abs(order.until - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
     assert operator.name == "anonymous"
     assert notice == "Fail over: the order for all entities is in effect."
+
+
+def test_dead_letters_are_redriven_after_a_confirmation(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.draining
+    open_page(chromium, site)
+    chromium.until("!document.getElementById('redriving').hidden")
+    chromium.evaluate("document.getElementById('redrive').click()")
+    consequence = chromium.evaluate("document.getElementById('consequence').textContent")
+    complaints = audit(chromium)
+    chromium.evaluate("document.getElementById('confirm').click()")
+    notice = chromium.until("document.getElementById('notice').textContent")
+
+    assert "go back to the backlog" in consequence
+    assert complaints == []
+    assert site.redriving.runs == [Selection()]
+    assert notice == "Redrive dead letters: 2 moved, 1 couldn't be moved: orders: missing."
 
 
 def test_escape_leaves_the_dialog_and_nothing_is_ordered(

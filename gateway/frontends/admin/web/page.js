@@ -25,6 +25,7 @@ const orders = new Orders(gateway, (text) => {
 
 let shown = null; // the last status
 let control = null; // the orders in effect; null: this process can't be steered
+let found = {}; // the states of entities that match the filter, by name
 let overrides = ""; // the status's words for them, to see when they change
 let historyOf = 0; // the date of the history that is shown, in seconds
 let heard = null; // the moment of the last answer
@@ -81,9 +82,10 @@ function show(status) {
   if (status.pair !== null) {
     showPicture(status, rates, byId("picture"), byId("ways"));
     tables.showSends(status);
-    tables.showEntities(status, control === null ? null : steer);
+    showEntities();
     tables.showBacklog(status);
     tables.showSpool(status);
+    byId("redriving").hidden = !control?.has_pair || !status.pair.backlog.dead_letters.messages;
   }
   byId("figures").hidden = false;
 }
@@ -106,6 +108,20 @@ async function readControl(status) {
   overrides = told;
 }
 
+function showEntities() {
+  if (shown?.pair) tables.showEntities(shown, control?.has_pair ? steer : null, found);
+}
+
+async function search(status) {
+  const text = tables.entityFilter();
+  if (!text || !control?.has_pair || !tables.isCut(status)) {
+    found = {};
+    return;
+  }
+  const target = `*${text.replaceAll(",", "*")}*`;
+  found = (await gateway.get(`/v1/control?targets=${encodeURIComponent(target)}`)).entities;
+}
+
 async function readHistory(status) {
   const at = Date.parse(status.at) / 1000;
   if (status.pair === null || Math.abs(at - historyOf) < HISTORY_EVERY) return;
@@ -118,6 +134,7 @@ async function read() {
   try {
     const status = await gateway.get("/status");
     await readControl(status);
+    if (status.pair !== null) await search(status);
     tellHeard();
     show(status);
     await readHistory(status);
@@ -194,6 +211,11 @@ setText(byId("address"), location.host);
 for (const button of byId("steering").querySelectorAll("button")) {
   button.addEventListener("click", () => steer(button.dataset.action, "*"));
 }
-byId("entity-filter").addEventListener("input", () => shown?.pair && tables.showEntities(shown, control === null ? null : steer));
+byId("redrive").addEventListener("click", () => steer("redrive", "*"));
+byId("entity-filter").addEventListener("input", () => {
+  found = {};
+  showEntities();
+  wakeSoon(); // to ask for those that the status doesn't list
+});
 keepReading();
 follow();

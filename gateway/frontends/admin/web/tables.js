@@ -35,10 +35,18 @@ const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? ele
 
 let entityRows;
 
-// `steer(action, target)` opens the dialog; null: this process can't be steered.
-export function showEntities(status, steer) {
+export const entityFilter = () => byId("entity-filter").value.trim().toLowerCase();
+
+const totalOf = (status) => Object.values(status.pair.states).reduce((sum, number) => sum + number, 0);
+
+// True if the status doesn't list all troubled entities, so that a filter must ask the gateway.
+export const isCut = (status) => totalOf(status) > status.pair.entities.length;
+
+// `steer(action, target)` opens the dialog; null: this process can't be steered. `others` are the states of entities that
+// match the filter, by name: those that aren't in the status are shown with their state alone.
+export function showEntities(status, steer, others) {
   const { entities, states } = status.pair;
-  const total = Object.values(states).reduce((sum, number) => sum + number, 0);
+  const total = totalOf(status);
   entityRows ??= new Rows(byId("entity-rows"), (entity) => {
     const row = cells(7, "", "short", "short", "short", "short", "", "short");
     const button = element("button", { type: "button" }, "Fail back…");
@@ -47,8 +55,11 @@ export function showEntities(status, steer) {
     row[6].append(button);
     return row;
   });
-  const filter = byId("entity-filter").value.trim().toLowerCase();
-  const found = entities.filter((each) => each.entity.toLowerCase().includes(filter)).slice(0, MOST_ENTITIES);
+  const filter = entityFilter();
+  const listed = new Set(entities.map((each) => each.entity));
+  const unlisted = Object.entries(others).filter(([entity]) => !listed.has(entity)).map(([entity, name]) => (
+    { entity, state: name, since: null, reason: "", diverted: null, next_probe: null }));
+  const found = [...entities, ...unlisted].filter((each) => each.entity.toLowerCase().includes(filter)).slice(0, MOST_ENTITIES);
   entityRows.show(found.map((each) => [each.entity, each]), ([name, kind, age, diverted, probe, reason, tools], each) => {
     setText(name, each.entity);
     setContent(kind, state(each.state, TONES[each.state]));
@@ -56,7 +67,7 @@ export function showEntities(status, steer) {
     setText(diverted, count(each.diverted));
     setText(probe, each.next_probe === null ? UNKNOWN : `in ${span(each.next_probe)}`);
     setText(reason, each.reason);
-    tools.firstChild.hidden = steer === null;
+    tools.firstChild.hidden = steer === null || each.state === "primary";
   });
   byId("entities").hidden = total === 0;
   setText(byId("entity-count"), countOf(total, entities.length, found.length, filter, states));
@@ -65,7 +76,7 @@ export function showEntities(status, steer) {
 function countOf(total, told, shown, filter, states) {
   const kinds = Object.entries(states).filter(([, number]) => number).map(([name, number]) => `${count(number)} ${name}`);
   const more = told < total ? ` The ${told} that have been in trouble for the longest time are listed.` : "";
-  const filtered = filter ? ` The filter matches ${shown} of ${told}.` : "";
+  const filtered = filter ? ` The filter shows ${shown}${shown === MOST_ENTITIES ? ", perhaps of more" : ""}.` : "";
   return `${kinds.join(", ")}.${more}${filtered}`;
 }
 

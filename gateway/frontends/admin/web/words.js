@@ -39,7 +39,7 @@ export function dateOf(text) {
 export const between = (from, to) => (from ? (Date.parse(to) - Date.parse(from)) / 1000 : null);
 
 export const TONES = {
-  suspect: "warn", secondary: "bad", "half-open": "warn", pinned: "warn",
+  primary: "good", suspect: "warn", secondary: "bad", "half-open": "warn", pinned: "warn",
   yes: "good", no: "bad", unknown: "warn",
   empty: "good", moving: "good", waiting: "warn", paused: "warn", stalled: "bad", elsewhere: "good", absent: "bad",
   info: "good", warning: "warn", error: "bad", critical: "bad",
