@@ -18,11 +18,19 @@ MOST: Final = 1000  # events that are kept
 REPEAT_INTERVAL: Final = 10.0  # seconds in which the same event is counted instead of kept
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class _Kept:
     at: datetime
     event: Event
     repeated: int
+    _text: str = attrs.field(default="", init=False)
+
+    @property
+    def text(self) -> str:
+        """Its fields as JSON: written for the first reader, and kept for all others."""
+        if not self._text:
+            self._text = json.dumps(fields_of(self.event, self.at, repeated=self.repeated))
+        return self._text
 
 
 @attrs.define(eq=False)
@@ -81,10 +89,6 @@ class RecentEvents:
         start = max(0, number - self.before_first)
         found = islice(self._kept, start, start + most)
         return [
-            (self.before_first + start + index + 1, name_of(type(each.event)), _json(each))
+            (self.before_first + start + index + 1, name_of(type(each.event)), each.text)
             for index, each in enumerate(found)
         ]
-
-
-def _json(kept: _Kept) -> str:
-    return json.dumps(fields_of(kept.event, kept.at, repeated=kept.repeated))

@@ -28,6 +28,9 @@ PATH: Final = "/events"
 GAP: Final = "gap"
 KEEP_ALIVE: Final = 15.0  # seconds
 _AT_ONCE: Final = 100  # events in one write
+# Seconds between two writes of new events to one reader, so that many readers take no time from
+# sends: the first of several events comes at once, and the others together.
+BETWEEN: Final = 0.5
 
 
 class Recent(Protocol):
@@ -102,7 +105,10 @@ class EventsFrontend:
             found, position = self._kept(position, missed, most=_AT_ONCE)
             missed = 0
             if found:
+                has_all = position == self.recent.last
                 yield found
+                if has_all:
+                    await trio.sleep(BETWEEN)
                 continue
             with trio.move_on_after(self.keep_alive) as scope:
                 await self.recent.changes.wait(seen)

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Syphoned, SyphonFailed
 from gateway.domain.status import Status
-from gateway.frontends.admin.events import EventsFrontend
+from gateway.frontends.admin.events import BETWEEN, EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.telemetry.recent_events import RecentEvents
@@ -154,6 +154,47 @@ async def test_each_event_comes_as_it_happens_and_silence_is_kept_alive(
 
     assert silent == pytest.approx(15.0)
     assert told(event) == "new"
+
+
+async def test_the_first_event_comes_at_once_and_those_soon_after_it_together(
+    watch: Watch, autojump_clock: MockClock
+) -> None:
+    answer = await ask(watch.recent, "/events")
+    assert answer.parts is not None
+    async with aclosing(answer.parts) as parts:
+        await next_of(parts)
+        began = trio.current_time()
+        happen(watch, "1")
+        first = EventParser().feed(await next_of(parts))
+        at_once = trio.current_time() - began
+        happen(watch, "2", "3")
+        others = EventParser().feed(await next_of(parts))
+        together = trio.current_time() - began
+
+    assert [told(event) for event in first] == ["1"]
+    assert [told(event) for event in others] == ["2", "3"]
+    assert (at_once, together) == (0.0, pytest.approx(BETWEEN))
+
+
+async def test_what_was_kept_comes_without_pauses(watch: Watch, autojump_clock: MockClock) -> None:
+    happen(watch, *map(str, range(350)))
+    answer = await ask(watch.recent, "/events")
+    assert answer.parts is not None
+    async with aclosing(answer.parts) as parts:
+        await next_of(parts)
+        began = trio.current_time()
+        found = [len(EventParser().feed(await next_of(parts))) for _ in range(4)]
+
+    assert found == [100, 100, 100, 50]
+    assert trio.current_time() == began
+
+
+async def test_an_event_is_written_as_json_once_for_all_readers(watch: Watch) -> None:
+    await trio.lowlevel.checkpoint()
+    happen(watch, "one")
+    [(_, _, first)], [(_, _, again)] = (watch.recent.after(0, 9) for _ in range(2))
+
+    assert first is again
 
 
 async def _later(watch: Watch) -> None:
