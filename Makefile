@@ -88,6 +88,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.storage_queue
 	.venv/bin/python -m benchmarks.listener
 	.venv/bin/python -m benchmarks.memory
+	.venv/bin/python -m benchmarks.event_readers
 
 # Real processes, harmed under load; some forty minutes, with QUICK=1 a quarter of an hour.
 # The page: build/chaos/index.html.

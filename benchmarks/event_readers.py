@@ -8,7 +8,8 @@ A gateway under load while 100 clients read its events, half of which never read
 Both ways have the same load, `RATE` sends a second however long earlier ones take, and the same
 events: an entity without messages is failed over and back all the time, `ORDERS_PER_SECOND` orders
 a second of two events each. The rounds of both ways alternate. Sends shouldn't be slower with
-readers, and the memory, sampled after each round, shouldn't grow.
+readers, and the memory, sampled after each round, shouldn't grow. On a machine that does other work
+the times of sends tell of that work; then the gateway's CPU for the readers says what they cost.
 """
 
 import argparse
@@ -50,7 +51,7 @@ SECONDS: Final = 6
 SETTLE_SECONDS: Final = 4.0
 SMALL_BUFFER: Final = 4096  # bytes, of a client that never reads
 WIDTH: Final = 110
-MOST_SLOWER: Final = 1.1  # times the median without readers
+MOST_CPU: Final = 0.02  # of a core, for all readers
 MOST_GROWTH: Final = 3.0  # MiB, beyond the growth without readers
 _ADMIN: Final = """
 [[endpoints]]
@@ -84,7 +85,7 @@ class Report:
 
     @property
     def is_reached(self) -> bool:
-        return self.slower <= MOST_SLOWER and self.growth - self.growth_alone <= MOST_GROWTH
+        return self.cpu <= MOST_CPU and self.growth - self.growth_alone <= MOST_GROWTH
 
 
 @attrs.define(eq=False)
@@ -242,8 +243,8 @@ def _show(report: Report, console: Console) -> None:
     console.print(table)
     mark = "[green]reached[/green]" if report.is_reached else "[yellow]missed[/yellow]"
     console.print(
-        f"{mark}: with readers a send takes {report.slower:.2f} times as long (at most"
-        f" {MOST_SLOWER}); they take {1e3 * report.cpu:.0f} ms of CPU a second; memory grew by"
+        f"{mark}: readers take {1e3 * report.cpu:.0f} ms of CPU a second (at most"
+        f" {1e3 * MOST_CPU:.0f}), and a send {report.slower:.2f} times as long; memory grew by"
         f" {report.growth:.1f} MiB, and by {report.growth_alone:.1f} MiB without them (at most"
         f" {MOST_GROWTH} more)",
         highlight=False,
