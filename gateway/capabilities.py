@@ -117,6 +117,24 @@ async def send_accepted_by(
     return AcceptedBy.PRIMARY
 
 
+@capability(Broker, "this namespace doesn't bound its sends")
+class BoundsSends(Protocol):
+    """
+    A broker each of whose sends ends by itself, whatever its namespaces do: a pair. Its callers
+    need no deadline of their own, unless they want an earlier one.
+    """
+
+    def longest_send(self) -> float:
+        """Return the seconds after which each send has its verdict."""
+        ...
+
+
+def ends_by_itself(broker: Broker, seconds: float) -> bool:
+    """True if each send of the broker has its verdict within that time without a deadline."""
+    bounds = offered(broker, BoundsSends)
+    return bounds is not None and bounds.longest_send() <= seconds
+
+
 @capability(Broker, "this namespace has no identity to report")
 class Identifies(Protocol):
     """A namespace that may report its identity, which is the same at each of its addresses."""

@@ -9,6 +9,7 @@ import pytest
 from gateway import capabilities
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import (
+    BoundsSends,
     Diverts,
     FailsFast,
     Identifies,
@@ -55,30 +56,30 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     Announcing: (
         {Diverts, FailsFast, SendsMany},
         {Identifies, Peeks, Placed, Schedules, Sessions},
-        set(),
+        {BoundsSends},
     ),
     Watched: (
         {Diverts, FailsFast, Identifies, Placed, SendsMany},
         {Peeks, Schedules, Sessions},
-        set(),
+        {BoundsSends},
     ),
     CutBroker: (
         {Diverts, FailsFast, Identifies, Peeks, Schedules, SendsMany, Sessions},
         {Placed},
-        set(),
+        {BoundsSends},
     ),
     ClaimedBroker: (
         {Diverts, FailsFast, Peeks, Schedules, SendsMany, Sessions},
         {Identifies, Placed},
-        set(),
+        {BoundsSends},
     ),
     PackedBroker: (
         {Diverts, Peeks, SendsMany},
         {Identifies, Placed, Schedules, Sessions},
-        {FailsFast},
+        {BoundsSends, FailsFast},
     ),
     PairedBroker: (
-        {Diverts, Identifies, Schedules, SendsMany},
+        {BoundsSends, Diverts, Identifies, Schedules, SendsMany},
         {Peeks, Placed, Sessions},
         {FailsFast},
     ),
@@ -133,7 +134,7 @@ def test_a_wrapper_offers_nothing_that_is_missing_inside(wrapper: type[Wrapper])
 
     there = {each for each in every if offered(made, each) is not None}
 
-    assert there == {Watched: {Placed}, PairedBroker: {Diverts}}.get(wrapper, set())
+    assert there == {Watched: {Placed}, PairedBroker: {BoundsSends, Diverts}}.get(wrapper, set())
 
 
 def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:

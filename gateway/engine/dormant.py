@@ -35,7 +35,7 @@ class DormantQueue:
         """As `Queue.has_due_work`; an empty queue has none before its first use."""
         properties = self.properties
         onward = properties.forward_to or properties.forward_dead_lettered_messages_to
-        return not self.is_empty and (properties.requires_session or onward is not None)
+        return (properties.requires_session or onward is not None) and not self.is_empty
 
     def info(self, max_message_size: int) -> EntityInfo:
         """As `Queue.info`."""

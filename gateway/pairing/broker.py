@@ -27,7 +27,7 @@ from typing import ClassVar, Final
 import attrs
 import trio
 
-from gateway.capabilities import Batches, Diverts, Identifies, Schedules
+from gateway.capabilities import Batches, BoundsSends, Diverts, Identifies, Schedules
 from gateway.domain import envelope
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -73,11 +73,15 @@ class PairedBroker(ForwardingBroker):
     new_id: NewId
     observer: Observer
 
-    adds: ClassVar[frozenset[type]] = frozenset((Diverts,))
+    adds: ClassVar[frozenset[type]] = frozenset((BoundsSends, Diverts))
 
     @property
     def inner(self) -> Broker:
         return self.primary
+
+    def longest_send(self) -> float:
+        """As `BoundsSends.longest_send`."""
+        return self.options.send_timeout
 
     async def identity(self) -> Identity:
         """As `Identifies.identity`; while the primary is down, the identity it reported last."""

@@ -1,6 +1,7 @@
 """A client of the REST front end without a socket, and what its tests share."""
 
 import json
+import math
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -76,9 +77,15 @@ class Scripted:
     inner: MemoryBroker
     error: BrokerError | None = None
     hangs: bool = False
+    takes: float = 0.0  # seconds, for a send
+    bound: float = math.inf  # seconds
+
+    def longest_send(self) -> float:
+        return self.bound
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         await self._fail()
+        await trio.sleep(self.takes)
         await self.inner.send(entity, messages)
 
     async def probe(self, entity: EntityPath) -> None:

@@ -150,6 +150,33 @@ async def test_client_says_how_long_it_waits_for_a_send(
 
 
 @pytest.mark.parametrize(
+    ("bound", "query", "status", "seconds"),
+    [
+        (30.0, "", 201, 31),
+        (30.0, "?timeout=60", 201, 31),
+        (30.0, "?timeout=29", 504, 29),
+        (30.1, "", 504, 30),
+    ],
+)
+async def test_a_send_that_ends_by_itself_gets_no_deadline_but_an_earlier_one(
+    autojump_clock: MockClock,
+    client: Client,
+    scripted: Scripted,
+    bound: float,
+    query: str,
+    status: int,
+    seconds: float,
+) -> None:
+    scripted.bound = bound
+    scripted.takes = 31.0  # a little late, to tell who ends it
+
+    start = trio.current_time()
+    answer = await client.ask("POST", f"/orders/messages{query}")
+
+    assert (answer.status, trio.current_time() - start) == (status, pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
     ("error", "status", "outcome"),
     [
         (Unavailable("refused"), 503, "not-sent"),
