@@ -53,6 +53,7 @@ class Steered:
     pins: tuple[Override, ...] = ()
     pauses: tuple[Override, ...] = ()
     entities: Mapping[str, str] = attrs.field(factory=dict)  # their states
+    has_pair: bool = True  # False: a process that is a syphon alone
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
         before = self.state()
@@ -90,7 +91,7 @@ class Steered:
             entities={name: self.entities[name] for name in names[:MOST]},
             pins=self.pins,
             pauses=self.pauses,
-            has_pair=True,
+            has_pair=self.has_pair,
             has_syphon=True,
         )
 

@@ -14,6 +14,7 @@ from gateway.domain.health.depth_history import DepthSample, QueueDepth
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
+    ConnectionCount,
     NamespaceStatus,
     PairStatus,
     QueueStatus,
@@ -148,6 +149,7 @@ def _status(pair: PairStatus, *, lost: bool = False, **fields: Any) -> Status:
         started=STARTED,
         namespaces=_namespaces(lost=lost),
         pair=pair,
+        connections=(ConnectionCount(protocol="amqp", open=31, opened=212, refused=0, limit=1000),),
         **fields,
     )
 

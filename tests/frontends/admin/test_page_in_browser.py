@@ -98,6 +98,7 @@ SEEN: Final = {
         "Sends go now:",
         "to the primary north",
         "none now; 3 since the start",
+        "amqp 31",
     ],
     "failed-over": [
         *(
@@ -282,6 +283,21 @@ def test_a_failover_is_ordered_by_keyboard_with_its_consequence_reason_and_end(
     assert abs(order.until - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
     assert operator.name == "anonymous"
     assert notice == "Fail over: the order for all entities is in effect."
+
+
+def test_the_page_of_a_syphon_steers_the_syphon_alone(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    site.control.has_pair = False
+    told.state = page_states.draining
+    open_page(chromium, site, READ)
+    chromium.until(f"{TEXT}.includes('This process is a syphon: it accepts no sends.')")
+    buttons = chromium.evaluate("document.getElementById('steering').innerText")
+
+    assert "Pause the syphon" in buttons
+    assert "Fail over" not in buttons
+    assert chromium.evaluate("document.getElementById('redriving').hidden")
+    assert audit(chromium) == []
 
 
 def test_dead_letters_are_redriven_after_a_confirmation(

@@ -80,7 +80,9 @@ function show(status) {
   tables.showListeners(status, rates);
   for (const id of ["pair", "backlog"]) byId(id).hidden = status.pair === null;
   if (status.pair !== null) {
-    showPicture(status, rates, byId("picture"), byId("ways"));
+    const acceptsSends = control === null || control.has_pair;
+    showPicture(status, rates, acceptsSends, byId("picture"), byId("ways"));
+    byId("sends").hidden = !acceptsSends;
     tables.showSends(status);
     showEntities();
     tables.showBacklog(status);

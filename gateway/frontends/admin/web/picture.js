@@ -35,12 +35,13 @@ function toneOf(namespace) {
 
 const REACHED = { good: "answers", bad: "doesn't answer", warn: "unknown" };
 
-// Draws it; `ways` gets the same in words.
-export function show(status, rates, picture, ways) {
+// Draws it; `ways` gets the same in words. A process that is a syphon alone accepts no sends.
+export function show(status, rates, acceptsSends, picture, ways) {
   const { pair, progress } = status;
   const of = (role) => status.namespaces.find((each) => each.role === role);
   const [primary, secondary] = [of("primary"), of("secondary")];
-  const flow = { primary: rates.of("primary"), backlog: rates.of("backlog"), spool: rates.of("spool"), failed: rates.of("failed") };
+  const rateOf = (name) => (acceptsSends ? rates.of(name) : null);
+  const flow = { primary: rateOf("primary"), backlog: rateOf("backlog"), spool: rateOf("spool"), failed: rateOf("failed") };
   const known = Object.values(flow).every((each) => each !== null);
   const total = known ? flow.primary + flow.backlog + flow.spool + flow.failed : null;
   const flows = (number) => number !== null && number > 0;
@@ -63,7 +64,7 @@ export function show(status, rates, picture, ways) {
       ...way([170, 161], [170, 190], flows(flow.spool), "", [178, 180, "start"]),
     );
   }
-  const words = inWords(flow, known, primary, secondary);
+  const words = acceptsSends ? inWords(flow, known, primary, secondary) : "This process is a syphon: it accepts no sends.";
   const title = drawn("title", {}, "The pair");
   setContent(picture, drawn("svg", { viewBox: "0 0 430 260", role: "img", "aria-label": `The pair: ${words}` }, title, ...shapes));
   setText(ways, words);

@@ -129,6 +129,7 @@ export function showSends(status) {
   setTerms(byId("sends"), [
     ...pair.sends.map((each) => [OUTCOMES[each.accepted_by] ?? `failed: ${each.outcome}`, messages(each.messages)]),
     ["busy pauses", busy],
+    ["connections", status.connections.length ? status.connections.map((each) => `${each.protocol} ${count(each.open)}`).join(", ") : null],
     ["in flight", `${bytes(pair.inflight)} of ${bytes(pair.max_inflight)}`],
   ]);
 }
