@@ -16,6 +16,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "completion": "completion",
     "config": "config",
     "create": "entities",
+    "dead-letters": "redrive",
     "delete": "entities",
     "demo": "trial",
     "drill": "drill",
@@ -43,7 +44,10 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "trigger": "messages",
 }
 
-_FUNCTIONS: Final = {"list": "list_"}  # of commands that have the name of something in Python
+_FUNCTIONS: Final = {
+    "dead-letters": "dead_letters",
+    "list": "list_",
+}  # whose names Python can't have
 
 
 def command_named(name: str) -> click.Command:

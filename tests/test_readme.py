@@ -141,7 +141,7 @@ def test_the_table_has_every_command() -> None:
     (table,) = re.findall(r"^\| command \| does \|\n((?:\|.*\n)+)", page, re.MULTILINE)
     first_column = [row.split("|")[1] for row in table.splitlines()]
 
-    assert set(re.findall(r"`(\w+)`", " ".join(first_column))) == set(COMMANDS)
+    assert set(re.findall(r"`([\w-]+)`", " ".join(first_column))) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -16,6 +16,7 @@ from gateway.commands.terminal import (
     command,
     printable,
     run,
+    waiting,
 )
 
 
@@ -23,7 +24,8 @@ from gateway.commands.terminal import (
 @add_port_offset
 def check(invocation: Invocation, port_offset: int) -> None:
     """Check the configuration, connect to everything, and print the findings."""
-    findings = run(checking.check, invocation.read(), Runtime(), port_offset=port_offset)
+    with waiting("checking", shown=not invocation.as_json):
+        findings = run(checking.check, invocation.read(), Runtime(), port_offset=port_offset)
     bad = any(finding.grade is Grade.BAD for finding in findings)
     value = [
         {"subject": found.subject, "grade": found.grade.value, "text": found.text}
@@ -42,13 +44,14 @@ def provision(invocation: Invocation, port_offset: int, adopted: tuple[str, ...]
 
     Exit code 3: a namespace doesn't answer; the others are done. 75: none answers.
     """
-    made = run(
-        provisioning.provision_all,
-        invocation.read(),
-        Runtime(),
-        port_offset=port_offset,
-        adopted=adopted,
-    )
+    with waiting("creating queues", shown=not invocation.as_json):
+        made = run(
+            provisioning.provision_all,
+            invocation.read(),
+            Runtime(),
+            port_offset=port_offset,
+            adopted=adopted,
+        )
     value = [
         {
             "namespace": each.namespace,

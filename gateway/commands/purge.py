@@ -11,7 +11,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.asking import purge as ask_purge
 from gateway.commands.admin import add_gateway
-from gateway.commands.terminal import Invocation, command, printable, run
+from gateway.commands.terminal import Invocation, command, printable, run, waiting
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.wire.pairgate.purge import purge_value
@@ -43,7 +43,8 @@ def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) 
             order = attrs.evolve(order, confirm=given["confirm"], messages=given["messages"])
     except InvalidRequest as error:
         raise Failure(str(error), ExitCode.WRONG) from error
-    address, answer = run(ask_purge, config, admin, order)
+    with waiting("deleting", shown=not invocation.as_json):
+        address, answer = run(ask_purge, config, admin, order)
     left = f", {answer.left} were locked and are left" if answer.left else ""
     text = f"{answer.purged} messages of {order.path} deleted{left}"
     value = {"gateway": address, **purge_value(answer)}

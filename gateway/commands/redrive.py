@@ -1,7 +1,7 @@
 """`pairgate redrive`: shows dead letters of the backlog, and moves them back into it."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,27 +20,40 @@ from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.domain.dead_letters import EXPIRED
-from gateway.domain.operators.redrive import Group, Selection, Survey
+from gateway.domain.operators.redrive import Group, Sample, Selection, Survey
+from gateway.wire.pairgate.redrive import MOST
 
 PROBLEM = "yellow"
+_FILTERS = (
+    click.option(
+        "--reason", "reasons", multiple=True, help="Only dead letters with this reason. Repeatable."
+    ),
+    click.option(
+        "--entity",
+        "entities",
+        multiple=True,
+        metavar="PATTERN",
+        help="Only dead letters of these entities, such as orders/*. Repeatable.",
+    ),
+    click.option(
+        "--older-than", type=Duration(), help="Only what is on the backlog for longer, such as 1h."
+    ),
+    click.option("--newer-than", type=Duration(), help="Only what is on the backlog for less."),
+    click.option("--label", help="The backlog with this label. Default: the pair's label."),
+    click.option("--spool", is_flag=True, help="Use the gateway's spool instead of the secondary."),
+)
+
+
+def add_filters(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select dead letters; `_wish` reads them."""
+    for add in reversed(_FILTERS):
+        function = add(function)
+    return function
 
 
 @command
 @add_gateway
-@click.option(
-    "--reason", "reasons", multiple=True, help="Only dead letters with this reason. Repeatable."
-)
-@click.option(
-    "--entity",
-    "entities",
-    multiple=True,
-    metavar="PATTERN",
-    help="Only dead letters of these entities, such as orders/*. Repeatable.",
-)
-@click.option(
-    "--older-than", type=Duration(), help="Only what is on the backlog for longer, such as 1h."
-)
-@click.option("--newer-than", type=Duration(), help="Only what is on the backlog for less.")
+@add_filters
 @click.option(
     "--rate",
     type=click.FloatRange(0.0),
@@ -48,8 +61,6 @@ PROBLEM = "yellow"
     show_default=True,
     help="Maximum messages per second; 0: no limit.",
 )
-@click.option("--label", help="The backlog with this label. Default: the pair's label.")
-@click.option("--spool", is_flag=True, help="Use the gateway's spool instead of the secondary.")
 @click.option(
     "--execute",
     "executes",
@@ -70,19 +81,7 @@ def redrive(
     """
     runtime = Runtime()
     now = runtime.now()
-    wish = Wish(
-        selection=Selection(
-            reasons=given["reasons"],
-            entities=given["entities"],
-            after=_before(now, given["newer_than"]),
-            before=_before(now, given["older_than"]),
-        ),
-        executes=executes,
-        rate=rate or None,
-        label=given["label"],
-        spool=given["spool"],
-        admin=admin,
-    )
+    wish = attrs.evolve(_wish(admin, now, given), executes=executes, rate=rate or None)
     with Bar(Console(stderr=True), shown=not invocation.as_json) as bar:
         config = invocation.read().config
         outcome = run(redriving.redrive, config, runtime, wish, begin=bar.begin, moved=bar.advance)
@@ -91,6 +90,77 @@ def redrive(
     else:
         _print(outcome, executes=executes, now=now)
     sys.exit(outcome.code)
+
+
+@command
+@add_gateway
+@add_filters
+@click.option(
+    "--peek",
+    type=click.IntRange(0, MOST),
+    default=0,
+    help="Show so many of them, without their bodies.",
+)
+def dead_letters(invocation: Invocation, admin: AdminChoice, peek: int, **given: Any) -> None:
+    """
+    Show the dead letters of the backlog by reason and entity; nothing is changed.
+
+    `redrive` moves them back, `purge --dead-letters` deletes those of one queue. Exit code 3: some
+    queues couldn't be read. 75: the secondary doesn't answer.
+    """
+    runtime = Runtime()
+    now = runtime.now()
+    wish = attrs.evolve(_wish(admin, now, given), peek=peek)
+    config = invocation.read().config
+    outcome = run(
+        redriving.redrive, config, runtime, wish, begin=lambda _: None, moved=lambda _: None
+    )
+    if invocation.as_json:
+        value = value_of(outcome, executes=False, now=now)
+        samples = [_sample_value(each, now) for each in outcome.survey.samples]
+        wanted = ("through", "messages", "groups", "problems")
+        invocation.print({**{name: value[name] for name in wanted}, "samples": samples})
+    else:
+        _print_letters(outcome, now)
+    sys.exit(outcome.code)
+
+
+def _wish(admin: AdminChoice, now: datetime, given: dict[str, Any]) -> Wish:
+    return Wish(
+        selection=Selection(
+            reasons=given["reasons"],
+            entities=given["entities"],
+            after=_before(now, given["newer_than"]),
+            before=_before(now, given["older_than"]),
+        ),
+        label=given["label"],
+        spool=given["spool"],
+        admin=admin,
+    )
+
+
+def _sample_value(sample: Sample, now: datetime) -> dict[str, Any]:
+    fields = attrs.asdict(sample)
+    enqueued = fields.pop("enqueued")
+    return {**fields, "age": None if enqueued is None else (now - enqueued).total_seconds()}
+
+
+def _print_letters(outcome: Outcome, now: datetime) -> None:
+    console = Console(soft_wrap=True)
+    _print_survey(console, outcome, now)
+    if outcome.survey.samples:
+        table = Table("message id", "entity", "reason", "bytes", "age")
+        for each in outcome.survey.samples:
+            table.add_row(
+                Text(printable(each.message_id)),
+                Text(printable(each.entity or "unknown")),
+                Text(printable(each.reason)),
+                "unknown" if each.size is None else str(each.size),
+                _age(each.enqueued, now),
+            )
+        console.print(table)
+    text = f"{outcome.through}: {outcome.survey.messages} dead letters"
+    console.print(Text(printable(text)))
 
 
 def _before(now: datetime, seconds: float | None) -> datetime | None:
@@ -157,9 +227,8 @@ def _problems(outcome: Outcome) -> Iterable[str]:
     return dict.fromkeys((*outcome.survey.problems, *redriven))
 
 
-def _print(outcome: Outcome, *, executes: bool, now: datetime) -> None:
-    console = Console(soft_wrap=True)
-    survey, redriven = outcome.survey, outcome.redriven
+def _print_survey(console: Console, outcome: Outcome, now: datetime) -> None:
+    survey = outcome.survey
     if survey.groups:
         console.print(_table(survey, now))
     for group in survey.groups:
@@ -170,6 +239,12 @@ def _print(outcome: Outcome, *, executes: bool, now: datetime) -> None:
             )
     for problem in _problems(outcome):
         console.print(Text(printable(problem)), style=PROBLEM)
+
+
+def _print(outcome: Outcome, *, executes: bool, now: datetime) -> None:
+    console = Console(soft_wrap=True)
+    _print_survey(console, outcome, now)
+    survey, redriven = outcome.survey, outcome.redriven
     if any(group.reason == EXPIRED and not group.moves for group in survey.groups):
         console.print(Text(f"expired messages are moved with --reason {EXPIRED} only"))
     if not executes:

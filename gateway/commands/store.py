@@ -14,7 +14,14 @@ from gateway.app.failure import ExitCode
 from gateway.app.operations import stores
 from gateway.app.runtime import Runtime
 from gateway.commands.lines import finding_line
-from gateway.commands.terminal import Invocation, add_config, add_json, failing_in_words, printable
+from gateway.commands.terminal import (
+    Invocation,
+    add_config,
+    add_json,
+    failing_in_words,
+    printable,
+    waiting,
+)
 
 
 @click.group()
@@ -53,11 +60,13 @@ def command(function: Callable[..., None]) -> click.Command:
 )
 def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | None) -> None:
     """Check everything in STORE, and change nothing. Exit code 1: something is wrong."""
-    found = stores.check_store(path, accept_loss=accept_loss)
+    with waiting("checking", shown=not invocation.as_json):
+        found = stores.check_store(path, accept_loss=accept_loss)
     findings = stores.findings_of(path, found)
     value = {"path": str(path), "good": found.good, **attrs.asdict(found)}
     if target is not None:
-        salvaged = stores.salvage_store(path, target, Runtime())
+        with waiting("copying", shown=not invocation.as_json):
+            salvaged = stores.salvage_store(path, target, Runtime())
         findings += stores.salvaged_findings(target, salvaged)
         value["salvaged"] = {"path": str(target), **attrs.asdict(salvaged)}
     invocation.print(value, *map(finding_line, findings))
@@ -68,7 +77,8 @@ def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | 
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
 def backup(invocation: Invocation, path: Path, target: Path) -> None:
     """Copy STORE to TARGET, which must not exist, and check the copy."""
-    copy = stores.back_up_store(path, target, Runtime())
+    with waiting("copying", shown=not invocation.as_json):
+        copy = stores.back_up_store(path, target, Runtime())
     text = f"{copy.messages} messages, {decimal(copy.bytes_after)}, in {target}"
     invocation.print({"target": str(target), **attrs.asdict(copy)}, Text(printable(text)))
 
@@ -76,6 +86,7 @@ def backup(invocation: Invocation, path: Path, target: Path) -> None:
 @command
 def compact(invocation: Invocation, path: Path) -> None:
     """Release disk space that STORE doesn't need."""
-    copy = stores.compact_store(path)
+    with waiting("compacting", shown=not invocation.as_json):
+        copy = stores.compact_store(path)
     text = f"{path}: {decimal(copy.bytes_before)} before, {decimal(copy.bytes_after)} after"
     invocation.print({"path": str(path), **attrs.asdict(copy)}, Text(printable(text)))

@@ -5,8 +5,9 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
@@ -22,11 +23,12 @@ from gateway.config.values import seconds
 from gateway.domain.errors import GatewayError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
 T = TypeVar("T")
 
 LAST_WORDS_SECONDS: Final = 1.0
+PATIENCE: Final = 2.0  # seconds after which a terminal shows that a command still works
 UNLIMITED_COLUMNS: Final = 10_000
 
 add_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
@@ -71,6 +73,35 @@ class Invocation:
         console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else UNLIMITED_COLUMNS)
         for line in lines:
             console.print(line)
+
+
+@contextmanager
+def waiting(
+    text: str, *, shown: bool = True, console: "Console | None" = None, after: float = PATIENCE
+) -> Iterator[None]:
+    """
+    Show on the terminal that the block still runs, from `after` seconds on. Without a terminal at
+    standard error nothing is shown.
+    """
+    if not shown or (console is None and not sys.stderr.isatty()):
+        yield
+        return
+    # Imported here: other commands start faster without it.
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TimeElapsedColumn
+
+    at = Console(stderr=True) if console is None else console
+    bar = Progress(text, BarColumn(), TimeElapsedColumn(), console=at, transient=True)
+    bar.add_task("", total=None)
+    timer = threading.Timer(after, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        bar.stop()
 
 
 class Duration(click.ParamType[float]):

@@ -167,6 +167,8 @@ async def test_a_store_of_the_gateways_own_is_redriven_by_the_gateway_that_has_i
     found = await misspelt(gateways, secondary)
     people = await pairgate(found.gateway, "redrive")
     shown = await redrive(found.gateway)
+    letters = await pairgate(found.gateway, "dead-letters", "--peek", "2")
+    peeked = await pairgate(found.gateway, "dead-letters", "--json", "--peek", "2")
     await found.mend()
     done = await redrive(found.gateway, "--execute", "--rate", "5")
     bodies = await taken(found.primary.address, SOME, "misspelt")
@@ -174,6 +176,13 @@ async def test_a_store_of_the_gateways_own_is_redriven_by_the_gateway_that_has_i
     assert people[0] == 0
     assert "EntityNotFound" in people[1]
     assert f"{SOME} of {SOME} dead letters would be moved: add --execute" in people[1]
+    assert letters[0] == 0
+    assert f"{SOME} dead letters" in letters[1]
+    assert "message id" in letters[1]
+    samples = json.loads(peeked[1])["samples"]
+    assert [(each["entity"], each["reason"], each["size"]) for each in samples] == [
+        ("misspelt", "EntityNotFound", 2)
+    ] * 2
     assert shown[1]["through"] == f"the gateway at 127.0.0.1:{found.gateway.ports[1]}"
     assert shown[1]["groups"][0]["oldest_age"] > 0
     assert (done[0], done[1]["moved"], done[1]["left"]) == (0, SOME, 0)

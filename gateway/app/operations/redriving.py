@@ -45,6 +45,7 @@ class Wish:
     label: str | None = None  # None: the pair's own label
     spool: bool = False  # the gateway's spool instead of the secondary
     admin: AdminChoice = attrs.field(factory=AdminChoice)
+    peek: int = 0  # dead letters to show
 
 
 @attrs.frozen(kw_only=True)
@@ -70,7 +71,7 @@ class Outcome:
 class Driver(Protocol):
     """`Redrive`, in this process or in a running gateway."""
 
-    async def survey(self, selection: Selection) -> Survey: ...
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey: ...
 
     async def run(
         self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None
@@ -100,7 +101,7 @@ async def redrive(
     async with AsyncExitStack() as stack:
         driver, through = await _driver(stack, config, pairing, runtime, wish)
         try:
-            survey = await driver.survey(wish.selection)
+            survey = await driver.survey(wish.selection, wish.peek)
             redriven = None
             if wish.executes and survey.moves + _unreadable(survey):
                 begin(survey)
@@ -179,10 +180,9 @@ class _Running:
     wish: Wish
     began: datetime
 
-    async def survey(self, selection: Selection) -> Survey:
-        return parse_survey(
-            await self._ask(RedriveOrder(selection=selection, spool=self.wish.spool))
-        )
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+        order = RedriveOrder(selection=selection, spool=self.wish.spool, peek=peek)
+        return parse_survey(await self._ask(order))
 
     async def run(
         self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None

@@ -76,6 +76,19 @@ class Letter:
         attempt = "" if self.unwrapped is None else self.unwrapped.attempt
         return attempt or str(self.message.message_id)
 
+    @property
+    def sample(self) -> "Sample":
+        """The letter without its body; its message id is that of its sender."""
+        message = self.message if self.unwrapped is None else self.unwrapped.message
+        return Sample(
+            reason=self.reason,
+            entity=self.entity,
+            message_id="" if message.message_id is None else str(message.message_id),
+            enqueued=self.enqueued,
+            size=len(message.body) if isinstance(message.body, bytes) else None,
+            problem=self.problem,
+        )
+
     def revived(self, codec: Envelope, *, attempt: str, now: datetime) -> Message:
         """
         The message for its backlog queue, in the same envelope, so that the MAC stays valid. An
@@ -133,6 +146,18 @@ class Group:
 
 
 @attrs.frozen(kw_only=True)
+class Sample:
+    """One dead letter without its body."""
+
+    reason: str
+    entity: str | None  # None: not readable
+    message_id: str
+    enqueued: datetime | None  # on the backlog
+    size: int | None  # bytes of the body; None: it is no bytes
+    problem: str  # the reason why the syphon couldn't move it; empty: none
+
+
+@attrs.frozen(kw_only=True)
 class Survey:
     """The dead letters that match a selection, by reason and entity, including expired ones."""
 
@@ -140,6 +165,7 @@ class Survey:
     # Backlog queues that couldn't be read, each with the reason.
     problems: tuple[str, ...] = ()
     is_outage: bool = False  # a later attempt may succeed
+    samples: tuple[Sample, ...] = ()  # as many as were asked for
 
     @property
     def messages(self) -> int:
@@ -152,16 +178,20 @@ class Survey:
 
 @attrs.define(eq=False)
 class Grouping:
-    """Counts dead letters by reason and entity, without keeping them."""
+    """Counts dead letters by reason and entity, and keeps no more than some samples."""
 
     selection: Selection
     most: int = MOST_GROUPS
+    peek: int = 0  # samples at most
+    samples: list[Sample] = attrs.field(factory=list, init=False)
     _groups: dict[tuple[str, str | None], Group] = attrs.field(factory=dict, init=False)
 
     def add(self, letter: Letter) -> None:
         """Count the letter, if it matches the selection."""
         if not self.selection.matches(letter):
             return
+        if len(self.samples) < self.peek:
+            self.samples.append(letter.sample)
         key = (letter.reason, letter.entity)
         if key not in self._groups and len(self._groups) >= self.most:
             key = (OTHERS, OTHERS)

@@ -76,7 +76,7 @@ class AdminOptions:
 class Redrives(Protocol):
     """Counts and moves dead letters, as `gateway.pairing.syphon.redrive.Redrive` does."""
 
-    async def survey(self, selection: Selection) -> Survey: ...
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey: ...
 
     async def run(
         self,
@@ -207,7 +207,7 @@ class AdminFrontend:
                 order.selection, moved=lambda _: None, rate=order.rate, most=order.most
             )
         else:
-            answer = await redrive.survey(order.selection)
+            answer = await redrive.survey(order.selection, order.peek)
         return body_answer(200, "application/json", build_answer(answer))
 
     async def _purge(self, request: Request) -> Response:

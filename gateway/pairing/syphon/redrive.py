@@ -71,15 +71,16 @@ class Redrive:
     new_id: NewId
     observer: Observer
 
-    async def survey(self, selection: Selection) -> Survey:
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
         """
-        Count the matching dead letters by reason and entity, without changing them. A namespace
-        that can't peek is received from, and the locks are released.
+        Count the matching dead letters by reason and entity, without changing them; `peek` is the
+        number of samples at most. A namespace that can't peek is received from, and the locks are
+        released.
 
         Raises:
             BrokerError: the namespace can't be asked for its backlog queues.
         """
-        grouping = Grouping(selection)
+        grouping = Grouping(selection, peek=peek)
         problems: dict[str, BrokerError] = {}
 
         async def look(info: EntityInfo) -> None:
@@ -93,6 +94,7 @@ class Redrive:
             groups=grouping.groups(),
             problems=tuple(problems),
             is_outage=any(error.counts_as_outage for error in problems.values()),
+            samples=tuple(grouping.samples),
         )
 
     async def run(

@@ -36,6 +36,8 @@ class RedriveOrder:
         default=None, validator=validators.optional(validators.gt(0.0))
     )  # messages/s
     most: int = attrs.field(default=MOST, validator=[validators.ge(1), validators.le(MOST)])
+    # Dead letters to show without their bodies, where none is moved.
+    peek: int = attrs.field(default=0, validator=[validators.ge(0), validators.le(MOST)])
 
 
 def build_order(order: RedriveOrder) -> bytes:

@@ -261,8 +261,8 @@ class Redrives:
     def __init__(self) -> None:
         self.asked: list[object] = []
 
-    async def survey(self, selection: Selection) -> Survey:
-        self.asked.append(selection)
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+        self.asked.append((selection, peek) if peek else selection)
         await trio.lowlevel.checkpoint()
         return Survey(problems=("seen",))
 
@@ -292,6 +292,7 @@ async def order(frontend: AdminFrontend, body: bytes, authorization: str = "") -
 
 
 COUNT = build_order(RedriveOrder(selection=Selection(reasons=("a",))))
+PEEK = build_order(RedriveOrder(selection=Selection(), peek=7))
 MOVE = build_order(RedriveOrder(selection=Selection(), executes=True, rate=2.0, most=5))
 
 
@@ -301,11 +302,16 @@ async def test_dead_letters_are_counted_and_moved_as_they_were_asked_for(
     frontend = redriving(broker)
 
     counted, moved = await order(frontend, COUNT), await order(frontend, MOVE)
+    await order(frontend, PEEK)
 
     assert parse_survey(counted.body).problems == ("seen",)
     assert parse_redriven(moved.body).moved == 3
     assert isinstance(frontend.redrive, Redrives)
-    assert frontend.redrive.asked == [Selection(reasons=("a",)), (Selection(), 2.0, 5)]
+    assert frontend.redrive.asked == [
+        Selection(reasons=("a",)),
+        (Selection(), 2.0, 5),
+        (Selection(), 7),
+    ]
 
 
 async def test_the_spools_dead_letters_are_others_than_the_backlogs(broker: MemoryBroker) -> None:

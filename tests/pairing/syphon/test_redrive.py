@@ -424,3 +424,18 @@ async def test_a_silent_namespace_is_an_outage(harness):
         await redrive_of(harness).survey(EVERYTHING)
 
     assert caught.value.counts_as_outage
+
+
+async def test_some_dead_letters_are_shown_without_their_bodies(harness):
+    await bury(harness, message("a"), message("b"), message("c"), entity=NOWHERE)
+    await bury(harness, message("d"), reason=EXPIRED)
+
+    counted = await redrive_of(harness).survey(EVERYTHING)
+    peeked = await redrive_of(harness).survey(Selection(entities=("nowhere",)), 2)
+
+    assert counted.samples == ()
+    assert peeked.messages == 3
+    assert [
+        (each.message_id, each.entity, each.reason, each.size, each.problem)
+        for each in peeked.samples
+    ] == [("a", "nowhere", "EntityNotFound", 4, ""), ("b", "nowhere", "EntityNotFound", 4, "")]
