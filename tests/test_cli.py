@@ -312,6 +312,7 @@ def test_a_gateway_starts_without_what_only_others_need() -> None:
             "gateway.brokers.storage_queue.broker",
             "gateway.demo",
             "gateway.listener.listener",
+            "opentelemetry",
             "prometheus_client",
             "rich",
             "structlog",

@@ -45,6 +45,7 @@ from gateway.pairing.drill.cut import CutBroker, CutReceiver, CutSession
 from gateway.ports import Broker, Receiver
 from gateway.telemetry.abilities import AbilityWatch, Watched
 from gateway.telemetry.receivers import WatchedReceiver
+from gateway.telemetry.spans import Traced, TracedReceiver
 from tests.harness.clocks import VirtualClock
 
 TOPIC = EntityPath("t")
@@ -82,6 +83,16 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {BoundsSends, Diverts, Identifies, Schedules, SendsMany},
         {Peeks, Placed, Sessions},
         {FailsFast},
+    ),
+    Traced: (
+        {Diverts, FailsFast, SendsMany},
+        {Identifies, Peeks, Placed, Schedules, Sessions},
+        set(),
+    ),
+    TracedReceiver: (
+        {SettlesMany},
+        {KeepsMessages, Polls, ReceivesDeferred, TakesBack},
+        set(),
     ),
     WatchedReceiver: (
         set(),

@@ -48,7 +48,7 @@ PLAIN_TEXT: Final = """
     stop storage string success suspect system taken target task text threshold throttle time
     timeout tls to token too total traceback ttl tune twice unknown unreachable unreadable
     unsettled until untouched url usable v wait wake want was while within write x bound commit
-    count destination expiry file lag setting type
+    count destination expiry export file lag ratio sample service setting type
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 

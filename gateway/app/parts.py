@@ -20,6 +20,7 @@ from gateway.app.pairs import make_gauge, make_pair, make_redrive, make_syphons,
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
+from gateway.app.traces import traced
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.broker import LocalBroker
 from gateway.brokers.local.recent import Recent
@@ -106,7 +107,9 @@ async def make_parts(
         late = list[Service]()
         adapter = announced(await _enter_ready(stack, namespace, runtime, late), announcements)
         observed = (
-            adapter if isinstance(adapter, LocalBroker) else watch(adapter, namespace, runtime)
+            traced(adapter, namespace, runtime.traces)
+            if isinstance(adapter, LocalBroker)
+            else watch(adapter, namespace, runtime)
         )
         keepers = {namespace.name: adapter}
         announcers = await make_announcers(stack, config, runtime, announcements, keepers)
@@ -280,8 +283,9 @@ def announced(namespace: Broker, announcements: Announcements) -> Broker:
 
 
 def watch(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
-    """The namespace; its operations for this process are measured from now on."""
-    return Watched(broker, runtime.abilities[namespace.name])
+    """The namespace; its operations for this process are measured from now on, and traced."""
+    watched = Watched(broker, runtime.abilities[namespace.name])
+    return traced(watched, namespace, runtime.traces)
 
 
 def make_visibility(

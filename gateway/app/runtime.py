@@ -6,6 +6,7 @@ them directly.
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import attrs
@@ -17,6 +18,9 @@ from gateway.ports import Observer
 from gateway.telemetry.abilities import AbilityWatch
 from gateway.telemetry.loop_lag import LoopLag
 from gateway.telemetry.watch import Watch
+
+if TYPE_CHECKING:
+    from gateway.telemetry.trace_export import TraceExport
 
 
 class Silence:
@@ -51,6 +55,7 @@ class Runtime:
     abilities: dict[str, AbilityWatch] = attrs.field(factory=dict)
     commits: dict[str, CommitStats] = attrs.field(factory=dict)  # of embedded ones
     loop_lag: LoopLag = attrs.field(factory=LoopLag)
+    traces: "TraceExport | None" = None
     # Whether missing files are created; only a gateway does. In a wrong folder, any other command
     # would take the files that it created itself for those of an empty gateway.
     makes_stores: bool = False

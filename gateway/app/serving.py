@@ -355,7 +355,9 @@ async def run_parts(
         await services.start(signals)
         for store in parts.stores:
             services.start_soon(watch_store, store, ending.fail)
-        for service in (*parts.services, ending.runtime.loop_lag, trimmer, pool):
+        traces = ending.runtime.traces
+        of_traces = [] if traces is None else [traces]
+        for service in (*parts.services, ending.runtime.loop_lag, *of_traces, trimmer, pool):
             await services.start(service.run)
         with ending.connections:
             await _serve_all(endpoints, ending, announce, trimmer, pool)

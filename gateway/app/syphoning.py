@@ -91,7 +91,8 @@ async def syphon(
         admin = _make_admin(config, ending, service, opened, reloader)
         await admin.open(stack)
         collect_seldom()
-        await _run([*announcers, service], stores, ending, admin, loaded)
+        of_traces = [] if runtime.traces is None else [runtime.traces]
+        await _run([*announcers, *of_traces, service], stores, ending, admin, loaded)
     if ending.failure is not None:
         raise ending.failure
 

@@ -8,6 +8,7 @@ import click
 from gateway.app import serving, syphoning
 from gateway.app.logs import Reloader, open_log
 from gateway.app.runtime import Runtime
+from gateway.app.traces import open_traces
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
 from gateway.config.binds import BIND_VARIABLE
 
@@ -53,11 +54,14 @@ def serve(
         as_json=invocation.as_json,
         take_over=take_over,
     )
-    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
+    with (
+        open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
+        open_traces(loaded.config, log) as traces,
+    ):
         run(
             serving.serve,
             loaded,
-            Runtime(observer=log),
+            Runtime(observer=log, traces=traces),
             options,
             reloader=Reloader(loaded, log, partial(invocation.read, binds, queues)),
         )
@@ -72,11 +76,14 @@ def syphon(
 ) -> None:
     """Move the backlog from the secondary to its destination, and do nothing else."""
     loaded = invocation.read()
-    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
+    with (
+        open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
+        open_traces(loaded.config, log) as traces,
+    ):
         run(
             syphoning.syphon,
             loaded,
-            Runtime(observer=log),
+            Runtime(observer=log, traces=traces),
             label=label,
             to=to,
             adopted=adopted,

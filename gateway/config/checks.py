@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,7 @@ _KEY_IN_URL: Final = re.compile(
     re.IGNORECASE,
 )
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
+_COLLECTOR: Final = re.compile(r"https?://[^/?#\s@]+/[^?#\s]+", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
 
 
@@ -61,7 +63,7 @@ def requires_tls(endpoint: Endpoint) -> bool:
 def problems_of(config: Config) -> list[str]:
     """One line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
-    found += [*_names_twice(config), *_agent(config), *_workers(config)]
+    found += [*_names_twice(config), *_agent(config), *_workers(config), *_traces(config)]
     if config.claims is not None:
         found += _claims(config.claims)
     if config.triggers is not None:
@@ -309,6 +311,26 @@ def _claims(claims: Claims) -> Iterator[str]:
 
 def _keeper_of_triggers(config: Config) -> str | None:
     return None if config.triggers is None else config.triggers.namespace
+
+
+def _traces(config: Config) -> Iterator[str]:
+    traces = config.traces
+    if traces is None:
+        return
+    if not _COLLECTOR.fullmatch(traces.endpoint):
+        yield (
+            "traces.endpoint: http(s)://HOST[:PORT]/PATH expected, such as"
+            f" http://127.0.0.1:4318/v1/traces, without a user, found {traces.endpoint!r:.80}"
+        )
+    if not _has_exporter():
+        yield "traces: needs the extra `otel`: pip install 'pairgate[otel]'"
+
+
+def _has_exporter() -> bool:
+    try:
+        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _triggers(config: Config, triggers: TriggerTopic) -> Iterator[str]:

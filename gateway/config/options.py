@@ -242,6 +242,18 @@ class Agent:
 
 
 @attrs.frozen(kw_only=True)
+class Traces:
+    """`[traces]`: without this section there are no spans."""
+
+    endpoint: str  # of OTLP over HTTP: http(s)://HOST:PORT/v1/traces
+    # The share of the traces that is recorded.
+    sample_ratio: float = attrs.field(
+        default=1.0, validator=[validators.ge(0.0), validators.le(1.0)]
+    )
+    service_name: str = attrs.field(default="pairgate", validator=validators.min_len(1))
+
+
+@attrs.frozen(kw_only=True)
 class Logging:
     """`[logging]`."""
 
@@ -341,6 +353,7 @@ class Config:
     audit: Audit | None = None
     drill: DrillOptions = attrs.field(factory=DrillOptions)
     logging: Logging = attrs.field(factory=Logging)
+    traces: Traces | None = None
 
     def endpoints_of(self, process: str) -> dict[int, Endpoint]:
         """The endpoints that such a process opens, by their numbers."""

@@ -31,7 +31,7 @@ Read = Callable[[Any], Any]
 
 # These fields are neither durations (float) nor counts (int), which their types don't tell.
 PLAIN_NUMBERS: Final = frozenset(
-    {"jitter", "max_drain_rate", "max_load", "slow_call_rate", "hedge_budget"}
+    {"jitter", "max_drain_rate", "max_load", "slow_call_rate", "hedge_budget", "sample_ratio"}
 )
 SIZES: Final = frozenset(
     {

@@ -18,6 +18,7 @@ from gateway.domain.events import (
     outages,
     stores,
     take_over,
+    traces,
     workers,
 )
 from gateway.domain.events import gateway as events
@@ -77,6 +78,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     stores.RequestFailed: "error",
     stores.SessionStateDamaged: "error",
     take_over.TakeOverFailed: "warning",
+    traces.TracesNotExported: "warning",
     workers.WorkerLost: "warning",
 }
 

@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.events import gateway as events
+from gateway.domain.events import traces
 from gateway.domain.events.gateway import Event
 
 MOST: Final = 10_000  # remembered things; of any more, each event is reported
@@ -19,6 +20,7 @@ SAME: Final[dict[type[Event], tuple[str, ...]]] = {
     events.ListenerFailed: ("queue", "reason"),
     events.SyphonFailed: ("queue", "reason"),
     events.SyphonBackedOff: ("entity", "reason"),
+    traces.TracesNotExported: ("endpoint",),
 }
 
 

@@ -30,6 +30,7 @@ from gateway.config.options import (
     Logging,
     Namespace,
     Pairing,
+    Traces,
     TriggerTopic,
 )
 from gateway.config.reading import option_names
@@ -107,6 +108,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("triggers", TriggerTopic),
         ("audit", Audit),
         ("logging", Logging),
+        ("traces", Traces),
     ],
 )
 def test_no_option_is_missing(section: str, kind: Any) -> None:

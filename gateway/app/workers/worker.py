@@ -26,6 +26,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, run_parts, watch_signals
 from gateway.app.status import StatusBoard
+from gateway.app.traces import open_traces
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
 from gateway.app.workers.limits import of_worker
 from gateway.app.workers.parts import make_parts
@@ -54,11 +55,17 @@ async def main(descriptor: int) -> None:
             return
         loaded = loaded_of(greeting, greeting["text"])
         number = greeting["worker"]
-        with open_log(loaded, STANDARD_ERROR, as_json=greeting["json"], worker=number) as log:
+        with (
+            open_log(loaded, STANDARD_ERROR, as_json=greeting["json"], worker=number) as log,
+            open_traces(loaded.config, log) as traces,
+        ):
             texts = [greeting["text"]]
             reload = Reloader(loaded, log, lambda: loaded_of(greeting, texts[-1]))
             worker = Serving(
-                channel=channel, greeting=greeting, loaded=loaded, runtime=Runtime(observer=log)
+                channel=channel,
+                greeting=greeting,
+                loaded=loaded,
+                runtime=Runtime(observer=log, traces=traces),
             )
             try:
                 await worker.run(texts, reload)

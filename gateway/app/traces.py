@@ -1,0 +1,62 @@
+"""The traces of a process, if they are configured."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from gateway.config.options import Config, Namespace
+from gateway.config.places import authority_of
+from gateway.ports import Broker, Observer
+
+if TYPE_CHECKING:
+    from gateway.telemetry.trace_export import TraceExport
+
+
+@contextmanager
+def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | None]":
+    """Where the spans of this process go, for the life of the context; None: nowhere."""
+    traces = config.traces
+    if traces is None:
+        yield None
+        return
+    # Imported here: it is an extra, and takes as long as the rest of the gateway.
+    from gateway.telemetry.trace_export import TraceExport
+
+    export = TraceExport(
+        endpoint=traces.endpoint,
+        sample_ratio=traces.sample_ratio,
+        service_name=traces.service_name,
+        version=metadata.version("pairgate"),
+        observer=observer,
+    )
+    try:
+        yield export
+    finally:
+        export.close()
+
+
+def traced(broker: Broker, namespace: Namespace, export: "TraceExport | None") -> Broker:
+    """The namespace; what is done on it has spans, if there is an export."""
+    if export is None:
+        return broker
+    from gateway.telemetry.spans import SpanMaker, Traced
+
+    spans = SpanMaker(
+        tracer=export.tracer, system=_system_of(namespace), address=authority_of(namespace)
+    )
+    return Traced(broker, spans)
+
+
+def _system_of(namespace: Namespace) -> str:
+    """`messaging.system`, a name of the conventions where there is one."""
+    kind = namespace.url.partition(":")[0].partition("+")[0]
+    names = {
+        "amqp": "amqp",
+        "amqps": "amqp",
+        "rabbitmq": "rabbitmq",
+        "rabbitmqs": "rabbitmq",
+        "servicebus": "servicebus",
+        "storage-queue": "azure_storage_queue",
+    }
+    return names.get(kind, "pairgate")

@@ -1,0 +1,134 @@
+"""Spans of a gateway as an OTLP collector gets them, and a gateway whose collector hangs."""
+
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+import pytest
+import trio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+
+from gateway.net.http.server import HttpServer, HttpServerOptions
+from gateway.net.listeners import open_listener
+from gateway.wire.http.messages import Headers, Request, Response
+from tests.brokers.kinds import real_date
+from tests.e2e.processes import Gateways, broker_config
+from tests.e2e.rest import KEY, KEY_NAME
+from tests.e2e.test_workers import Connection
+from tests.trace_contexts import TRACEPARENT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+PATIENCE = 60.0
+PROMPT = 30.0  # seconds; 20 sends that each waited for the exporter would take 100
+
+
+@attrs.define(eq=False)
+class Collector:
+    """Keeps what is exported to it; once `hangs`, it answers nothing any more."""
+
+    port: int = 0
+    hangs: bool = False
+    received: list[ResourceSpans] = attrs.field(factory=list)
+    asked: trio.Event = attrs.field(factory=trio.Event)
+    _grown: trio.Condition = attrs.field(factory=trio.Condition)
+
+    @property
+    def spans(self) -> list[Span]:
+        return [
+            span
+            for resource in self.received
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+    async def has(self, number: int) -> None:
+        """Return when that many spans have come."""
+        async with self._grown:
+            while len(self.spans) < number:
+                await self._grown.wait()
+
+    async def handle(self, request: Request) -> Response:
+        assert request.target == "/v1/traces"
+        self.asked.set()
+        if self.hangs:
+            await trio.sleep_forever()
+        body = request.body
+        if request.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        self.received += ExportTraceServiceRequest.FromString(body).resource_spans
+        async with self._grown:
+            self._grown.notify_all()
+        return Response(
+            status=200, headers=Headers.of({"Content-Type": "application/x-protobuf"}), body=b""
+        )
+
+
+@asynccontextmanager
+async def collecting() -> AsyncIterator[Collector]:
+    collector = Collector()
+    server = HttpServer(
+        handler=collector.handle,
+        error_body=lambda status, _text: Response(status=status),
+        wall_clock=real_date,
+        options=HttpServerOptions(),
+    )
+    listener = await open_listener("127.0.0.1:0", on_crash=lambda _peer, _error: None)
+    collector.port = listener.port
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(listener.serve, server.serve_connection, connections=nursery))
+        yield collector
+        nursery.cancel_scope.cancel()
+
+
+def value(span: Span, name: str) -> str:
+    return next(each.value.string_value for each in span.attributes if each.key == name)
+
+
+async def test_a_collector_gets_the_spans_and_one_that_hangs_delays_nothing(
+    gateways: Gateways,
+) -> None:
+    async with collecting() as collector:
+        traces = f'[traces]\nendpoint = "http://127.0.0.1:{collector.port}/v1/traces"\n'
+        service = 'service_name = "orders-gateway"\n'
+        gateways.environments["traced"] = {"OTEL_BSP_SCHEDULE_DELAY": "200"}
+        gateway = await gateways.start(broker_config("orders") + traces + service, name="traced")
+        connection = Connection(gateway.address, KEY_NAME, KEY)
+        context = {"traceparent": f'"{TRACEPARENT}"', "Secret": '"shown to nobody"'}
+
+        answer = await connection.ask("POST", "/orders/messages", b"a body", headers=context)
+        assert answer.status == 201
+        taken = await connection.ask("DELETE", "/orders/messages/head?timeout=10")
+        assert taken.headers.get("traceparent") == context["traceparent"]
+        with trio.fail_after(PATIENCE):
+            await collector.has(2)
+
+        collector.hangs, collector.asked = True, trio.Event()
+        await connection.ask("POST", "/orders/messages", b"a body")
+        with trio.fail_after(PATIENCE):
+            await collector.asked.wait()
+        with trio.fail_after(PROMPT):
+            for _ in range(20):
+                assert (await connection.ask("POST", "/orders/messages", b"x")).status == 201
+        await gateway.seen("traces_not_exported")
+        await connection.aclose()
+        assert await gateway.stop() == 0
+
+    send, receive = sorted(collector.spans, key=lambda span: span.start_time_unix_nano)[:2]
+    assert (send.name, receive.name) == ("send orders", "receive orders")
+    for span in (send, receive):
+        assert [link.trace_id.hex() for link in span.links] == [TRACEPARENT.split("-")[1]]
+        assert [link.span_id.hex() for link in span.links] == [TRACEPARENT.split("-")[2]]
+        assert span.parent_span_id == b""
+        assert span.end_time_unix_nano >= span.start_time_unix_nano
+        assert value(span, "messaging.system") == "pairgate"
+    resource = collector.received[0].resource
+    names = {each.key: each.value.string_value for each in resource.attributes}
+    assert names["service.name"] == "orders-gateway"
+    assert collector.received[0].scope_spans[0].schema_url.endswith("/1.44.0")
+    exported = b"".join(each.SerializeToString() for each in collector.received)
+    assert b"a body" not in exported
+    assert b"shown to nobody" not in exported
