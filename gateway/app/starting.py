@@ -107,6 +107,8 @@ def _files_of(config: Config) -> Iterator[tuple[str, Path]]:
             yield f"namespaces.{name}.url", Path(path)
     if config.audit is not None:
         yield "audit.file", config.audit.file
+    if config.take_over is not None:
+        yield "take_over", config.take_over
     if config.pairing is not None:
         yield "pairing.state", config.pairing.state
         if config.pairing.spool is not None:

@@ -1,6 +1,7 @@
 """Spans of a gateway as an OTLP collector gets them, and a gateway whose collector hangs."""
 
 import gzip
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -88,7 +89,7 @@ def value(span: Span, name: str) -> str:
     return next(each.value.string_value for each in span.attributes if each.key == name)
 
 
-async def test_a_collector_gets_the_spans_and_one_that_hangs_delays_nothing(
+async def test_a_collector_gets_the_spans_one_that_hangs_delays_nothing_and_no_secret_is_told(
     gateways: Gateways,
 ) -> None:
     async with collecting() as collector:
@@ -105,6 +106,10 @@ async def test_a_collector_gets_the_spans_and_one_that_hangs_delays_nothing(
         assert taken.headers.get("traceparent") == context["traceparent"]
         with trio.fail_after(PATIENCE):
             await collector.has(2)
+
+        stranger = Connection(gateway.address, KEY_NAME, "a wrong key")
+        assert (await stranger.ask("POST", "/orders/messages", b"a body")).status == 401
+        await stranger.aclose()
 
         collector.hangs, collector.asked = True, trio.Event()
         await connection.ask("POST", "/orders/messages", b"a body")
@@ -132,3 +137,7 @@ async def test_a_collector_gets_the_spans_and_one_that_hangs_delays_nothing(
     exported = b"".join(each.SerializeToString() for each in collector.received)
     assert b"a body" not in exported
     assert b"shown to nobody" not in exported
+    log = json.dumps([gateway.log, gateway.garbage])
+    for hidden in ("a body", "shown to nobody", KEY, "a wrong key", "SharedAccessSignature"):
+        assert hidden not in log
+    assert gateway.count("credentials_refused") == 1
