@@ -1,5 +1,6 @@
 """Collects the status of this process from its parts, at each request."""
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -83,11 +84,12 @@ class StatusBoard:
         pair = None if self.parts is None else self.parts.pair
         pairing = self.config.pairing
         told = None
-        await self._look()
-        if pair is not None and pairing is not None:
-            told = await self._pair(pair, pairing)
-        elif self.syphon is not None and pairing is not None:
-            told = await self._backlog(self.syphon, pairing)
+        async with trio.open_nursery() as nursery:  # the limits of both don't add up
+            nursery.start_soon(self._look)
+            if pair is not None and pairing is not None:
+                told = await self._pair(pair, pairing)
+            elif self.syphon is not None and pairing is not None:
+                told = await self._backlog(self.syphon, pairing)
         workers = () if self.parts is None else await self.parts.workers()
         return summed(self._status(told), workers)
 
@@ -367,8 +369,9 @@ def _copies(syphons: Sequence[Syphon]) -> Mapping[str, int]:
 
 def _worst(troubled: Sequence[EntityState]) -> Sequence[EntityState]:
     """The entities that have been in trouble for the longest time, suspects last."""
-    ordered = sorted(troubled, key=lambda each: (each.state is State.SUSPECT, each.since))
-    return ordered[:MOST_ENTITIES]
+    return heapq.nsmallest(
+        MOST_ENTITIES, troubled, key=lambda each: (each.state is State.SUSPECT, each.since)
+    )
 
 
 def _queue(state: QueueState) -> QueueStatus:
