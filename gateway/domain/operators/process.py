@@ -1,15 +1,12 @@
 """Orders to a process as a whole: to reload its configuration, and to drain before its end."""
 
 import enum
-from typing import Final
 
 import attrs
 from attrs import validators
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import LONGEST_REASON
-
-LONGEST_WAIT: Final = 3600.0  # seconds
 
 
 class ProcessAction(enum.Enum):

@@ -13,23 +13,19 @@ Each key may be missing; `rate` is for the action `rate` alone. The response is 
 
 import json
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
-import cattrs
-import cattrs.preconf.json
 
-from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, ControlState, Order
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
-
-T = TypeVar("T")
+from gateway.wire.pairgate import admin_json
 
 PREFIX: Final = "/v1/"
 STATE_PATH: Final = "/v1/control"
-
-_converter: Final = cattrs.preconf.json.make_converter(forbid_extra_keys=True)
-_reader: Final = cattrs.preconf.json.make_converter()
+_ORDER: Final = "order"
+_ANSWER: Final = "the answer to an order"
 
 
 @attrs.frozen(kw_only=True)
@@ -59,7 +55,7 @@ def action_of(path: str) -> Action | ProcessAction | None:
 
 def build_order(order: Order) -> bytes:
     body = _Body(targets=order.targets, reason=order.reason, until=order.until, rate=order.rate)
-    return json.dumps(_converter.unstructure(body)).encode()
+    return admin_json.build_order(body)
 
 
 def parse_order(action: Action, data: bytes) -> Order:
@@ -69,9 +65,9 @@ def parse_order(action: Action, data: bytes) -> Order:
     Raises:
         InvalidRequest: the body is malformed, or names no targets where it must.
     """
-    try:
+    with admin_json.refusing(_ORDER):
         value: Any = json.loads(data) if data.strip() else {}
-        body = _converter.structure(value, _Body)
+        body = admin_json.structured(value, _Body)
         targets = _targets(action, value.get("targets"))
         return Order(
             action=action,
@@ -80,10 +76,6 @@ def parse_order(action: Action, data: bytes) -> Order:
             until=body.until,
             rate=body.rate,
         )
-    except cattrs.BaseValidationError as error:
-        raise InvalidRequest(f"order: {'; '.join(cattrs.transform_error(error))}") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidRequest(f"order: {error}") from error
 
 
 def build_process_order(order: ProcessOrder) -> bytes:
@@ -97,15 +89,11 @@ def parse_process_order(action: ProcessAction, data: bytes) -> ProcessOrder:
     Raises:
         InvalidRequest: the body is malformed.
     """
-    try:
+    with admin_json.refusing(_ORDER):
         value: Any = json.loads(data) if data.strip() else {}
-        body = _converter.structure(value, _ProcessBody)
+        body = admin_json.structured(value, _ProcessBody)
         if not isinstance(value.get("wait", False), bool):
             raise InvalidRequest("wait: true or false expected")
-    except cattrs.BaseValidationError as error:
-        raise InvalidRequest(f"order: {'; '.join(cattrs.transform_error(error))}") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidRequest(f"order: {error}") from error
     return ProcessOrder(action=action, reason=body.reason, wait=body.wait)
 
 
@@ -118,13 +106,12 @@ def _targets(action: Action, value: object) -> tuple[str, ...]:
 
 
 def build_answer(answer: ControlAnswer | ControlState | ProcessAnswer) -> bytes:
-    return json.dumps(answer_value(answer)).encode() + b"\n"
+    return admin_json.build_answer(answer)
 
 
 def answer_value(answer: ControlAnswer | ControlState | ProcessAnswer) -> dict[str, Any]:
     """The answer as a JSON value."""
-    value: dict[str, Any] = _reader.unstructure(answer)
-    return value
+    return admin_json.value_of(answer)
 
 
 def parse_answer(data: bytes) -> ControlAnswer:
@@ -134,17 +121,9 @@ def parse_answer(data: bytes) -> ControlAnswer:
     Raises:
         MessageError: it isn't one.
     """
-    return _parsed(data, ControlAnswer)
+    return admin_json.parse_answer(data, ControlAnswer, _ANSWER)
 
 
 def parse_process_answer(data: bytes) -> ProcessAnswer:
     """As `parse_answer`, of an order to a process as a whole."""
-    return _parsed(data, ProcessAnswer)
-
-
-def _parsed(data: bytes, kind: type[T]) -> T:
-    try:
-        answer: T = _reader.structure(json.loads(data), kind)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
-        raise MessageError(f"this is not the answer to an order: {error}") from error
-    return answer
+    return admin_json.parse_answer(data, ProcessAnswer, _ANSWER)

@@ -10,21 +10,16 @@ or `{}`. Both are answered with a `DrillAnswer`, and `GET /v1/drill` with a `Dri
 import json
 from typing import Any, Final
 
-import cattrs
-import cattrs.preconf.json
-
-from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
+from gateway.wire.pairgate import admin_json
 
 PATH: Final = "/v1/drill"
 END_PATH: Final = "/v1/end-drill"
 
-_converter: Final = cattrs.preconf.json.make_converter(forbid_extra_keys=True)
-_reader: Final = cattrs.preconf.json.make_converter()
-
 
 def build_order(order: DrillOrder) -> bytes:
-    return json.dumps(_converter.unstructure(order)).encode()
+    return admin_json.build_order(order)
 
 
 def parse_order(data: bytes) -> DrillOrder:
@@ -34,17 +29,12 @@ def parse_order(data: bytes) -> DrillOrder:
     Raises:
         InvalidRequest: it is malformed.
     """
-    try:
+    with admin_json.refusing("drill"):
         value: Any = json.loads(data)
         targets = value.get("targets", [])
         if not isinstance(targets, list) or not all(isinstance(each, str) for each in targets):
             raise InvalidRequest("targets: a list of entities and patterns expected")
-        order: DrillOrder = _converter.structure(value, DrillOrder)
-    except cattrs.BaseValidationError as error:
-        raise InvalidRequest(f"drill: {'; '.join(cattrs.transform_error(error))}") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidRequest(f"drill: {error}") from error
-    return order
+        return admin_json.structured(value, DrillOrder)
 
 
 def check_end(data: bytes) -> None:
@@ -60,12 +50,11 @@ def check_end(data: bytes) -> None:
 
 def drill_value(answer: DrillAnswer | DrillState) -> dict[str, Any]:
     """The answer as a JSON value."""
-    value: dict[str, Any] = _reader.unstructure(answer)
-    return value
+    return admin_json.value_of(answer)
 
 
 def build_answer(answer: DrillAnswer | DrillState) -> bytes:
-    return json.dumps(drill_value(answer)).encode() + b"\n"
+    return admin_json.build_answer(answer)
 
 
 def parse_state(data: bytes) -> DrillState:
@@ -75,11 +64,7 @@ def parse_state(data: bytes) -> DrillState:
     Raises:
         MessageError: it isn't one.
     """
-    try:
-        state: DrillState = _reader.structure(json.loads(data), DrillState)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
-        raise MessageError(f"this is not the state of drills: {error}") from error
-    return state
+    return admin_json.parse_answer(data, DrillState, "the state of drills")
 
 
 def parse_answer(data: bytes) -> DrillAnswer:
@@ -89,8 +74,4 @@ def parse_answer(data: bytes) -> DrillAnswer:
     Raises:
         MessageError: it isn't one.
     """
-    try:
-        answer: DrillAnswer = _reader.structure(json.loads(data), DrillAnswer)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
-        raise MessageError(f"this is not the answer to a drill: {error}") from error
-    return answer
+    return admin_json.parse_answer(data, DrillAnswer, "the answer to a drill")

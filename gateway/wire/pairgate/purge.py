@@ -10,20 +10,15 @@ Without `confirm` nothing is deleted. The response is a `PurgeAnswer`.
 import json
 from typing import Any, Final
 
-import cattrs
-import cattrs.preconf.json
-
-from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
+from gateway.wire.pairgate import admin_json
 
 PATH: Final = "/v1/purge"
 
-_converter: Final = cattrs.preconf.json.make_converter(forbid_extra_keys=True)
-_reader: Final = cattrs.preconf.json.make_converter()
-
 
 def build_order(order: PurgeOrder) -> bytes:
-    return json.dumps(_converter.unstructure(order)).encode()
+    return admin_json.build_order(order)
 
 
 def parse_order(data: bytes) -> PurgeOrder:
@@ -33,27 +28,21 @@ def parse_order(data: bytes) -> PurgeOrder:
     Raises:
         InvalidRequest: it is malformed.
     """
-    try:
+    with admin_json.refusing("purge"):
         value: Any = json.loads(data)
         counted = value.get("messages")
         if counted is not None and type(counted) is not int:
             raise InvalidRequest("messages: a whole number expected")
-        order: PurgeOrder = _converter.structure(value, PurgeOrder)
-    except cattrs.BaseValidationError as error:
-        raise InvalidRequest(f"purge: {'; '.join(cattrs.transform_error(error))}") from error
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidRequest(f"purge: {error}") from error
-    return order
+        return admin_json.structured(value, PurgeOrder)
 
 
 def purge_value(answer: PurgeAnswer) -> dict[str, Any]:
     """The answer as a JSON value."""
-    value: dict[str, Any] = _reader.unstructure(answer)
-    return value
+    return admin_json.value_of(answer)
 
 
 def build_answer(answer: PurgeAnswer) -> bytes:
-    return json.dumps(purge_value(answer)).encode() + b"\n"
+    return admin_json.build_answer(answer)
 
 
 def parse_answer(data: bytes) -> PurgeAnswer:
@@ -63,8 +52,4 @@ def parse_answer(data: bytes) -> PurgeAnswer:
     Raises:
         MessageError: it isn't one.
     """
-    try:
-        answer: PurgeAnswer = _reader.structure(json.loads(data), PurgeAnswer)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
-        raise MessageError(f"this is not the answer to a purge: {error}") from error
-    return answer
+    return admin_json.parse_answer(data, PurgeAnswer, "the answer to a purge")

@@ -1,0 +1,66 @@
+"""Orders to the endpoint `admin` and their answers as JSON, and the errors of malformed JSON."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import cattrs
+import cattrs.preconf.json
+
+from gateway.domain.errors import InvalidRequest, MessageError
+
+T = TypeVar("T")
+
+_order_converter: Final = cattrs.preconf.json.make_converter(forbid_extra_keys=True)
+_answer_converter: Final = cattrs.preconf.json.make_converter()
+
+
+def build_order(order: object) -> bytes:
+    return json.dumps(_order_converter.unstructure(order)).encode()
+
+
+def structured(value: object, kind: type[T]) -> T:
+    """An order of that class. Call it inside `refusing`. Unknown keys are an error."""
+    order: T = _order_converter.structure(value, kind)
+    return order
+
+
+@contextmanager
+def refusing(what: str) -> Iterator[None]:
+    """
+    Read an order inside this context. `what` begins the sentence of an error.
+
+    Raises:
+        InvalidRequest: the order is malformed.
+    """
+    try:
+        yield
+    except cattrs.BaseValidationError as error:
+        raise InvalidRequest(f"{what}: {'; '.join(cattrs.transform_error(error))}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidRequest(f"{what}: {error}") from error
+
+
+def value_of(answer: object) -> dict[str, Any]:
+    """The answer as a JSON value."""
+    value: dict[str, Any] = _answer_converter.unstructure(answer)
+    return value
+
+
+def build_answer(answer: object) -> bytes:
+    return json.dumps(value_of(answer)).encode() + b"\n"
+
+
+def parse_answer(data: bytes, kind: type[T], what: str) -> T:
+    """
+    Parse an answer. Unknown keys, which another version may have, are ignored.
+
+    Raises:
+        MessageError: the answer isn't JSON, or isn't of that class; it says "this is not `what`".
+    """
+    try:
+        answer: T = _answer_converter.structure(json.loads(data), kind)
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+        raise MessageError(f"this is not {what}: {error}") from error
+    return answer
