@@ -1,6 +1,7 @@
 """Deletes the messages of one backlog queue, as far as an operator has seen them."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -44,6 +45,7 @@ class Purge:
         if not order.queue.lower().startswith(backlog.queue_prefix(self.label).lower()):
             prefix = backlog.queue_prefix(self.label)
             raise InvalidRequest(f"queue: a backlog queue of this pair ({prefix}0 ...) expected")
+        began = self.clock()
         found = await self._count(order)
         if not order.executes:
             return PurgeAnswer(queue=order.queue, dead_letters=order.dead_letters, messages=found)
@@ -58,7 +60,7 @@ class Purge:
         try:
             async with self.source.open_receiver(order.path) as receiver:
                 while purged < found:
-                    done = await self._delete_some(receiver, found - purged, order.path)
+                    done = await self._delete_some(receiver, found - purged, began)
                     if not done:
                         break
                     purged += done
@@ -88,9 +90,8 @@ class Purge:
             raise NotSupported(f"the namespace doesn't report how many messages {order.path} has")
         return found + (0 if order.dead_letters else info.locked_here)
 
-    async def _delete_some(self, receiver: Receiver, most: int, queue: EntityPath) -> int:
-        """Delete messages that were there before now; return their number, 0 if none comes."""
-        began = self.clock()
+    async def _delete_some(self, receiver: Receiver, most: int, began: datetime) -> int:
+        """Delete messages that came before `began`; return their number, 0 if none is received."""
         deliveries: Sequence[Delivery] = ()
         with trio.move_on_after(QUIET):
             deliveries = await receiver.receive(min(BATCH, most))

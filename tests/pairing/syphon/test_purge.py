@@ -99,6 +99,28 @@ async def test_what_comes_meanwhile_stays(harness: Harness) -> None:
     assert (answer.purged, await left(harness)) == (2, 1)
 
 
+async def test_a_message_that_comes_meanwhile_is_not_deleted_instead_of_a_locked_one(
+    harness: Harness,
+) -> None:
+    await filled(harness, 3)
+    store = harness.secondary.store
+    real = store.inspect
+
+    async def inspect(queue: Any) -> Any:
+        info = await real(queue)
+        await trio.sleep(1.0)
+        await harness.divert(message("late"))
+        return info
+
+    harness.secondary.broker.inner.inspect = inspect  # type: ignore[method-assign]
+    async with store.open_receiver(QUEUE) as syphon:
+        await syphon.receive(1)
+
+        answer = await purge_confirmed(harness, 3)
+
+    assert (answer.purged, answer.left, await left(harness)) == (2, 1, 2)
+
+
 async def test_messages_that_a_syphon_holds_are_left(harness: Harness) -> None:
     await filled(harness, 3)
     async with harness.secondary.store.open_receiver(QUEUE) as syphon:
