@@ -190,7 +190,7 @@ class Rehearsal:
             is_over = True
         finally:
             if not is_over:
-                with trio.CancelScope(shield=True):
+                with trio.move_on_after(ANSWER_SECONDS, shield=True):
                     await self.end()
         seconds = trio.current_time() - began
         self.narrate(f"the way is restored, after {seconds:.1f} s")
@@ -341,7 +341,7 @@ class _Reader:
         ]
         self.others += len(deliveries) - len(own)
         self.found.update(str(each.message.message_id) for each in own)
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(ANSWER_SECONDS, shield=True):
             await complete_all(receiver, own)
             for each in deliveries:
                 if each not in own:
