@@ -21,6 +21,7 @@ from gateway.net.listeners import Listener, open_listener
 
 BIND = "127.0.0.1:0"
 ME = os.getpid()
+PATIENCE = 60.0  # seconds until what must happen has not
 
 
 @attrs.define(eq=False)
@@ -83,7 +84,7 @@ async def running(path: Path, *, has_stores: bool) -> AsyncIterator[Running]:
         )
         await nursery.start(hand_over.run)
         serving.set()
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             while not await trio.Path(path).exists():
                 await trio.lowlevel.checkpoint()
         yield Running(door, listener, path, observed, ending, nursery.cancel_scope)
@@ -127,7 +128,7 @@ async def test_a_successor_that_ends_before_it_is_ready_changes_nothing(path: Pa
             async with AsyncExitStack() as stack:
                 await old.successor(stack)
             failed = TakeOverFailed(pid=ME, reason="it ended before it was ready")
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE):
                 while failed not in old.observed.events:
                     await trio.lowlevel.checkpoint()
             old.observed.events.clear()
@@ -151,7 +152,7 @@ async def test_stores_are_free_when_the_parts_are_closed_and_a_ready_successor_e
         await new.wait_free()
         nursery.start_soon(new.run)
         new.serving.set()
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE):
             while not kept:
                 await trio.lowlevel.checkpoint()
 
