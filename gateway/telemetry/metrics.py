@@ -1,7 +1,7 @@
 """
 `Status` in Prometheus's text format.
 
-Names follow OpenTelemetry's semantic conventions for messaging (1.40) if these have one, in
+Names follow OpenTelemetry's semantic conventions for messaging (1.43) if these have one, in
 Prometheus's spelling; our own begin with `pairgate_`. A label that OpenTelemetry leaves out has no
 value, as `error_type` of what succeeded.
 
