@@ -16,7 +16,7 @@ from gateway.wire.pairgate.control import PREFIX
 
 REDRIVE: Final = "/redrive"
 LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
-_OF_ANSWER: Final = ("changed", "before", "after", "report", "error")
+_OF_ANSWER: Final = ("changed", "before", "after", "report", "purged", "left", "error")
 
 
 class Notes(Protocol):

@@ -15,6 +15,7 @@ import trio
 from gateway.domain.errors import NotSupported
 from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder, DrillState
+from gateway.domain.operators.purge import PurgeAnswer
 from gateway.domain.status import Status
 from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.control import ControlFrontend
@@ -24,6 +25,7 @@ from gateway.net.visits import Visits
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import drill
 from gateway.wire.pairgate.control import build_order, parse_answer, path_of
+from gateway.wire.pairgate.purge import build_answer as build_purge_answer
 from tests.frontends.rest_client import KEY, POLICIES, wall_clock
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
@@ -357,3 +359,18 @@ async def test_each_call_is_noted_with_its_operator_its_order_and_its_outcome(
     assert (malformed["operator"], malformed["status"]) == ("unknown", 401)
     assert malformed["order"] == "nonsense"
     assert KEY not in json.dumps(noted.entries)
+
+
+async def test_a_purge_is_noted_with_what_it_has_deleted(control: Recorded) -> None:
+    noted = Noted()
+
+    async def purge(_: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        answer = PurgeAnswer(queue="q", dead_letters=False, messages=3, purged=2, left=1)
+        return Response(status=200, headers=Headers.of(JSON), body=build_purge_answer(answer))
+
+    asked = attrs.evolve(audited(control, noted), handler=purge)
+    await asked.handle(post("purge", b"{}", **basic("Manage")))
+
+    [entry] = noted.entries
+    assert (entry["call"], entry["purged"], entry["left"]) == ("/v1/purge", 2, 1)
