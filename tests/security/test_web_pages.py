@@ -32,6 +32,9 @@ def requests(port: Callable[[str], int]) -> dict[str, tuple[int, str, str, int]]
         "trigger": (port("admin"), "POST", "/triggers/orders", 202),
         "status": (port("admin"), "GET", "/status", 200),
         "metrics": (port("admin"), "GET", "/metrics", 200),
+        "history": (port("admin"), "GET", "/v1/history", 200),
+        "the operators' page": (port("admin"), "GET", "/", 200),
+        "its script": (port("admin"), "GET", "/page/page.js", 200),
         "scale": (port("admin"), "GET", "/scale/orders", 200),
         # A shared key needs a date; 403 would be the guard's, and is told apart by its code below.
         "storage": (port("storage-queue"), "GET", "/devstoreaccount1?comp=list", 403),
