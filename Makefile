@@ -25,7 +25,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
 
-test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .node/.stamp
+test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
@@ -109,6 +109,7 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/proton.txt locks/proton.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
+	$(COMPILE) --output-file locks/openapi.txt locks/openapi.in
 	@$(call node)
 	cd locks/node && npm install --package-lock-only --ignore-scripts
 
@@ -118,7 +119,7 @@ dist: .venv/.test-stamp
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
 
 clean:
-	rm -rf .venv .venv-legacy .venv-azure .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -143,7 +144,7 @@ clean:
 		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/proton.txt
 	touch $@
 
-.venv-legacy/.stamp .venv-azure/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
+.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
@@ -154,7 +155,7 @@ clean:
 	cd $(@D) && npm ci --ignore-scripts --silent
 	touch $@
 
-.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip:
+.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }

@@ -51,6 +51,7 @@ async def is_answered(process: GatewayProcess, kind: str) -> dict[str, Any]:
     assert status == 200
     assert b"event: listening\n" in events
     refused = [await ask(process, "/v1/failover", "POST", {"targets": ["orders"]})]
+    refused += [await ask(process, "/scale/orders"), await ask(process, "/redrive", "POST", {})]
     if kind != "syphon":
         refused += [await ask(process, f"/v1/{each}", "POST", {}) for each in ("pause", "rate")]
     assert {status for status, _ in refused} == {501}

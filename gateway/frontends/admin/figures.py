@@ -6,6 +6,7 @@ Prometheus.
     GET /readyz     503 while the process starts or ends, with the reason; a namespace that fails
                     changes neither
     GET /status     the state of the process, as JSON (`wire/status`)
+    GET /openapi.json  the description of all of it (`openapi`)
     GET /metrics    the same figures in Prometheus's text format
     GET /events     the events of the process, as they happen (`events`)
     GET /v1/history the backlog in the last hour (`wire/pairgate/history`)
@@ -23,11 +24,12 @@ import attrs
 import trio
 
 from gateway.domain.access import Right
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
+from gateway.frontends.admin.openapi import openapi_answer
 from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
 from gateway.frontends.admin.page import page_answer
 from gateway.frontends.admin.readiness import Readiness
@@ -40,6 +42,9 @@ from gateway.wire.pairgate.status import build_status
 # Prometheus's exposition formats, version 0.0.4.
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _READS: Final = frozenset({"GET", "HEAD"})
+# Beginnings of paths that another front end answers in a gateway.
+_OF_GATEWAY: Final = ("/scale/", "/triggers", "/redrive", "/v1/redrive", "/v1/purge")
+_NO_GATEWAY: Final = "this process is no gateway: ask `pairgate serve`"
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -61,6 +66,8 @@ class FiguresFrontend:
         """
         await trio.lowlevel.checkpoint()
         try:
+            if request.path.startswith(_OF_GATEWAY):
+                raise NotSupported(_NO_GATEWAY)
             if request.method in _READS:
                 answer = await self.answer(request)
                 return answer or self.refuse(404, f"{request.path} not found")
@@ -91,10 +98,12 @@ class FiguresFrontend:
             return told
         if self.events is not None and (stream := self.events.answer(request)) is not None:
             return stream
-        return health(request, self.readiness) or page_answer(request)
+        return health(request, self.readiness) or openapi_answer(request) or page_answer(request)
 
     def check_head(self, request: Request) -> Response | None:
         """As `AdminFrontend.check_head`: only control has bodies."""
+        if request.path.startswith(_OF_GATEWAY):
+            return refused(NotSupported(_NO_GATEWAY))
         if self.control is not None and self.control.takes(request):
             return self.control.check_head(request)
         return self.refuse(400, f"{request.method} {request.path} takes no body")

@@ -9,10 +9,11 @@ import cattrs
 import cattrs.preconf.json
 
 from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.wire.pairgate.strict import strict_converter
 
 T = TypeVar("T")
 
-_order_converter: Final = cattrs.preconf.json.make_converter(forbid_extra_keys=True)
+_order_converter: Final = strict_converter()
 _answer_converter: Final = cattrs.preconf.json.make_converter()
 
 
@@ -21,7 +22,7 @@ def build_order(order: object) -> bytes:
 
 
 def structured(value: object, kind: type[T]) -> T:
-    """An order of that class. Call it inside `refusing`. Unknown keys are an error."""
+    """An order of that class. Call it inside `refusing`. Other keys and types are errors."""
     order: T = _order_converter.structure(value, kind)
     return order
 

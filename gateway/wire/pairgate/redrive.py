@@ -15,14 +15,17 @@ import attrs
 import cattrs
 import cattrs.preconf.json
 from attrs import validators
+from cattrs import Converter
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.redrive import Redriven, Selection, Survey
+from gateway.wire.pairgate.strict import strict_converter
 
 T = TypeVar("T")
 
 MOST: Final = 1000  # messages
 _converter: Final = cattrs.preconf.json.make_converter()
+_order_reader: Final = strict_converter()  # a value that is no order must never move anything
 
 
 @attrs.frozen(kw_only=True)
@@ -51,7 +54,7 @@ def parse_order(data: bytes) -> RedriveOrder:
     Raises:
         InvalidRequest: the order is malformed.
     """
-    return _parse(data, RedriveOrder)
+    return _parse(data, RedriveOrder, _order_reader)
 
 
 def build_answer(answer: Survey | Redriven) -> bytes:
@@ -82,9 +85,9 @@ def _build(value: Any) -> bytes:
     return json.dumps(_converter.unstructure(value)).encode() + b"\n"
 
 
-def _parse(data: bytes, kind: type[T]) -> T:
+def _parse(data: bytes, kind: type[T], converter: Converter = _converter) -> T:
     try:
-        found: T = _converter.structure(json.loads(data), kind)
+        found: T = converter.structure(json.loads(data), kind)
     except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidRequest(f"redrive: this can't be read: {error}") from error
     return found

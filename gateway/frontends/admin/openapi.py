@@ -1,0 +1,441 @@
+"""
+The description of the endpoint `admin` in OpenAPI 3.1, served at `/openapi.json`.
+
+It is made from the classes that the codecs read and write, and from the enumerations of actions, so
+that it can't say anything else. A test compares its paths with those in the code.
+"""
+
+import enum
+import json
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from importlib import metadata
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
+
+import attrs
+
+from gateway.domain.operators.control import (
+    LONGEST_REASON,
+    MOST,
+    Action,
+    ControlAnswer,
+    ControlState,
+)
+from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
+from gateway.domain.operators.process import ProcessAction, ProcessAnswer
+from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
+from gateway.domain.operators.redrive import Redriven, Survey
+from gateway.domain.status import Status
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate import drill, history, purge
+from gateway.wire.pairgate.control import STATE_PATH, path_of
+from gateway.wire.pairgate.redrive import RedriveOrder
+
+PATH: Final = "/openapi.json"
+JSON: Final = "application/json"
+_TEXT: Final = {"type": "string"}
+_MEANINGS: Final = {
+    400: "the request is malformed",
+    401: "no credentials, or not those of a policy with the right",
+    403: "a page of another site, or a host name of elsewhere",
+    404: "there is no such entity",
+    413: "the body is too large",
+    501: "this process can't do that",
+    503: "the namespace can't be reached, or is busy",
+    504: "the namespace didn't answer in time",
+}
+_ALWAYS: Final = (400, 401, 403)
+_OF_NAMESPACE: Final = (404, 503, 504)
+
+Schema = dict[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """One method of one path. `answers` are its successes, by status: types to schemas."""
+
+    path: str
+    summary: str
+    answers: Mapping[int, Mapping[str, Schema]]
+    method: str = "get"
+    right: str | None = None  # None: no credentials are needed
+    refusals: Sequence[int] = _ALWAYS
+    parameters: Sequence[Schema] = ()
+    body: Schema | None = None
+    body_is_required: bool = False
+
+    @property
+    def id(self) -> str:
+        """The operation's name."""
+        return f"{self.method} {self.path}"
+
+
+def openapi_answer(request: Request) -> Response | None:
+    """The description; None if the request is for another path. It needs no credentials."""
+    if request.path != PATH:
+        return None
+    headers = Headers.of({"Content-Type": JSON, "Cache-Control": "no-cache"})
+    return Response(status=200, headers=headers, body=_encoded())
+
+
+@cache
+def _encoded() -> bytes:
+    return json.dumps(description(), indent=1).encode() + b"\n"
+
+
+def description() -> Schema:
+    """The whole description."""
+    schemas = _Schemas()
+    paths: dict[str, Schema] = {}
+    for operation in operations(schemas):
+        paths.setdefault(operation.path, {})[operation.method] = _written(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Pairgate: the endpoint `admin`",
+            "version": metadata.version("pairgate"),
+            "description": (
+                "Reading needs the right Listen on everything, an order the right Manage on"
+                " everything. On loopback without access policies, and over a Unix socket, no"
+                " credentials are needed."
+            ),
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": _object({"error": _TEXT}), **schemas.made},
+            "securitySchemes": {
+                "basic": {
+                    "type": "http",
+                    "scheme": "basic",
+                    "description": "name and key of an access policy",
+                },
+                "token": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "Authorization",
+                    "description": "a SharedAccessSignature, as Service Bus accepts it",
+                },
+            },
+        },
+    }
+
+
+def operations(schemas: "_Schemas") -> Iterator[Operation]:
+    """Every operation of the endpoint."""
+    of = schemas.of
+    yield from _reads(of)
+    yield from _of_queues()
+    state = of(ControlState)
+    targets = _query("targets", "entities and patterns, separated by commas", _TEXT)
+    yield Operation(
+        path=STATE_PATH,
+        summary="the orders in effect, and the states of the entities that the targets match",
+        answers={200: {JSON: state}},
+        right="Listen",
+        parameters=(targets,),
+    )
+    for action in Action:
+        needs_targets = action in {Action.FAILOVER, Action.FAILBACK}
+        body = _object(_order_fields(), required=("targets",) if needs_targets else (), closed=True)
+        yield _order(path_of(action), _ACTIONS[action], body, of(ControlAnswer), needs_targets)
+    for step in ProcessAction:
+        fields: Schema = {"reason": _reason()}
+        if step is ProcessAction.DRAIN:
+            fields["wait"] = {"type": "boolean", "description": "answer when the drain has ended"}
+        yield _order(path_of(step), _STEPS[step], _object(fields, closed=True), of(ProcessAnswer))
+    yield Operation(
+        path=drill.PATH,
+        summary="the drill that is under way",
+        answers={200: {JSON: of(DrillState)}},
+        right="Listen",
+        refusals=(*_ALWAYS, 501),
+    )
+    body = schemas.request(DrillOrder)
+    yield _order(drill.PATH, "begins a drill", body, of(DrillAnswer), is_required=True)
+    end = _object({}, closed=True)
+    yield _order(drill.END_PATH, "ends the drill", end, of(DrillAnswer))
+    body = schemas.request(PurgeOrder)
+    yield _order(
+        purge.PATH,
+        "counts the messages of a backlog queue, or deletes them",
+        body,
+        of(PurgeAnswer),
+        is_required=True,
+        also=_OF_NAMESPACE,
+    )
+    answer = {"anyOf": [of(Survey), of(Redriven)]}
+    for path in ("/redrive", "/v1/redrive"):
+        yield _order(
+            path,
+            "counts dead letters of the backlog, which needs Listen only, or moves them",
+            schemas.request(RedriveOrder),
+            answer,
+            is_required=True,
+            also=_OF_NAMESPACE,
+        )
+
+
+_ACTIONS: Final = {
+    Action.FAILOVER: "pins entities to the backlog",
+    Action.FAILBACK: "returns entities to the primary",
+    Action.PAUSE: "pauses the syphon",
+    Action.RESUME: "ends pauses of the syphon",
+    Action.RATE: "limits the syphon's messages per second",
+}
+_STEPS: Final = {
+    ProcessAction.RELOAD: "reads the configuration again",
+    ProcessAction.DRAIN: "accepts nothing more, finishes, and ends the process",
+}
+
+
+def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
+    readiness = _object({"ready": {"type": "boolean"}, "reason": _TEXT})
+    yield Operation(
+        path="/livez",
+        summary="answers as long as the process does",
+        answers={200: {"text/plain": _TEXT}},
+        refusals=(400, 403),
+    )
+    yield Operation(
+        path="/readyz",
+        summary="the readiness for work, with its reason",
+        answers={200: {JSON: readiness}, 503: {JSON: readiness}},
+        refusals=(400, 403),
+    )
+    yield Operation(
+        path=PATH,
+        summary="this description",
+        answers={200: {JSON: {"type": "object"}}},
+        refusals=(400, 403),
+    )
+    status = {"allOf": [of(Status), _object(_of_problems())]}
+    yield Operation(
+        path="/status",
+        summary="the state of the process",
+        answers={200: {JSON: status}},
+        right="Listen",
+    )
+    yield Operation(
+        path="/metrics",
+        summary="the same figures in Prometheus's text format",
+        answers={200: {"text/plain": _TEXT}},
+        right="Listen",
+    )
+    yield Operation(
+        path=history.PATH,
+        summary="the backlog of the last hour",
+        answers={200: {JSON: _history()}},
+        right="Listen",
+    )
+    yield Operation(
+        path="/events",
+        summary="events as they happen (server-sent events)",
+        answers={200: {"text/event-stream": _TEXT}},
+        right="Listen",
+        parameters=(
+            _query("recent", "at most so many past events", {"type": "integer", "minimum": 0}),
+            _query("follow", "false: end after the past events", _choice("true", "false")),
+            {
+                "name": "Last-Event-ID",
+                "in": "header",
+                "description": "resume after this event",
+                "schema": _TEXT,
+            },
+        ),
+    )
+
+
+def _history() -> Schema:
+    date = {"type": "string", "format": "date-time"}
+    depths = {
+        "pending": {"type": "array", "items": _or_null({"type": "integer"})},
+        "oldest_age": {"type": "array", "items": _or_null({"type": "number"})},
+    }
+    queues = {"type": "object", "additionalProperties": _object(depths)}
+    return _object({"at": {"type": "array", "items": date}, **depths, "queues": queues})
+
+
+def _of_problems() -> Schema:
+    """The values that the codec of the status derives."""
+    return {"good": {"type": "boolean"}, "problems": {"type": "array", "items": _TEXT}}
+
+
+def _of_queues() -> Iterator[Operation]:
+    figures = _object(
+        {
+            "entity": _TEXT,
+            "status": _TEXT,
+            "depth": {"type": "integer"},
+            "age_seconds": {"type": "number"},
+        },
+        required=("entity", "status"),
+    )
+    refusals = (*_ALWAYS, 404, 501, 503, 504)
+    yield Operation(
+        path="/scale/{entity}",
+        summary="depth and age of a queue or subscription, for scalers",
+        answers={200: {JSON: figures}},
+        right="Listen",
+        refusals=refusals,
+        parameters=(_in_path("entity"),),
+    )
+    queues = {**_query("queues", "separated by commas", _TEXT), "required": True}
+    yield Operation(
+        path="/triggers",
+        summary="new messages in these queues, as server-sent events",
+        answers={200: {"text/event-stream": _TEXT}},
+        right="Listen",
+        refusals=(*_ALWAYS, 404, 501),
+        parameters=(queues,),
+    )
+    size = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+    yield Operation(
+        path="/triggers/{queue}",
+        method="post",
+        summary="tells the listeners of a queue that it has a new message",
+        answers={202: {JSON: _object({"queue": _TEXT})}},
+        right="Send",
+        refusals=(*_ALWAYS, 404, 413, 501),
+        parameters=(_in_path("queue"), _query("size", "of the message in bytes", size)),
+    )
+
+
+def _order(
+    path: str,
+    summary: str,
+    body: Schema,
+    answer: Schema,
+    is_required: bool = False,
+    also: Sequence[int] = (),
+) -> Operation:
+    return Operation(
+        path=path,
+        method="post",
+        summary=summary,
+        answers={200: {JSON: answer}},
+        right="Manage",
+        refusals=(*_ALWAYS, 413, 501, *also),
+        body=body,
+        body_is_required=is_required,
+    )
+
+
+def _order_fields() -> Schema:
+    target = {"type": "string", "minLength": 1}
+    return {
+        "targets": {"type": "array", "items": target, "minItems": 1, "maxItems": MOST},
+        "reason": _reason(),
+        "until": _or_null({"type": "string", "format": "date-time"}),
+        "rate": _or_null({"type": "number", "exclusiveMinimum": 0}),
+    }
+
+
+def _reason() -> Schema:
+    return {"type": "string", "maxLength": LONGEST_REASON}
+
+
+def _written(operation: Operation) -> Schema:
+    responses = {
+        str(status): {
+            "description": "done" if status < 400 else "not ready",
+            "content": {kind: {"schema": schema} for kind, schema in contents.items()},
+        }
+        for status, contents in operation.answers.items()
+    }
+    error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
+    for status in operation.refusals:
+        responses[str(status)] = {"description": _MEANINGS[status], "content": error}
+    written: Schema = {
+        "operationId": operation.id,
+        "summary": operation.summary,
+        "parameters": list(operation.parameters),
+        "responses": responses,
+    }
+    if operation.right is not None:
+        written["description"] = f"Needs the right {operation.right}."
+        written["security"] = [{"basic": []}, {"token": []}, {}]
+    if operation.body is not None:
+        written["requestBody"] = {
+            "required": operation.body_is_required,
+            "content": {JSON: {"schema": operation.body}},
+        }
+    return written
+
+
+def _object(
+    fields: Schema, *, required: Sequence[str] | None = None, closed: bool = False
+) -> Schema:
+    schema: Schema = {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields if required is None and not closed else required or ()),
+    }
+    return {**schema, "additionalProperties": False} if closed else schema
+
+
+def _query(name: str, text: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "description": text, "schema": schema}
+
+
+def _in_path(name: str) -> Schema:
+    return {"name": name, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+
+
+def _choice(*values: str) -> Schema:
+    return {"type": "string", "enum": list(values)}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+@attrs.define
+class _Schemas:
+    """Schemas of classes, as their codecs write them."""
+
+    made: dict[str, Schema] = attrs.field(factory=dict)
+
+    def of(self, kind: Any) -> Schema:
+        """The schema of an answer: a class of attrs becomes a component."""
+        if attrs.has(kind):
+            if kind.__name__ not in self.made:
+                self.made[kind.__name__] = {}  # a class may contain itself
+                hints = get_type_hints(kind)
+                fields = {each.name: self.of(hints[each.name]) for each in attrs.fields(kind)}
+                self.made[kind.__name__] = _object(fields)
+            return {"$ref": f"#/components/schemas/{kind.__name__}"}
+        origin, arguments = get_origin(kind), get_args(kind)
+        if origin in {Union, types.UnionType}:
+            return {"anyOf": [self.of(each) for each in arguments]}
+        if origin is tuple or (origin is not None and issubclass(origin, Sequence)):
+            return {"type": "array", "items": self.of(arguments[0])}
+        if origin is not None and issubclass(origin, Mapping):
+            return {"type": "object", "additionalProperties": self.of(arguments[1])}
+        if issubclass(kind, enum.Enum):
+            return {"enum": [member.value for member in kind]}
+        return dict(_PLAIN[kind])
+
+    def request(self, kind: Any) -> Schema:
+        """The schema of a request: what has a default may be missing."""
+        hints = get_type_hints(kind)
+        fields = {
+            each.name: _reason() if each.name == "reason" else self._asked(hints[each.name])
+            for each in attrs.fields(kind)
+        }
+        required = [each.name for each in attrs.fields(kind) if each.default is attrs.NOTHING]
+        return _object(fields, required=required, closed=True)
+
+    def _asked(self, kind: Any) -> Schema:
+        return self.request(kind) if attrs.has(kind) else self.of(kind)
+
+
+_PLAIN: Final[Mapping[Any, Schema]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    datetime: {"type": "string", "format": "date-time"},
+    types.NoneType: {"type": "null"},
+}
