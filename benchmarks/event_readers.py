@@ -62,7 +62,7 @@ bind = "localhost:{port}"
 
 @attrs.frozen(kw_only=True)
 class Round:
-    """One measurement of one way."""
+    """The figures of one round, with readers or without."""
 
     way: str
     sent: int
@@ -98,7 +98,7 @@ class Clients:
     connected: int = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run all clients until cancelled."""
         async with trio.open_nursery() as nursery:
             for each in range(self.number):
                 nursery.start_soon(self._ask, each % 2 == 0)

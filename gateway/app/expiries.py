@@ -1,4 +1,4 @@
-"""When the certificates end that the configuration names."""
+"""Expiry dates of the certificates that the configuration names."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -427,7 +427,7 @@ async def _serve_clients(
 async def _served_client(
     endpoint: OpenEndpoint, trimmer: Trimmer, ending: Ending, stream: trio.abc.Stream
 ) -> None:
-    """As `_served`, and count it."""
+    """As `_served`; count the connection as a client's."""
     ending.clients += 1
     try:
         await _served(endpoint, trimmer, ending.runtime.observer, stream)

@@ -282,7 +282,7 @@ class StatusBoard:
     def _syphon(
         self, syphons: Sequence[Syphon], *, runs: bool, pauses: Sequence[Override]
     ) -> SyphonStatus:
-        """`runs`: one of them is the backlog's."""
+        """The status of these syphons. `runs`: one of them moves the backlog of this pair."""
         watch = self.runtime.observer
         waiting = [each for syphon in syphons for each in syphon.waiting()]
         waiting.sort(key=lambda each: each.left)

@@ -164,7 +164,12 @@ def _choice(given: dict[str, Any]) -> Choice:
 
 
 async def _check(config: Config, admin: AdminChoice, order: DrillOrder) -> None:
-    """Raises Failure: the gateway allows no drill, or isn't well."""
+    """
+    Return if the drill can begin.
+
+    Raises:
+        Failure: the gateway allows no such drill, or some entities aren't on the primary.
+    """
     state = await read_drills(config, admin)
     if not state.allowed:
         raise Failure(

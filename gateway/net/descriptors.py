@@ -64,7 +64,7 @@ class DescriptorChannel:
         connection. The caller closes the descriptors.
 
         Raises:
-            ValueError: the peer sends something else.
+            ValueError: the peer sent no JSON object, or one longer than `LONGEST_MESSAGE`.
         """
         space = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
         while b"\n" not in self._rest:

@@ -61,7 +61,7 @@ def file_of(path: Path) -> SocketFile:
     The file of a socket that is bound at that path.
 
     Raises:
-        OSError: there is none.
+        OSError: the file doesn't exist.
     """
     found = path.stat()
     return SocketFile(path=path, device=found.st_dev, inode=found.st_ino)

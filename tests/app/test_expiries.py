@@ -1,4 +1,4 @@
-"""When certificates end that the configuration names."""
+"""Expiry dates of the certificates that the configuration names."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

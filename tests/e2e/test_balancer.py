@@ -12,11 +12,11 @@ from gateway.demo.ports import free_port
 from tests.e2e.load import Load, bodies
 from tests.e2e.processes import ROOT, Gateways, broker_config, pair_config
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 CONFIG = ROOT / "conf" / "examples" / "nginx-balancer.conf"
 NGINX = "/usr/sbin/nginx"
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def config_for(folder: Path, port: int, gateways: list[str]) -> None:

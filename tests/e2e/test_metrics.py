@@ -167,7 +167,7 @@ def finds_something(query: str) -> dict[str, Any]:
 
 
 def values_at(value: Any, location: str) -> Any:
-    """What KEDA reads at a `valueLocation` of GJSON without wildcards."""
+    """The value that KEDA reads at a `valueLocation` of GJSON without wildcards."""
     for key in location.split("."):
         value = value[key]
     return value

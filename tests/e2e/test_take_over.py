@@ -19,7 +19,7 @@ from tests.e2e.processes import (
 )
 from tests.e2e.rest import request, send, take
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 TAKE_OVER = 'take_over = "var/take-over.sock"\n'
 PATIENCE = 60.0

@@ -42,7 +42,7 @@ class Watching:
 
 
 class Lines:
-    """What the watch prints where there is no terminal."""
+    """The lines that the watch prints where there is no terminal."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

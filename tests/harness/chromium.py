@@ -27,7 +27,7 @@ _END: Final = b"\0"  # of a message
 
 @attrs.define(eq=False)
 class Browser:
-    """Shows one page; remembers what it was asked for and what it complained about."""
+    """Shows one page; keeps the URLs that the page requested and the errors that it logged."""
 
     to_browser: int
     from_browser: int
@@ -55,7 +55,7 @@ class Browser:
 
     def evaluate(self, script: str, *, world: int | None = None) -> Any:
         """
-        What that expression of JavaScript is, on the page; of a promise, what it becomes. In
+        Return the value of that JavaScript expression on the page; a promise is awaited. In
         another `world` it has the same elements and none of the page's variables or policies.
         """
         context = {} if world is None else {"contextId": world}
@@ -66,7 +66,7 @@ class Browser:
         return answer["result"].get("value")
 
     def until(self, script: str) -> Any:
-        """Return what that expression is once it is true."""
+        """Return the value of that expression once it is true; fail after `PATIENCE`."""
         ends = time.monotonic() + PATIENCE
         while not (value := self.evaluate(script)):
             assert time.monotonic() < ends, (script, self.evaluate("document.body.innerText"))
@@ -150,7 +150,7 @@ class Browser:
 
 @contextmanager
 def browser(profile: Path) -> Iterator[Browser]:
-    """One with a profile of its own; it is gone afterwards."""
+    """A browser with a profile of its own; its process ends with the context."""
     command = shutil.which("chromium")
     assert command is not None, "Chromium isn't installed: Debian's package is chromium"
     their_in, our_out = os.pipe()

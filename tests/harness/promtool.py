@@ -11,7 +11,7 @@ ALERTS: Final = ROOT / "conf" / "examples" / "prometheus-alerts.yml"
 
 
 def promtool(*arguments: str | Path, text: str = "") -> str:
-    """What it prints; an error of its own fails the test, and so does what it complains of."""
+    """Run promtool and return its output. The test fails if promtool finds an error."""
     done = subprocess.run(
         ["promtool", *map(str, arguments)],
         input=text,

@@ -1,6 +1,6 @@
 """
 The alert rules of conf/examples, by promtool: each fires when it should, and only then, and the
-page for who is woken has a section for each.
+operator's page has a section for each.
 """
 
 import re
@@ -262,7 +262,7 @@ def test_each_metric_of_an_alert_is_in_the_reference() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_each_alert_has_a_section_for_who_is_woken(name: str) -> None:
+def test_each_alert_has_a_section_for_the_operator_on_call(name: str) -> None:
     page, _, anchor = RULES[name]["annotations"]["runbook_url"].partition("#")
     [text] = [body for title, body in SECTION.findall(PAGE.read_text()) if title == name]
 

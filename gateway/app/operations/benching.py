@@ -117,7 +117,7 @@ async def bench(
     beside: Callable[[], object] | None = None,
 ) -> None:
     """
-    Run the load to its end; `figures` are those until now. `beside` is called now and then.
+    Run the load to its end, and count in `figures`. `beside` is called every 0.2 s.
 
     Raises:
         Failure: the place can't be opened, or the queue has messages of others.

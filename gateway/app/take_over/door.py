@@ -55,10 +55,10 @@ class Door:
 
     async def bind(self) -> None:
         """
-        Bind the socket at a path that nobody knows.
+        Bind the socket at a path where no successor looks before `show`.
 
         Raises:
-            OSError: that isn't possible.
+            OSError: the socket can't be bound there.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._hidden.unlink(missing_ok=True)
@@ -107,14 +107,14 @@ class Door:
 
 
 async def _failure_of(channel: DescriptorChannel) -> str | None:
-    """Return why the successor isn't ready; None: it is."""
+    """Tell the successor that the stores are free; return why it isn't ready. None: it is."""
     with suppress(trio.BrokenResourceError):  # then it has no answer, either
         await channel.send({"free": True})
     return await _not_ready(channel)
 
 
 async def _not_ready(channel: DescriptorChannel) -> str | None:
-    """The same, without telling it anything."""
+    """Wait for the successor's answer; return why it isn't ready. None: it is."""
     try:
         answer = await channel.receive()
     except ValueError as error:
@@ -136,7 +136,7 @@ async def _end_at_signal(
 
 async def open_door(stack: AsyncExitStack, path: Path, observer: Observer) -> Door:
     """
-    A door that nobody knows yet; the stack closes it.
+    A door that successors don't find before `show`; the stack closes it.
 
     Raises:
         Failure: there can't be a socket at that path.

@@ -60,7 +60,7 @@ class Running:
     services: trio.CancelScope
 
     async def successor(self, stack: AsyncExitStack) -> Predecessor:
-        """What a successor knows of this gateway."""
+        """The gateway as its successor finds it."""
         found = await find_predecessor(stack, self.path, self.observed)
         assert found is not None
         return found

@@ -1,4 +1,4 @@
-"""What a store tells of its commits."""
+"""The figures of a store's commits."""
 
 from pathlib import Path
 

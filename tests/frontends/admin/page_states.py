@@ -1,4 +1,4 @@
-"""What a gateway tells about itself in the states that its page is tried in."""
+"""The statuses of a gateway with which its page is tested."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta

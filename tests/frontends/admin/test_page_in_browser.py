@@ -70,7 +70,7 @@ def site(told: Told) -> Iterator[Site]:
 
 
 def audit(chromium: Browser) -> list[Any]:
-    """What axe finds wrong. In a world of its own: the page's policy isn't loosened for it."""
+    """The violations that axe-core finds, in an isolated world: the page's policy stays."""
     world = chromium.new_world()
     chromium.evaluate(AXE.read_text() + "; 0", world=world)
     found = chromium.evaluate(AUDIT, world=world)
