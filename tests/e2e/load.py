@@ -14,7 +14,7 @@ from tests.e2e.rest import request, send
 from tests.e2e.test_amqp_clients import Producer
 from tests.e2e.test_workers import Connection
 
-SOME: Final = 20
+SOME: Final = 10
 RECEIVERS: Final = 4
 PATIENCE: Final = 60.0
 
