@@ -44,9 +44,13 @@ STEPS: Final = {"send": "sends", "complete": "completions", "send to receipt": "
     help="Messages of each connection that are in progress together.",
 )
 @click.option(
-    "--size", type=click.IntRange(1, LARGEST), default=1024, show_default=True, help="In bytes."
+    "--size",
+    type=click.IntRange(1, LARGEST),
+    default=1024,
+    show_default=True,
+    help="Bytes of a body.",
 )
-@click.option("--for", "seconds", type=Duration(), help="How long.  [default: 10s]")
+@click.option("--for", "seconds", type=Duration(), help="Duration of the load.  [default: 10s]")
 @click.option("--count", type=click.IntRange(1), help="Messages at most.")
 def bench(invocation: Invocation, place: Place, entity: str, **given: Any) -> None:
     """

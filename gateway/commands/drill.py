@@ -61,7 +61,12 @@ WHOLE: Final = {
     help="The answer of the cut way to each operation.",
 )
 @click.option(
-    "--for", "seconds", type=Duration(), default="30s", show_default=True, help="How long."
+    "--for",
+    "seconds",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="Duration of the drill.",
 )
 @click.option("--namespace", metavar="NAME", help="Cut the way to it. Default: the primary.")
 @click.option(
@@ -82,7 +87,11 @@ WHOLE: Final = {
     help="Messages a second of each producer.",
 )
 @click.option(
-    "--producers", type=click.IntRange(1, 100), default=2, show_default=True, help="Of the load."
+    "--producers",
+    type=click.IntRange(1, 100),
+    default=2,
+    show_default=True,
+    help="Producers of the load.",
 )
 @click.option(
     "--wait",
@@ -239,7 +248,7 @@ async def _play(
 
 
 async def _beside(rehearsal: Rehearsal, live: Live | None) -> Outcome:
-    """Play it, and refresh the counters on a terminal."""
+    """Play the rehearsal to its end, and refresh the counters on a terminal."""
     failure: Failure | None = None
     async with trio.open_nursery() as nursery:
         if live is not None:

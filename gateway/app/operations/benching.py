@@ -42,7 +42,7 @@ QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """The load."""
+    """The load that a run makes."""
 
     entity: EntityPath
     sends: bool
