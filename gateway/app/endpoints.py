@@ -108,9 +108,11 @@ async def bind_endpoint(
     options = config.limits.listener
     if given is not None:
         await trio.lowlevel.checkpoint()
-        return Listener(
+        inherited = Listener(
             given.sockets, on_crash=on_crash, on_lost=on_lost, options=options, file=given.file
         )
+        inherited.borrow_file()  # the other process serves on, if this one fails before it serves
+        return inherited
     try:
         return await open_listener(
             moved(endpoint.bind, port_offset),

@@ -215,6 +215,7 @@ class _Gateway:
             for endpoint in endpoints:
                 address = endpoint.listener.address
                 runtime.observer.report(Listening(protocol=endpoint.protocol, address=address))
+                endpoint.listener.own_file()
             ending.readiness.begin()
             runtime.observer.report(Started(configuration=loaded.source))
             serving.set()

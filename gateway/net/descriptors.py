@@ -2,6 +2,7 @@
 
 import array
 import json
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -85,9 +86,7 @@ class DescriptorChannel:
             if len(self._rest) > LONGEST_MESSAGE:
                 raise ValueError("the message is too long")
         line, _, self._rest = self._rest.partition(b"\n")
-        message = json.loads(line)
-        if not isinstance(message, dict):
-            raise ValueError("an object expected")  # noqa: TRY004 one error for all of its kinds
+        message = _as_object(line)
         descriptors, self._descriptors = self._descriptors, []
         return message, descriptors
 
@@ -96,6 +95,32 @@ class DescriptorChannel:
         self.socket.close()
         close_all(self._descriptors)
         self._descriptors = []
+
+
+def _as_object(line: bytes | bytearray) -> Mapping[str, Any]:
+    try:
+        message = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("the message is too deep") from error
+    if not isinstance(message, dict):
+        raise ValueError("an object expected")  # noqa: TRY004 one error for all of its kinds
+    return message
+
+
+def duplicates(descriptors: Sequence[int]) -> list[int]:
+    """
+    Further descriptors of these sockets, which the caller closes.
+
+    Raises:
+        OSError: too many files are open; none of them stays open then.
+    """
+    made: list[int] = []
+    try:
+        made.extend(map(os.dup, descriptors))
+    except OSError:
+        close_all(made)
+        raise
+    return made
 
 
 def close_all(descriptors: Sequence[int]) -> None:

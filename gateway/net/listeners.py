@@ -171,6 +171,7 @@ class Listener:
         self.at_once = AT_ONCE
         self._sockets = sockets
         self._file = file
+        self._owns_file = True
         self._on_crash = on_crash
         self._on_lost = on_lost
         self._tls = tls
@@ -227,12 +228,20 @@ class Listener:
         self._remove_file()
         await trio.lowlevel.checkpoint()
 
+    def borrow_file(self) -> None:
+        """The file of a Unix socket is another process's, and stays, until `own_file` is called."""
+        self._owns_file = False
+
+    def own_file(self) -> None:
+        """It is this process's from now on."""
+        self._owns_file = True
+
     def leave_file(self) -> None:
         """Leave the file of a Unix socket to another process, which accepts there."""
         self._file = None
 
     def _remove_file(self) -> None:
-        if self._file is not None:
+        if self._file is not None and self._owns_file:
             self._file.remove()
 
     async def _contained(  # noqa: ASYNC910 the handler waits

@@ -25,7 +25,11 @@ class AuditLog:
 
     file: Path
     observer: Observer
-    _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    # A thread that hangs keeps its place: calls at a dead disk don't take the threads that others
+    # need.
+    _writing: trio.CapacityLimiter = attrs.field(
+        factory=lambda: trio.CapacityLimiter(1), init=False
+    )
 
     async def note(self, entry: Mapping[str, Any]) -> None:
         """
@@ -34,12 +38,13 @@ class AuditLog:
         cancellation has no effect before that.
         """
         with trio.CancelScope(shield=True), trio.move_on_after(LONGEST_WRITE) as scope:
-            async with self._writing:
-                line = json.dumps(entry).encode() + b"\n"
-                try:
-                    await trio.to_thread.run_sync(append, self.file, line, abandon_on_cancel=True)
-                except OSError as error:
-                    self._report(error.strerror or str(error))
+            line = json.dumps(entry).encode() + b"\n"
+            try:
+                await trio.to_thread.run_sync(
+                    append, self.file, line, abandon_on_cancel=True, limiter=self._writing
+                )
+            except OSError as error:
+                self._report(error.strerror or str(error))
         if scope.cancelled_caught:
             self._report(f"nothing was written for {LONGEST_WRITE:g} s")
 

@@ -1,13 +1,16 @@
 """The audit log: each line is on the disk, whatever happens to the file."""
 
 import json
+import threading
 from pathlib import Path
 
 import attrs
+import pytest
 import trio
 
 from gateway.domain.events.control import AuditFailed
 from gateway.domain.events.gateway import Event
+from gateway.telemetry import audit
 from gateway.telemetry.audit import AuditLog
 
 
@@ -71,3 +74,24 @@ async def test_a_full_disk_is_an_event() -> None:
     await AuditLog(Path("/dev/full"), heard).note({"number": 1})
 
     assert [type(event) for event in heard.events] == [AuditFailed]
+
+
+async def test_calls_at_a_disk_that_hangs_keep_one_thread_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """Others need threads too, for example to resolve the name of a namespace's host."""
+    heard, goes_on = Heard(), threading.Event()
+
+    def hang(_file: Path, _line: bytes) -> None:
+        goes_on.wait()
+
+    monkeypatch.setattr(audit, "append", hang)
+    log = AuditLog(tmp_path / "audit.jsonl", heard)
+    try:
+        for number in range(3):
+            await log.note({"number": number})
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+    finally:
+        goes_on.set()
+
+    assert [type(event) for event in heard.events] == [AuditFailed] * 3

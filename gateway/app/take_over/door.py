@@ -1,10 +1,12 @@
 """The side of the running process: it hands its sockets to its successor, and then ends."""
 
+import errno
 import os
 import signal
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -16,7 +18,7 @@ from gateway.app.take_over.given import GivenSockets, by_bind
 from gateway.app.take_over.predecessor import VERSION
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.take_over import TakeOverFailed
-from gateway.net.descriptors import MOST_DESCRIPTORS, DescriptorChannel, close_all
+from gateway.net.descriptors import MOST_DESCRIPTORS, DescriptorChannel, close_all, duplicates
 from gateway.net.listeners import Listener
 from gateway.net.unix import SocketFile, file_of
 from gateway.net.unix_paths import short_path
@@ -24,6 +26,7 @@ from gateway.pairing.state_file import StateFile
 from gateway.ports import Observer
 
 HELLO_SECONDS: Final = 5.0
+PAUSE: Final = 1.0  # seconds after an accept that failed
 _BACKLOG: Final = 16
 
 
@@ -178,7 +181,13 @@ class HandOver:
         self.door.show()
         async with trio.open_nursery() as nursery:
             while True:
-                end, _ = await self.door.listener.accept()
+                try:
+                    end, _ = await self.door.listener.accept()
+                except OSError as error:  # too many open files: clients must not suffer from that
+                    text = f"take_over: a process that asks must wait: {error.strerror}"
+                    self.door.observer.report(Doubtful(text=text))
+                    await trio.sleep(PAUSE)
+                    continue
                 nursery.start_soon(self._attend, DescriptorChannel(end))
 
     async def _attend(self, channel: DescriptorChannel) -> None:
@@ -220,9 +229,11 @@ class HandOver:
         pid = channel.peer.pid
         entries = [(bind, listener.descriptors) for bind, listener in self.listeners]
         passed = [number for _, numbers in entries for number in numbers]
-        if len(passed) > MOST_DESCRIPTORS:
-            await channel.send({"refused": f"it has more than {MOST_DESCRIPTORS} sockets"})
+        try:
+            kept = self._copied(entries)
+        except OSError as error:
             self._is_busy = False
+            await channel.send({"refused": f"it can't hand its sockets over: {error.strerror}"})
             return
         if self.state is not None and not self.has_stores:
             await self.state.hold()
@@ -233,8 +244,7 @@ class HandOver:
         reason: str | None = "it ended before it was ready"
         with suppress(trio.BrokenResourceError):
             await channel.send(message, passed)
-            if self.has_stores:
-                kept = by_bind([(bind, list(map(os.dup, numbers))) for bind, numbers in entries])
+            if kept is not None:
                 self.door.waiting = Waiting(channel, pid=pid, kept=kept)
                 self._leave(f"process {pid} takes over, and waits for the stores")
                 await trio.sleep_forever()
@@ -242,10 +252,32 @@ class HandOver:
         if reason is None:
             self._leave(f"process {pid} has taken over")
             await trio.sleep_forever()  # the successor sees when this process ends
+        self._go_on(kept)
+        self.door.observer.report(TakeOverFailed(pid=pid, reason=str(reason)))
+
+    def _copied(self, entries: Sequence[tuple[str, list[int]]]) -> GivenSockets | None:
+        """
+        The sockets with which this process serves again if a successor fails that needs its stores;
+        None: there are no stores.
+
+        Raises:
+            OSError: there are too many sockets to hand over, or too many open files.
+        """
+        passed = [number for _, numbers in entries for number in numbers]
+        if len(passed) > MOST_DESCRIPTORS:
+            raise OSError(errno.E2BIG, f"it has more than {MOST_DESCRIPTORS}")
+        if not self.has_stores:
+            return None
+        copies = iter(duplicates(passed))
+        return by_bind([(bind, list(islice(copies, len(numbers)))) for bind, numbers in entries])
+
+    def _go_on(self, kept: GivenSockets | None) -> None:
+        """Serve as before: the successor has failed."""
+        if kept is not None:
+            kept.close()
         if self.state is not None:
             self.state.go_on()
         self._is_busy = False
-        self.door.observer.report(TakeOverFailed(pid=pid, reason=str(reason)))
 
     def _leave(self, reason: str) -> None:
         for _, listener in self.listeners:

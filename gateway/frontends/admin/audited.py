@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 import attrs
+import trio
 
 from gateway.domain.errors import BrokerError
 from gateway.frontends.admin.operators import UNKNOWN, operator_of
@@ -16,6 +18,7 @@ from gateway.wire.pairgate.control import PREFIX
 
 REDRIVE: Final = "/redrive"
 LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
+LONGEST_NOTE: Final = 10.0  # seconds
 _OF_ANSWER: Final = ("changed", "before", "after", "report", "purged", "left", "error")
 
 
@@ -39,9 +42,19 @@ class Audited:
         if not is_call(request):
             return await self.handler(request)
         began = self.clock()
-        response = await self.handler(request)
-        ended = self.clock()
+        try:
+            response = await self.handler(request)
+        except BaseException as error:  # cut off by the end of the process, or a bug
+            with trio.move_on_after(LONGEST_NOTE, shield=True):
+                await self._note(request, began, {"status": None, "error": type(error).__name__})
+            raise
         answer = _as_object(response.body)
+        known: dict[str, Any] = {name: answer[name] for name in _OF_ANSWER if name in answer}
+        await self._note(request, began, {"status": response.status, **known})
+        return response
+
+    async def _note(self, request: Request, began: datetime, outcome: Mapping[str, Any]) -> None:
+        ended = self.clock()
         entry: dict[str, Any] = {
             "at": began.isoformat(),
             "seconds": round((ended - began).total_seconds(), 3),
@@ -49,11 +62,9 @@ class Audited:
             "peer": current_visit().peer or UNKNOWN,
             "call": request.path,
             "order": _order(request.body),
-            "status": response.status,
+            **outcome,
         }
-        entry |= {name: answer[name] for name in _OF_ANSWER if name in answer}
         await self.notes.note(entry)
-        return response
 
     def _name(self, request: Request) -> str:
         try:

@@ -98,7 +98,9 @@ class Cut:
                 raise _unavailable(drill, "refused")
             case DrillFault.BUSY:
                 await trio.lowlevel.checkpoint()
-                raise Busy("a drill: the namespace is busy", retry_after=drill.delay)
+                # A pause that a client keeps to must not outlive the drill.
+                seconds = min(drill.delay, self._left)
+                raise Busy("a drill: the namespace is busy", retry_after=seconds)
             case DrillFault.SLOW:
                 with trio.move_on_after(min(drill.delay, self._left)):
                     await self._ended.wait()

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from gateway.app.endpoints import bind_endpoint
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.runtime import Runtime
 from gateway.app.take_over.given import by_bind, from_systemd
 from gateway.config.file import parse
 from gateway.config.options import Config
@@ -157,3 +159,22 @@ async def test_the_file_of_a_unix_socket_is_removed_by_a_successor_and_not_if_it
         assert listener.address == bind
         await listener.aclose()
         assert await path.exists() is is_left
+
+
+async def test_a_successor_that_fails_before_it_serves_leaves_the_file_of_the_unix_socket(
+    tmp_path: Path,
+) -> None:
+    path = trio.Path(tmp_path) / "admin.sock"
+    bound, _ = unix.bind(Path(path), 0o600, 1)
+    endpoint = f'[[endpoints]]\nprotocol = "admin"\nbind = "unix:{path}"\n'
+    text = f'[namespaces.here]\nurl = "memory:"\n{endpoint}'
+    config = parse(text, source="test", folder=Path(), environ={}).config
+    given = by_bind([(f"unix:{path}", [os.dup(bound.fileno())]) for _ in range(2)])
+
+    for owns, is_left in ((False, True), (True, False)):
+        listener = await bind_endpoint(config, 0, Runtime(), 0, given=given.take(f"unix:{path}"))
+        if owns:
+            listener.own_file()
+        await listener.aclose()
+        assert await path.exists() is is_left
+    bound.close()

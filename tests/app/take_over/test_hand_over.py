@@ -1,6 +1,7 @@
 """Both sides of a hand-over in one process: who gets the sockets, when, and after a failure."""
 
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,8 +17,9 @@ from gateway.app.take_over.given import GivenSockets
 from gateway.app.take_over.predecessor import Predecessor, find_predecessor
 from gateway.domain.events.gateway import Doubtful, Event
 from gateway.domain.events.take_over import TakenOver, TakeOverFailed
-from gateway.net.descriptors import DescriptorChannel
+from gateway.net.descriptors import DescriptorChannel, close_all
 from gateway.net.listeners import Listener, open_listener
+from gateway.net.unix_paths import short_path
 
 BIND = "127.0.0.1:0"
 ME = os.getpid()
@@ -176,6 +178,33 @@ async def test_sockets_outlive_a_successor_that_fails_after_the_stores_are_free(
         await again.aclose()
         failed = TakeOverFailed(pid=ME, reason="it ended before it was ready")
         assert old.observed.events == [failed]
+
+
+async def test_a_process_without_room_for_another_file_lets_a_successor_wait(path: Path) -> None:
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with running(path, has_stores=True) as old:
+        end = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with short_path(path) as short:
+            spare = os.dup(0)
+            try:
+                os.close(spare)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
+                await end.connect(short)
+                with trio.fail_after(5):
+                    while not old.observed.events:
+                        await trio.lowlevel.checkpoint()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        text = "take_over: a process that asks must wait: Too many open files"
+        assert old.observed.events[0] == Doubtful(text=text)
+        channel = DescriptorChannel(end)
+        await channel.send({"version": 1})
+        answer = await channel.receive()
+        channel.close()
+
+    assert answer is not None
+    assert answer[0]["frees_stores"] is True
+    close_all(answer[1])
 
 
 async def test_one_successor_at_a_time_and_none_of_a_gateway_that_drains(path: Path) -> None:

@@ -340,6 +340,22 @@ def audited(control: Recorded, noted: Noted) -> Audited:
     )
 
 
+async def test_a_call_that_is_cut_off_is_noted_too() -> None:
+    noted = Noted()
+
+    async def hang(request: Request) -> Response:
+        await trio.sleep_forever()
+        raise AssertionError(request)
+
+    cut = attrs.evolve(audited(Recorded(), noted), handler=hang)
+    with trio.move_on_after(0):
+        await cut.handle(post("pause", b'{"reason": "case 4711"}', **basic("Manage")))
+
+    [entry] = noted.entries
+    assert (entry["operator"], entry["order"]) == ("Manage", {"reason": "case 4711"})
+    assert (entry["status"], entry["error"]) == (None, "Cancelled")
+
+
 async def test_each_call_is_noted_with_its_operator_its_order_and_its_outcome(
     control: Recorded,
 ) -> None:

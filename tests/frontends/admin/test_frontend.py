@@ -314,6 +314,23 @@ async def test_dead_letters_are_counted_and_moved_as_they_were_asked_for(
     ]
 
 
+async def test_a_page_of_another_site_can_not_redrive_by_a_form(broker: MemoryBroker) -> None:
+    """A browser sends the key of HTTP Basic that it knows with a form, too."""
+    frontend = redriving(broker, POLICIES)
+    fields = {
+        "Authorization": basic(Right.MANAGE.value, KEY),
+        "Origin": "https://elsewhere.example",
+    }
+    form = Headers.of({**fields, "Content-Type": "text/plain"})
+    refused = await frontend.handle(
+        Request(method="POST", target="/redrive", headers=form, body=MOVE)
+    )
+
+    assert refused.status == 400
+    assert isinstance(frontend.redrive, Redrives)
+    assert frontend.redrive.asked == []
+
+
 async def test_the_spools_dead_letters_are_others_than_the_backlogs(broker: MemoryBroker) -> None:
     spool = build_order(RedriveOrder(selection=Selection(), spool=True))
     frontend = redriving(broker)

@@ -117,6 +117,21 @@ async def test_a_busy_way_asks_to_wait(harness: Harness) -> None:
     assert stage.pair.states.state_of(ORDERS) is State.PRIMARY
 
 
+async def test_a_busy_way_asks_nobody_to_wait_longer_than_the_drill(harness: Harness) -> None:
+    stage = await staged(harness)
+    stage.begin(DrillFault.BUSY, delay=1e9, seconds=60.0)
+
+    during = await outcome_of(lambda: stage.primary.send(ORDERS, [message()]))
+    asked = await outcome_of(send(stage.pair))
+    await trio.sleep(60.0)
+    after = await send(stage.pair)()
+
+    assert isinstance(asked, Busy)
+    assert isinstance(during, Busy)
+    assert during.retry_after == 60.0
+    assert after is AcceptedBy.PRIMARY
+
+
 async def test_only_the_named_entities_are_cut(harness: Harness) -> None:
     stage = await staged(harness)
     stage.begin(DrillFault.REFUSE, targets=("orders",))
