@@ -10,7 +10,7 @@ from gateway.frontends.admin.openapi import description
 from tests.e2e.processes import ROOT, Gateways, environment
 from tests.e2e.test_admin import ADMIN
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SCHEMATHESIS = ROOT / ".venv-openapi" / "bin" / "schemathesis"
 # Two streams never end, and a drain ends the gateway: these have tests of their own.

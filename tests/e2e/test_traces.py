@@ -21,7 +21,7 @@ from tests.e2e.rest import KEY, KEY_NAME
 from tests.e2e.test_workers import Connection
 from tests.trace_contexts import TRACEPARENT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 PATIENCE = 60.0
 PROMPT = 30.0  # seconds; 20 sends that each waited for the exporter would take 100
