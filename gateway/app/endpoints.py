@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Protocol
 
 import attrs
@@ -101,13 +102,15 @@ async def bind_endpoint(
     Bind the port of that endpoint, or use the sockets that another process has bound for it.
 
     Raises:
-        Failure: the port is in use.
+        Failure: the port is in use, or more users may connect than the endpoint allows.
     """
     endpoint = config.endpoints[number]
     on_crash, on_lost = crash_reporter(runtime), loss_reporter(runtime, endpoint.protocol)
     options = config.limits.listener
     if given is not None:
         await trio.lowlevel.checkpoint()
+        if (path := unix.path_of(moved(endpoint.bind, port_offset))) is not None:
+            _narrow(path, number, int(endpoint.mode, 8))
         inherited = Listener(
             given.sockets, on_crash=on_crash, on_lost=on_lost, options=options, file=given.file
         )
@@ -123,6 +126,26 @@ async def bind_endpoint(
         )
     except CannotListen as error:
         raise Failure(f"endpoints[{number}].bind: {error}") from error
+
+
+def _narrow(path: Path, number: int, mode: int) -> None:
+    """
+    Let nobody else connect than that mode allows: systemd's sockets are open to all by default.
+
+    Raises:
+        Failure: the file is another user's.
+    """
+    try:
+        if path.stat().st_mode & 0o777 & ~mode:
+            path.chmod(mode)
+    except FileNotFoundError:
+        return  # somebody has removed it: nobody can connect
+    except OSError as error:
+        raise Failure(
+            f"endpoints[{number}].mode: {path} has a wider one, and it can't be changed"
+            f" ({error.strerror}): write SocketMode={mode:04o} into the unit of the socket",
+            ExitCode.WRONG,
+        ) from error
 
 
 def moved(bind: str, port_offset: int) -> str:

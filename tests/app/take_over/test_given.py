@@ -161,11 +161,11 @@ async def test_the_file_of_a_unix_socket_is_removed_by_a_successor_and_not_if_it
         assert await path.exists() is is_left
 
 
-async def test_a_successor_that_fails_before_it_serves_leaves_the_file_of_the_unix_socket(
+async def test_the_file_of_a_given_unix_socket_gets_its_mode_and_stays_until_the_process_serves(
     tmp_path: Path,
 ) -> None:
     path = trio.Path(tmp_path) / "admin.sock"
-    bound, _ = unix.bind(Path(path), 0o600, 1)
+    bound, _ = unix.bind(Path(path), 0o666, 1)  # as systemd does
     endpoint = f'[[endpoints]]\nprotocol = "admin"\nbind = "unix:{path}"\n'
     text = f'[namespaces.here]\nurl = "memory:"\n{endpoint}'
     config = parse(text, source="test", folder=Path(), environ={}).config
@@ -173,6 +173,7 @@ async def test_a_successor_that_fails_before_it_serves_leaves_the_file_of_the_un
 
     for owns, is_left in ((False, True), (True, False)):
         listener = await bind_endpoint(config, 0, Runtime(), 0, given=given.take(f"unix:{path}"))
+        assert (await path.stat()).st_mode & 0o777 == 0o600
         if owns:
             listener.own_file()
         await listener.aclose()
