@@ -179,7 +179,12 @@ class Rehearsal:
         began = trio.current_time()
         is_over = False
         try:
-            answer = await self.begin(self.order)
+            try:
+                answer = await self.begin(self.order)
+            except Failure as error:
+                # A refused order isn't to be taken back: that would end another operator's drill.
+                is_over = error.code is ExitCode.FAILED
+                raise
             drill = answer.after.drill
             self.narrate("the drill begins" if drill is None else f"the drill begins: {drill.text}")
             with trio.move_on_after(self.order.seconds + 2 * LOOK):

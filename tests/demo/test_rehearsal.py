@@ -14,9 +14,10 @@ from gateway.brokers.local.memory import MemoryBroker
 from gateway.commands.drill import code_of
 from gateway.demo.rehearsal import Load, Outcome, Rehearsal
 from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import AcceptedBy, Message
 from gateway.domain.operators.control import Operator
-from gateway.domain.operators.drill import DrillAnswer, DrillOrder
+from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder
 from gateway.domain.status import (
     BacklogStatus,
     PairStatus,
@@ -224,6 +225,25 @@ async def test_without_a_load_the_gateway_s_figures_are_left(
         empty_after=outcome.empty_after,
         undecided=(),
     )
+
+
+async def test_a_drill_that_is_refused_leaves_that_of_another_operator(
+    gateway: Gateway, autojump_clock: Any
+) -> None:
+    refusing = rehearsal(gateway)
+    gateway.drills.begin(DrillOrder(seconds=60.0, fault=DrillFault.HANG), ANN)
+
+    async def begin(order: DrillOrder) -> DrillAnswer:
+        try:
+            return await gateway.begin(order)
+        except InvalidRequest as error:
+            raise Failure(str(error)) from error
+
+    refusing.begin = begin
+    with pytest.raises(Failure, match="a drill is under way"):
+        await refusing.play()
+
+    assert gateway.drills.drill is not None
 
 
 async def test_an_interrupted_drill_restores_the_way(gateway: Gateway, autojump_clock: Any) -> None:

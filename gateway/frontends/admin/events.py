@@ -27,6 +27,7 @@ from gateway.wire.http.messages import Headers, Request, Response
 PATH: Final = "/events"
 GAP: Final = "gap"
 KEEP_ALIVE: Final = 15.0  # seconds
+_MOST_DIGITS: Final = 18  # of the number of an event
 _AT_ONCE: Final = 100  # events in one write
 # Seconds between two writes of new events to one reader, so that many readers take no time from
 # sends: the first of several events comes at once, and the others together.
@@ -92,7 +93,8 @@ class EventsFrontend:
     def _resume(self, text: str) -> tuple[int | None, int]:
         """How many events the reader has missed for certain (None: unknown), and its position."""
         run, _, number = text.partition("-")
-        known = number.isascii() and number.isdigit() and int(number[:18]) <= self.recent.last
+        is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
+        known = is_number and int(number) <= self.recent.last
         if run != self.recent.run or not known:
             return None, self.recent.before_first
         return 0, int(number)

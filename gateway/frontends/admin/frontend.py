@@ -181,7 +181,7 @@ class AdminFrontend:
         queue = self._queue_of(request)
         self._check(request, queue, Right.SEND)
         text = request.query.get("size", "0")
-        if not text.isascii() or not text.isdigit() or int(text[:20]) > _LARGEST:
+        if not text.isascii() or not text.isdigit() or int(text[:20]) > _LARGEST or len(text) > 20:
             raise InvalidRequest(f"size: 0 to {_LARGEST} bytes expected, got {text!r:.40}")
         self.announcements.publish(queue, int(text))
         return json_answer(202, {"queue": queue.name})

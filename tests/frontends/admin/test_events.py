@@ -134,6 +134,13 @@ async def test_a_position_in_another_process_is_a_gap_of_unknown_size(
     assert await read(watch.recent, last=last.format(run=watch.recent.run)) == "gap of None\none"
 
 
+async def test_a_position_of_too_many_digits_is_unknown(watch: Watch) -> None:
+    happen(watch, "a")
+    last = f"{watch.recent.run}-{'0' * 18}{'9' * 5000}"
+
+    assert await read(watch.recent, last=last) == "gap of None\na"
+
+
 async def next_of(parts: AsyncGenerator[bytes, None]) -> bytes:
     return await parts.__anext__()
 
