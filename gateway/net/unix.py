@@ -9,6 +9,7 @@ import os
 import socket
 import stat
 import struct
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -17,6 +18,8 @@ import attrs
 
 PREFIX: Final = "unix:"
 MODE: Final = 0o600
+LOCK_ATTEMPTS: Final = 100
+LOCK_PAUSE: Final = 0.02  # seconds
 LONGEST: Final = 107  # bytes of a path: the kernel's 108 have a NUL at the end
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user, group
 
@@ -79,7 +82,7 @@ def bind(path: Path, mode: int, backlog: int) -> tuple[socket.socket, SocketFile
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         # Of two processes that start, one must not take the other's new file for a dead one's.
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        _lock(folder)
         _remove_dead(path)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -94,6 +97,16 @@ def bind(path: Path, mode: int, backlog: int) -> tuple[socket.socket, SocketFile
     finally:
         os.close(folder)
     return bound, file
+
+
+def _lock(folder: int) -> None:
+    """Lock it; every user who may read it can, so the wait for others has a limit."""
+    for _ in range(LOCK_ATTEMPTS):
+        with suppress(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOCK_PAUSE)
+    raise OSError(errno.EBUSY, "another process keeps its folder locked")
 
 
 def _remove_dead(path: Path) -> None:

@@ -1,5 +1,6 @@
 """Unix sockets: whose file it is, who may open it, and who has."""
 
+import fcntl
 import os
 import socket
 import stat
@@ -115,3 +116,14 @@ async def test_a_path_may_be_107_bytes_long(folder: Path) -> None:
 
     assert unix.is_answered(longest)
     await listener.aclose()
+
+
+async def test_a_folder_that_another_process_keeps_locked_is_an_error(folder: Path) -> None:
+    """Every user who may read the folder can lock it."""
+    locked = os.open(folder, os.O_RDONLY)
+    fcntl.flock(locked, fcntl.LOCK_EX)
+
+    with pytest.raises(CannotListen, match="another process keeps its folder locked"):
+        await listen(folder / "admin.sock")
+
+    os.close(locked)
