@@ -18,6 +18,7 @@ from gateway.wire.pairgate.control import PREFIX
 
 REDRIVE: Final = "/redrive"
 LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
+LONGEST_CALL: Final = 100  # characters of a path: clients without a key write lines, too
 LONGEST_NOTE: Final = 10.0  # seconds
 _OF_ANSWER: Final = ("changed", "before", "after", "report", "purged", "left", "error")
 
@@ -60,7 +61,7 @@ class Audited:
             "seconds": round((ended - began).total_seconds(), 3),
             "operator": self._name(request),
             "peer": current_visit().peer or UNKNOWN,
-            "call": request.path,
+            "call": request.path[:LONGEST_CALL],
             "order": _order(request.body),
             **outcome,
         }

@@ -340,6 +340,15 @@ def audited(control: Recorded, noted: Noted) -> Audited:
     )
 
 
+async def test_the_path_of_a_call_is_not_noted_at_any_length(control: Recorded) -> None:
+    noted = Noted()
+
+    answer = await audited(control, noted).handle(post("x" * 12_000))
+
+    assert answer.status == 401
+    assert [len(entry["call"]) for entry in noted.entries] == [100]
+
+
 async def test_a_call_that_is_cut_off_is_noted_too() -> None:
     noted = Noted()
 
