@@ -87,7 +87,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     Traced: (
         {Diverts, FailsFast, SendsMany},
         {Identifies, Peeks, Placed, Schedules, Sessions},
-        set(),
+        {BoundsSends},
     ),
     TracedReceiver: (
         {SettlesMany},

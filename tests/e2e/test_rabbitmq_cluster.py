@@ -44,11 +44,12 @@ from tests.harness.rabbitmq_cluster import NAMES, TICK
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 SOME = 50  # messages
-QUEUES = 6  # of each backlog: a send tries each of them once, for `attempt_timeout`
+QUEUES = 6  # of each backlog
+ATTEMPTS = 10  # of a send on queues that hang: 3 s each, of its 30 s
 # Copies that are legal, since nobody could know: of what 8 senders and the syphon's batches of 10
 # had on their way in each of two faults, and of the trials until a failover. A send of a sender may
-# leave a copy on each queue that it tries.
-SPARE = 2 * (8 * QUEUES + 10 + 10)
+# leave a copy with each attempt.
+SPARE = 2 * (8 * ATTEMPTS + 10 + 10)
 
 
 def pair(primary: str, secondary: str, label: str) -> str:
