@@ -6,7 +6,7 @@ import { TONES, UNKNOWN, between, bytes, count, dateOf, messages, rate, span, ti
 const ABILITIES = ["send", "receive", "manage", "reach"];
 const MOST_ENTITIES = 100; // the status has no more; a row for each
 const cells = (number, ...kinds) => Array.from({ length: number }, (_, index) =>
-  (index === 0 ? element("th", { scope: "row" }) : element("td", kinds[index] ? { class: kinds[index] } : {})));
+  element(index === 0 ? "th" : "td", { ...(index === 0 && { scope: "row" }), ...(kinds[index] && { class: kinds[index] }) }));
 
 const namespaceRows = new Rows(byId("namespace-rows"), () => cells(6));
 
@@ -183,7 +183,7 @@ export class Events {
   #last = [];
   #number = 0;
   #due = false;
-  #rows = new Rows(byId("event-rows"), () => cells(4, "", "short", ""));
+  #rows = new Rows(byId("event-rows"), () => cells(4, "short", "short", "short"));
 
   note(name, fields) {
     this.#last.unshift([++this.#number, name, fields]);
