@@ -6,7 +6,7 @@ back or its end has come. Nothing here looks at a clock: dates are arguments, in
 """
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final
@@ -49,6 +49,30 @@ def check_target(text: str) -> str:
     return text
 
 
+def check_targets(targets: Sequence[str]) -> None:
+    """
+    Check the targets of an order.
+
+    Raises:
+        InvalidRequest: one is malformed, or there are none or too many.
+    """
+    if not 1 <= len(targets) <= MOST:
+        raise InvalidRequest(f"targets: 1 to {MOST} expected, got {len(targets)}")
+    for target in targets:
+        check_target(target)
+
+
+def check_reason(reason: str) -> None:
+    """
+    Check the reason of an order.
+
+    Raises:
+        InvalidRequest: it is too long.
+    """
+    if len(reason) > LONGEST_REASON:
+        raise InvalidRequest(f"reason: at most {LONGEST_REASON} characters expected")
+
+
 @attrs.frozen(kw_only=True)
 class Operator:
     """The client that called: the name of its access policy or its user, and its address."""
@@ -76,12 +100,8 @@ class Order:
     )  # messages/s; None: no limit
 
     def __attrs_post_init__(self) -> None:
-        if not 1 <= len(self.targets) <= MOST:
-            raise InvalidRequest(f"targets: 1 to {MOST} expected, got {len(self.targets)}")
-        for target in self.targets:
-            check_target(target)
-        if len(self.reason) > LONGEST_REASON:
-            raise InvalidRequest(f"reason: at most {LONGEST_REASON} characters expected")
+        check_targets(self.targets)
+        check_reason(self.reason)
         if self.until is not None and self.until.tzinfo is None:
             raise InvalidRequest("until: a date with a time zone expected")
 

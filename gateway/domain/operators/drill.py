@@ -12,7 +12,7 @@ import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.operators.control import EVERYTHING, LONGEST_REASON, MOST, check_target, matches
+from gateway.domain.operators.control import EVERYTHING, check_reason, check_targets, matches
 
 
 class DrillFault(enum.Enum):
@@ -45,12 +45,8 @@ class DrillOrder:
         for name, value in (("seconds", self.seconds), ("delay", self.delay)):
             if not 0.0 < value < inf:
                 raise InvalidRequest(f"{name}: a number above 0 expected, got {value:g}")
-        if not 1 <= len(self.targets) <= MOST:
-            raise InvalidRequest(f"targets: 1 to {MOST} expected, got {len(self.targets)}")
-        for target in self.targets:
-            check_target(target)
-        if len(self.reason) > LONGEST_REASON:
-            raise InvalidRequest(f"reason: at most {LONGEST_REASON} characters expected")
+        check_targets(self.targets)
+        check_reason(self.reason)
 
 
 @attrs.frozen(kw_only=True)

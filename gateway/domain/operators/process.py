@@ -6,7 +6,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.operators.control import LONGEST_REASON
+from gateway.domain.operators.control import check_reason
 
 
 class ProcessAction(enum.Enum):
@@ -28,8 +28,7 @@ class ProcessOrder:
     wait: bool = False  # for the end of the drain
 
     def __attrs_post_init__(self) -> None:
-        if len(self.reason) > LONGEST_REASON:
-            raise InvalidRequest(f"reason: at most {LONGEST_REASON} characters expected")
+        check_reason(self.reason)
         if self.wait and self.action is not ProcessAction.DRAIN:
             raise InvalidRequest("wait: is for a drain")
 

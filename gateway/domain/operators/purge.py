@@ -4,7 +4,7 @@ import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.operators.control import LONGEST_REASON
+from gateway.domain.operators.control import check_reason
 
 
 @attrs.frozen(kw_only=True)
@@ -25,8 +25,7 @@ class PurgeOrder:
 
     def __attrs_post_init__(self) -> None:
         EntityPath.parse(self.queue)
-        if len(self.reason) > LONGEST_REASON:
-            raise InvalidRequest(f"reason: at most {LONGEST_REASON} characters expected")
+        check_reason(self.reason)
         if self.confirm and self.confirm != self.queue:
             raise InvalidRequest("confirm: the name of the queue expected, as in `queue`")
         if self.messages is not None and self.messages < 0:
