@@ -114,13 +114,5 @@ class ProcessControl:
 
     def _report(self, order: ProcessOrder, operator: Operator, *, changed: bool) -> None:
         self.observer.report(
-            ControlCalled(
-                action=order.action.value,
-                target="",
-                reason=order.reason,
-                operator=operator.name,
-                peer=operator.peer,
-                until="",
-                changed=changed,
-            )
+            ControlCalled.by(operator, order.action.value, changed=changed, reason=order.reason)
         )

@@ -165,14 +165,13 @@ class Control:
 
     def _report(self, order: Order, operator: Operator, *, changed: bool) -> None:
         self.observer.report(
-            ControlCalled(
-                action=order.action.value,
-                target=" ".join(order.targets),
-                reason=order.reason,
-                operator=operator.name,
-                peer=operator.peer,
-                until="" if order.until is None else order.until.isoformat(),
+            ControlCalled.by(
+                operator,
+                order.action.value,
                 changed=changed,
+                targets=order.targets,
+                reason=order.reason,
+                until=order.until,
             )
         )
 

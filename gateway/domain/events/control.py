@@ -1,8 +1,13 @@
 """Events of control by operators."""
 
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Self
+
 import attrs
 
 from gateway.domain.events.gateway import Event
+from gateway.domain.operators.control import Operator
 
 
 @attrs.frozen(kw_only=True)
@@ -16,6 +21,28 @@ class ControlCalled(Event):
     peer: str  # the address of the call
     until: str  # the date at which it ends by itself; empty: an operator must end it
     changed: bool
+
+    @classmethod
+    def by(
+        cls,
+        operator: Operator,
+        action: str,
+        *,
+        changed: bool,
+        targets: Sequence[str] = (),
+        reason: str = "",
+        until: datetime | None = None,
+    ) -> Self:
+        """The event of that operator's call."""
+        return cls(
+            action=action,
+            target=" ".join(targets),
+            reason=reason,
+            operator=operator.name,
+            peer=operator.peer,
+            until="" if until is None else until.isoformat(),
+            changed=changed,
+        )
 
 
 @attrs.frozen(kw_only=True)

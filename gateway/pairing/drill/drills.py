@@ -1,6 +1,6 @@
 """Drills of this process: begun and ended by operators, and over when their time is up."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -71,7 +71,16 @@ class Drills:
             since=now,
             until=now + timedelta(seconds=order.seconds),
         )
-        self._report(BEGIN, drill.targets, operator, drill, changed=running is None)
+        self.observer.report(
+            ControlCalled.by(
+                operator,
+                BEGIN,
+                changed=running is None,
+                targets=drill.targets,
+                reason=drill.reason,
+                until=drill.until,
+            )
+        )
         if running is None:
             self._begin(drill, order.seconds)
         return DrillAnswer(action=BEGIN, changed=running is None, before=before, after=self.state())
@@ -81,7 +90,9 @@ class Drills:
         self._end_if_over()
         before, running = self.state(), self._drill
         targets = () if running is None else running.targets
-        self._report(END, targets, operator, None, changed=running is not None)
+        self.observer.report(
+            ControlCalled.by(operator, END, changed=running is not None, targets=targets)
+        )
         if running is not None:
             self._end(operator.name)
         return DrillAnswer(
@@ -149,24 +160,3 @@ class Drills:
             )
         )
         self._orders.note()
-
-    def _report(
-        self,
-        action: str,
-        targets: Sequence[str],
-        operator: Operator,
-        drill: Drill | None,
-        *,
-        changed: bool,
-    ) -> None:
-        self.observer.report(
-            ControlCalled(
-                action=action,
-                target=" ".join(targets),
-                reason="" if drill is None else drill.reason,
-                operator=operator.name,
-                peer=operator.peer,
-                until="" if drill is None else drill.until.isoformat(),
-                changed=changed,
-            )
-        )

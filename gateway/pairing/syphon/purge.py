@@ -51,7 +51,15 @@ class Purge:
             return PurgeAnswer(queue=order.queue, dead_letters=order.dead_letters, messages=found)
         seen = order.messages or 0
         refused = found > seen
-        self._report(order, operator, changed=bool(found) and not refused)
+        self.observer.report(
+            ControlCalled.by(
+                operator,
+                ACTION,
+                changed=bool(found) and not refused,
+                targets=[order.path.name],
+                reason=order.reason,
+            )
+        )
         if refused:
             raise InvalidRequest(
                 f"more has come: {order.path} has {found} messages, and {seen} were seen"
@@ -117,16 +125,3 @@ class Purge:
         if errors and not done:
             raise errors[0]
         return done
-
-    def _report(self, order: PurgeOrder, operator: Operator, *, changed: bool) -> None:
-        self.observer.report(
-            ControlCalled(
-                action=ACTION,
-                target=order.path.name,
-                reason=order.reason,
-                operator=operator.name,
-                peer=operator.peer,
-                until="",
-                changed=changed,
-            )
-        )

@@ -92,8 +92,6 @@ def parse_process_order(action: ProcessAction, data: bytes) -> ProcessOrder:
     with admin_json.refusing(_ORDER):
         value: Any = json.loads(data) if data.strip() else {}
         body = admin_json.structured(value, _ProcessBody)
-        if not isinstance(value.get("wait", False), bool):
-            raise InvalidRequest("wait: true or false expected")
     return ProcessOrder(action=action, reason=body.reason, wait=body.wait)
 
 
