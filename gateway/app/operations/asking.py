@@ -1,7 +1,8 @@
 """Requests to the admin endpoint of a local or remote gateway."""
 
 import json
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import trio
 
@@ -26,6 +27,8 @@ from gateway.wire.pairgate.control import (
 )
 from gateway.wire.pairgate.status import parse_status
 from gateway.wire.servicebus.errors import parse_error
+
+T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 10.0
 PURGE_SECONDS: Final = 600.0  # for all messages of a backlog queue
@@ -82,70 +85,39 @@ async def ask_once(
     Raises:
         Failure: no policy of the configuration has the right.
         BrokerError: as `ask`.
-        trio.TooSlowError: no response within `ANSWER_SECONDS`.
     """
-    with trio.fail_after(ANSWER_SECONDS):
-        async with endpoint.client() as client:
-            text = endpoint.authorization(right)
-            return await ask(client, text, target, method=method, success=success, body=body)
+    async with endpoint.client() as client:
+        text = endpoint.authorization(right)
+        return await ask(client, text, target, method=method, success=success, body=body)
 
 
 def reason_of(error: Exception, seconds: float = ANSWER_SECONDS) -> str:
     return str(error) or f"no answer within {seconds:g} s"
 
 
-async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
+async def call(
+    config: Config,
+    choice: AdminChoice,
+    path: str,
+    read: Callable[[bytes], T],
+    *,
+    body: bytes = b"",
+    seconds: float = ANSWER_SECONDS,
+) -> tuple[str, T]:
     """
-    Return the address of the gateway's admin endpoint, and its status.
+    Ask the admin endpoint once; return its address, and the answer that `read` parses. With a body
+    it is an order, and needs the right Manage instead of Listen.
 
     Raises:
-        Failure: no gateway runs or answers in time (temporary), it refused the request, or the
-            configuration has no admin endpoint.
+        Failure: no gateway runs or answers within `seconds` (temporary), it refused the request, or
+            the configuration has no admin endpoint or no policy with the right.
     """
     endpoint = await admin_here(config, choice)
+    right, method = (Right.MANAGE, "POST") if body else (Right.LISTEN, "GET")
     try:
-        return str(endpoint), parse_status(await ask_once(endpoint, Right.LISTEN, "/status"))
-    except (BrokerError, MessageError, trio.TooSlowError) as error:
-        raise failure_of(endpoint, error) from error
-
-
-async def give_order(
-    config: Config, choice: AdminChoice, order: Order
-) -> tuple[str, ControlAnswer]:
-    """
-    Give an order to the gateway; return the address of its admin endpoint, and its answer.
-
-    Raises:
-        Failure: as `ask_status`. Without an answer the order may be in effect; as orders are
-            idempotent, it can be given again.
-    """
-    endpoint = await admin_here(config, choice)
-    try:
-        path, body = path_of(order.action), build_order(order)
-        told = await ask_once(endpoint, Right.MANAGE, path, method="POST", body=body)
-        return str(endpoint), parse_answer(told)
-    except (BrokerError, MessageError, trio.TooSlowError) as error:
-        raise failure_of(endpoint, error) from error
-
-
-async def steer_process(
-    config: Config, choice: AdminChoice, order: ProcessOrder, seconds: float = ANSWER_SECONDS
-) -> tuple[str, ProcessAnswer]:
-    """
-    Give an order to the process as a whole; return the address of its admin endpoint, and its
-    answer.
-
-    Raises:
-        Failure: as `give_order`; temporary if there is no answer within `seconds`.
-    """
-    endpoint = await admin_here(config, choice)
-    path, body = path_of(order.action), build_process_order(order)
-    try:
-        authorization = endpoint.authorization(Right.MANAGE)
         with trio.fail_after(seconds):
-            async with endpoint.client() as client:
-                told = await ask(client, authorization, path, method="POST", body=body)
-        return str(endpoint), parse_process_answer(told)
+            told = await ask_once(endpoint, right, path, method=method, body=body)
+        return str(endpoint), read(told)
     except (BrokerError, MessageError, trio.TooSlowError) as error:
         raise failure_of(endpoint, error, seconds) from error
 
@@ -159,20 +131,57 @@ def failure_of(
     return Failure(f"{endpoint}: {reason_of(error, seconds)}", code)
 
 
+async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
+    """
+    Return the address of the gateway's admin endpoint, and its status.
+
+    Raises:
+        Failure: as `call`.
+    """
+    return await call(config, choice, "/status", parse_status)
+
+
+async def give_order(
+    config: Config, choice: AdminChoice, order: Order
+) -> tuple[str, ControlAnswer]:
+    """
+    Give an order to the gateway; return the address of its admin endpoint, and its answer.
+
+    Raises:
+        Failure: as `call`. Without an answer the order may be in effect; as orders are idempotent,
+            it can be given again.
+    """
+    path, body = path_of(order.action), build_order(order)
+    return await call(config, choice, path, parse_answer, body=body)
+
+
+async def steer_process(
+    config: Config, choice: AdminChoice, order: ProcessOrder, seconds: float = ANSWER_SECONDS
+) -> tuple[str, ProcessAnswer]:
+    """
+    Give an order to the process as a whole; return the address of its admin endpoint, and its
+    answer.
+
+    Raises:
+        Failure: as `give_order`.
+    """
+    path, body = path_of(order.action), build_process_order(order)
+    return await call(config, choice, path, parse_process_answer, body=body, seconds=seconds)
+
+
 async def purge(config: Config, choice: AdminChoice, order: PurgeOrder) -> tuple[str, PurgeAnswer]:
     """
     Count or delete messages of a backlog queue; return the address of the gateway's admin endpoint,
     and its answer.
 
     Raises:
-        Failure: as `ask_status`. Without an answer some messages may be deleted.
+        Failure: as `call`. Without an answer some messages may be deleted.
     """
-    endpoint = await admin_here(config, choice)
-    try:
-        with trio.fail_after(PURGE_SECONDS):
-            async with endpoint.client() as client:
-                text, body = endpoint.authorization(Right.MANAGE), purging.build_order(order)
-                told = await ask(client, text, purging.PATH, method="POST", body=body)
-        return str(endpoint), purging.parse_answer(told)
-    except (BrokerError, MessageError, trio.TooSlowError) as error:
-        raise failure_of(endpoint, error) from error
+    return await call(
+        config,
+        choice,
+        purging.PATH,
+        purging.parse_answer,
+        body=purging.build_order(order),
+        seconds=PURGE_SECONDS,
+    )

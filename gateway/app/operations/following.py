@@ -6,10 +6,10 @@ from typing import Final
 import trio
 
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_here
-from gateway.app.operations.asking import ask_once, failure_of
+from gateway.app.operations.asking import call, failure_of
 from gateway.config.options import Config
 from gateway.domain.access import Right
-from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.errors import BrokerError
 from gateway.net.http.event_stream import open_events
 from gateway.wire.http.event_stream import EventParser, ServerEvent
 from gateway.wire.http.messages import Headers, Request
@@ -26,15 +26,12 @@ async def last_events(config: Config, choice: AdminChoice, recent: int, show: Sh
     Show the last events that the gateway has kept, at most `recent`.
 
     Raises:
-        Failure: no gateway runs or answers in time (temporary), or it refused.
+        Failure: as `call`.
     """
-    endpoint = await admin_here(config, choice)
     target = f"/events?recent={recent}&follow=false"
-    try:
-        for event in EventParser().feed(await ask_once(endpoint, Right.LISTEN, target)):
-            show(event)
-    except (BrokerError, MessageError, trio.TooSlowError) as error:
-        raise failure_of(endpoint, error) from error
+    _, found = await call(config, choice, target, EventParser().feed)
+    for event in found:
+        show(event)
 
 
 async def follow_events(

@@ -4,7 +4,7 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_here
-from gateway.app.operations.asking import ask_once, reason_of
+from gateway.app.operations.asking import ANSWER_SECONDS, ask_once, reason_of
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -26,7 +26,8 @@ async def trigger(config: Config, queue: str, choice: AdminChoice, *, size: int 
     endpoint = await admin_here(config, choice)
     target = f"/triggers/{path.name}?size={size}"
     try:
-        await ask_once(endpoint, Right.SEND, target, method="POST", success=202)
+        with trio.fail_after(ANSWER_SECONDS):
+            await ask_once(endpoint, Right.SEND, target, method="POST", success=202)
     except (BrokerError, trio.TooSlowError) as error:
         raise Failure(f"{endpoint}: {reason_of(error)}") from error
     return str(endpoint)
