@@ -1,8 +1,8 @@
 """
-Settles deliveries within a time limit, whether or not the namespace can settle many at once.
+Settles deliveries, whether or not the namespace can settle many at once.
 
-Both functions return verdicts as `SettlesMany.settle_many` does: None, or the error. Where no
-answer came within `seconds`, the verdict is `OutcomeUnknown`: the message may come again.
+`settle_one` and `settle_all` return verdicts as `SettlesMany.settle_many` does: None, or the error.
+Where no answer came within `seconds`, the verdict is `OutcomeUnknown`: the message may come again.
 """
 
 from collections.abc import Sequence
@@ -59,3 +59,17 @@ async def settle_all(
         for index, (delivery, settlement) in enumerate(settlements):
             nursery.start_soon(settle, index, delivery, settlement)
     return verdicts
+
+
+async def settle_or_raise(
+    receiver: Receiver, settlements: Sequence[tuple[Delivery, Settlement]]
+) -> None:
+    """
+    As `settle_all`, without a time limit.
+
+    Raises:
+        BrokerError: some couldn't be settled; this is the first error.
+    """
+    for error in await settle_all(receiver, settlements):
+        if error is not None:
+            raise error

@@ -18,7 +18,8 @@ from gateway.checker.operations import (
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown
 from gateway.domain.message import DEAD_LETTER_REASON, Complete, Delivery
-from gateway.ports import Broker, Receiver
+from gateway.ports import Broker
+from gateway.settling import settle_or_raise
 
 PAGE: Final = 100
 LOOK: Final = 0.5  # seconds without a message after which a queue may count as empty
@@ -119,7 +120,7 @@ async def _read(audited: AuditedNamespace, queue: EntityPath, place: Place) -> l
             with trio.move_on_after(LOOK):
                 deliveries = await receiver.receive(PAGE)
             records += [_found(audited, queue, place, delivery) for delivery in deliveries]
-            await complete_all(receiver, deliveries)
+            await settle_or_raise(receiver, [(delivery, Complete()) for delivery in deliveries])
             if not deliveries and await _is_empty(audited.broker, queue):
                 return records
 
@@ -135,29 +136,6 @@ def _found(audited: AuditedNamespace, queue: EntityPath, place: Place, delivery:
         copy=str(delivery.sequence_number),
         reason=str(message.properties.get(DEAD_LETTER_REASON, "")),
     )
-
-
-async def complete_all(receiver: Receiver, deliveries: Sequence[Delivery]) -> None:
-    """
-    Complete all of them, side by side.
-
-    Raises:
-        BrokerError: some couldn't be completed; this is the first error.
-    """
-    errors: list[BrokerError] = []
-
-    async def complete(delivery: Delivery) -> None:
-        await trio.lowlevel.checkpoint()
-        try:
-            await receiver.settle(delivery, Complete())
-        except BrokerError as error:
-            errors.append(error)
-
-    async with trio.open_nursery() as nursery:
-        for delivery in deliveries:
-            nursery.start_soon(complete, delivery)
-    if errors:
-        raise errors[0]
 
 
 async def _is_empty(broker: Broker, queue: EntityPath) -> bool:

@@ -16,14 +16,14 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.checker.operations import Acked
-from gateway.demo.audit import complete_all
 from gateway.demo.traffic import Traffic
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
-from gateway.domain.message import Abandon, AcceptedBy
+from gateway.domain.message import Abandon, AcceptedBy, Complete, Delivery, Settlement
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder
 from gateway.domain.status import PairStatus
 from gateway.ports import Broker, Receiver
+from gateway.settling import settle_or_raise
 
 HEALTHY: Final = 2.0  # seconds of load before the drill
 LOOK: Final = 0.5  # seconds between two looks at the status
@@ -341,13 +341,14 @@ class _Reader:
 
     async def _read_some(self, receiver: Receiver) -> None:
         deliveries = await receiver.receive(PAGE)
-        own = [
-            each for each in deliveries if str(each.message.message_id).startswith(self.load.mark)
-        ]
-        self.others += len(deliveries) - len(own)
-        self.found.update(str(each.message.message_id) for each in own)
+        settlements: list[tuple[Delivery, Settlement]] = []
+        for each in deliveries:
+            message_id = str(each.message.message_id)
+            if message_id.startswith(self.load.mark):
+                self.found[message_id] += 1
+                settlements.append((each, Complete()))
+            else:
+                self.others += 1
+                settlements.append((each, Abandon(delivered=False)))
         with trio.move_on_after(ANSWER_SECONDS, shield=True):
-            await complete_all(receiver, own)
-            for each in deliveries:
-                if each not in own:
-                    await receiver.settle(each, Abandon(delivered=False))
+            await settle_or_raise(receiver, settlements)

@@ -9,12 +9,13 @@ import trio
 
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
+from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.events.control import BacklogPurged, ControlCalled
-from gateway.domain.message import Abandon, Complete, Delivery
+from gateway.domain.message import Abandon, Complete, Delivery, Settlement
 from gateway.domain.operators.control import Operator
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.ports import Broker, Observer, Receiver, WallClock
+from gateway.settling import settle_all
 
 BATCH: Final = 50  # messages that are locked together
 QUIET: Final = 3.0  # seconds without another message after which the others are locked elsewhere
@@ -103,25 +104,16 @@ class Purge:
         deliveries: Sequence[Delivery] = ()
         with trio.move_on_after(QUIET):
             deliveries = await receiver.receive(min(BATCH, most))
-        old = [each for each in deliveries if each.enqueued is None or each.enqueued <= began]
-        errors: list[BrokerError] = []
-        done = 0
-
-        async def settle(delivery: Delivery) -> None:
-            nonlocal done
-            await trio.lowlevel.checkpoint()
-            try:
-                if delivery in old:
-                    await receiver.settle(delivery, Complete())
-                    done += 1
-                else:
-                    await receiver.settle(delivery, Abandon(delivered=False))
-            except BrokerError as error:
-                errors.append(error)
-
-        async with trio.open_nursery() as nursery:
-            for delivery in deliveries:
-                nursery.start_soon(settle, delivery)
-        if errors and not done:
-            raise errors[0]
+        settlements: list[tuple[Delivery, Settlement]] = []
+        for each in deliveries:
+            is_old = each.enqueued is None or each.enqueued <= began
+            settlements.append((each, Complete() if is_old else Abandon(delivered=False)))
+        verdicts = await settle_all(receiver, settlements)
+        done = sum(
+            error is None and isinstance(settlement, Complete)
+            for (_, settlement), error in zip(settlements, verdicts, strict=True)
+        )
+        first = next((error for error in verdicts if error is not None), None)
+        if first is not None and not done:
+            raise first
         return done
