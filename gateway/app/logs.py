@@ -101,17 +101,18 @@ class Reloader:
         return Reloading(
             warnings=fresh.warnings,
             needs_restart=needs_restart,
-            changed=_reloaded_parts(before) != _reloaded_parts(fresh.config),
+            changed=_reloaded(before, fresh.config) != before,
         )
 
 
-def _reloaded_parts(config: Config) -> tuple[object, ...]:
-    return config.logging.level, config.access, config.accounts
+def _reloaded(before: Config, after: Config) -> Config:
+    """The configuration `before` with the parts of `after` that a reload applies."""
+    logging = attrs.evolve(before.logging, level=after.logging.level)
+    return attrs.evolve(before, logging=logging, access=after.access, accounts=after.accounts)
 
 
 def _changed(before: Config, after: Config) -> list[str]:
     """The sections that differ, except for the parts that are reloaded."""
-    logging = attrs.evolve(before.logging, level=after.logging.level)
-    before = attrs.evolve(before, logging=logging, access=after.access, accounts=after.accounts)
+    before = _reloaded(before, after)
     names = [field.name for field in attrs.fields(Config)]
     return [name for name in names if getattr(before, name) != getattr(after, name)]
