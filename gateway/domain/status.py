@@ -105,6 +105,10 @@ class BacklogStatus:
     consumers: bool = False  # other processes receive from the backlog
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
 
+    def falls(self, at: datetime) -> bool:
+        """True if the depth has fallen in the last `FALLS`, until that date."""
+        return self.last_decrease is not None and at - self.last_decrease <= FALLS
+
 
 @attrs.frozen(kw_only=True)
 class SpoolStatus:
@@ -376,8 +380,8 @@ def _is_left(pair: PairStatus, at: datetime) -> bool:
     reports that itself (`syphon_stalled`).
     """
     backlog = pair.backlog
-    fell = backlog.last_decrease is not None and at - backlog.last_decrease <= FALLS
-    return bool(backlog.pending) and not (pair.syphon.running or backlog.consumers or fell)
+    moved = pair.syphon.running or backlog.consumers or backlog.falls(at)
+    return bool(backlog.pending) and not moved
 
 
 def _dead_letter_problems(pair: PairStatus) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.status import FALLS, PairStatus
+from gateway.domain.status import PairStatus
 
 _OUTAGE: Final = ("secondary", "half-open", "suspect")
 
@@ -59,7 +59,7 @@ def _elsewhere(pair: PairStatus, at: datetime) -> SyphonProgress:
         return SyphonProgress(
             state=Movement.ELSEWHERE, why="another process receives from the backlog"
         )
-    if backlog.last_decrease is not None and at - backlog.last_decrease <= FALLS:
+    if backlog.falls(at):
         return SyphonProgress(
             state=Movement.ELSEWHERE, why="the depth has fallen in the last 60 s: another process"
         )
