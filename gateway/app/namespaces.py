@@ -14,7 +14,7 @@ from gateway.brokers.embedded.files import StoreError, StoreInUse
 from gateway.brokers.local.broker import LocalBroker
 from gateway.brokers.registry import Adapter, BrokerDependencies, build
 from gateway.config.options import Namespace
-from gateway.config.places import authority_of, hosts_of, is_loopback
+from gateway.config.places import authority_of, hosts_of, is_loopback, is_own_url
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -32,13 +32,12 @@ from gateway.net.tls import TlsFileError
 from gateway.ports import Broker
 from gateway.telemetry.abilities import AbilityWatch
 
-OWN_KINDS: Final = ("embedded:", "memory:")
 ASK_SECONDS: Final = 10.0
 
 
 def is_own(namespace: Namespace) -> bool:
     """True if this process itself stores the namespace: then it creates its queues itself."""
-    return namespace.url.startswith(OWN_KINDS)
+    return is_own_url(namespace.url)
 
 
 def rights_of(namespace: Namespace) -> Rights:

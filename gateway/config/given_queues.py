@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from gateway.config.places import is_own_url
 from gateway.config.problems import ConfigError
 from gateway.config.values import expected
 
 QUEUE_OPTION: Final = "--queue"
-OWN_SCHEMES: Final = ("embedded:", "memory:")
 
 
 def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
     if not namespace or not isinstance(namespace.get("queues", []), list):
         return dict(table)  # the check of the whole table says what is wrong with it
     url = str(namespace.get("url", ""))
-    if not url.startswith(OWN_SCHEMES):
+    if not is_own_url(url):
         where = f"`pairgate create` makes a queue in namespace {name}"
         wrong = expected("a namespace of the gateway's own (embedded:PATH)", url)
         raise ConfigError([f"{QUEUE_OPTION}: {wrong}; {where}"])

@@ -15,6 +15,12 @@ _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNOR
 _NETWORK: Final = "://"
 _CONNECTION_STRINGS: Final = ("servicebus:", "storage-queue:")
 _OF_CLUSTERS: Final = ("rabbitmq:", "rabbitmqs:", "amqp:", "amqps:")
+_OWN: Final = ("embedded:", "memory:")
+
+
+def is_own_url(url: str) -> bool:
+    """True if a process that opens the namespace stores it itself."""
+    return url.startswith(_OWN)
 
 
 def label_of(url: str) -> str:
