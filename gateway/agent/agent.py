@@ -23,10 +23,10 @@ from gateway.app.listener.trigger_feed import TriggerFeed
 from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_at
 from gateway.app.operations.targets import policy_with
+from gateway.app.process import watch_signals
 from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
-from gateway.app.serving import watch_signals
 from gateway.app.status import StatusBoard
 from gateway.config.file import Loaded
 from gateway.config.options import AGENT, Agent, AgentListener, Config

@@ -1,10 +1,13 @@
 """
-Resources of a process that serves clients: open files, and memory that is returned to the system.
+The process as the system sees it: open files, memory that is returned to the system, and the
+signals by which a user or a supervisor ends it.
 """
 
 import ctypes
 import gc
 import resource
+import signal
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -78,3 +81,30 @@ class Trimmer:
                 if ends == seen:
                     break
             trim(0)
+
+
+async def watch_signals(
+    end: Callable[[str], None],
+    reload: Callable[[], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Until cancelled, call `end` at each SIGTERM and SIGINT, and `reload` at each SIGHUP."""
+    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    with trio.open_signal_receiver(*wanted) as received:
+        task_status.started()
+        async for number in received:
+            if number == signal.SIGHUP:
+                reload()
+            else:
+                end(signal.Signals(number).name)
+
+
+async def cancel_at_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Until cancelled, cancel the scope at SIGTERM and SIGINT."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for _ in received:
+            scope.cancel()

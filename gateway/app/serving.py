@@ -9,7 +9,6 @@
 """
 
 import os
-import signal
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -22,7 +21,7 @@ from gateway.app.endpoints import OpenEndpoint, moved, open_endpoints, tls_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
 from gateway.app.parts import Parts, make_parts
-from gateway.app.process import Trimmer, allow_files, collect_seldom
+from gateway.app.process import Trimmer, allow_files, collect_seldom, watch_signals
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.take_over.door import Door, HandOver, open_door
@@ -452,23 +451,6 @@ async def _served(
         seconds = round(trio.current_time() - began, 3)
         observer.report(ConnectionClosed(protocol=protocol, peer=peer, seconds=seconds))
         trimmer.note_end()
-
-
-async def watch_signals(
-    end: Callable[[str], None],
-    reload: Callable[[], None],
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """Until cancelled, call `end` at each SIGTERM and SIGINT, and `reload` at each SIGHUP."""
-    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    with trio.open_signal_receiver(*wanted) as received:
-        task_status.started()
-        async for number in received:
-            if number == signal.SIGHUP:
-                reload()
-            else:
-                end(signal.Signals(number).name)
 
 
 async def watch_store(store: EmbeddedBroker, fail: Callable[[Failure], None]) -> None:

@@ -15,11 +15,11 @@ from gateway.app.logs import Reloader
 from gateway.app.namespaces import enter
 from gateway.app.pairs import make_envelope
 from gateway.app.parts import announced, make_announcers, stores_among, watch
-from gateway.app.process import collect_seldom
+from gateway.app.process import collect_seldom, watch_signals
 from gateway.app.process_admin import ProcessAdmin
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
-from gateway.app.serving import watch_signals, watch_store
+from gateway.app.serving import watch_store
 from gateway.app.status import LoneSyphon, StatusBoard
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded

@@ -3,7 +3,6 @@
 import json
 import os
 import select
-import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ import click
 import trio
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.process import cancel_at_signal
 from gateway.config.file import Loaded, load
 from gateway.config.problems import ConfigError
 from gateway.config.values import seconds
@@ -141,7 +141,7 @@ class Interrupted(Exception):
 async def _interruptible(function: Callable[[], Awaitable[T]]) -> T:
     failure: Exception = Interrupted()
     async with trio.open_nursery() as nursery:
-        await nursery.start(_cancel_at_signal, nursery.cancel_scope)
+        await nursery.start(cancel_at_signal, nursery.cancel_scope)
         try:
             return await function()
         except (Failure, GatewayError) as error:
@@ -150,13 +150,6 @@ async def _interruptible(function: Callable[[], Awaitable[T]]) -> T:
         finally:
             nursery.cancel_scope.cancel()
     raise failure
-
-
-async def _cancel_at_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-        task_status.started()
-        async for _ in received:
-            scope.cancel()
 
 
 def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:

@@ -25,10 +25,11 @@ from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.parts import stores_among
+from gateway.app.process import watch_signals
 from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
-from gateway.app.serving import watch_signals, watch_store
+from gateway.app.serving import watch_store
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
 from gateway.config.options import LISTEN, Config

@@ -13,8 +13,8 @@ from gateway.app.namespaces import enter, is_own
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, find_admin
 from gateway.app.pairs import make_redrive
 from gateway.app.parts import spool_namespace
+from gateway.app.process import watch_signals
 from gateway.app.runtime import Runtime
-from gateway.app.serving import watch_signals
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right

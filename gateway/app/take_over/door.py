@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
@@ -14,6 +13,7 @@ import attrs
 import trio
 
 from gateway.app.failure import Failure
+from gateway.app.process import cancel_at_signal
 from gateway.app.take_over.given import GivenSockets, by_bind
 from gateway.app.take_over.predecessor import VERSION
 from gateway.domain.events.gateway import Doubtful
@@ -98,7 +98,8 @@ class Door:
             return None
         reason: str | None = None
         async with trio.open_nursery() as nursery:
-            await nursery.start(_end_at_signal, nursery.cancel_scope)
+            # The successor goes on alone then.
+            await nursery.start(cancel_at_signal, nursery.cancel_scope)
             reason = await _failure_of(waiting.channel)
             nursery.cancel_scope.cancel()
         waiting.channel.close()
@@ -125,16 +126,6 @@ async def _not_ready(channel: DescriptorChannel) -> str | None:
     if answer is None:
         return "it ended before it was ready"
     return None if "ready" in answer[0] else f"it sent {sorted(answer[0])}"
-
-
-async def _end_at_signal(
-    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-) -> None:
-    """Cancel the scope at SIGTERM or SIGINT: the successor goes on alone."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-        task_status.started()
-        async for _ in received:
-            scope.cancel()
 
 
 async def open_door(stack: AsyncExitStack, path: Path, observer: Observer) -> Door:

@@ -21,10 +21,10 @@ from gateway.app.endpoints import (
 from gateway.app.failure import Failure
 from gateway.app.logs import Reloader, open_log
 from gateway.app.parts import Parts
-from gateway.app.process import allow_files, collect_seldom
+from gateway.app.process import allow_files, collect_seldom, watch_signals
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
-from gateway.app.serving import Ending, NoWorkers, run_parts, watch_signals
+from gateway.app.serving import Ending, NoWorkers, run_parts
 from gateway.app.status import StatusBoard
 from gateway.app.traces import open_traces
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
