@@ -23,6 +23,7 @@ from gateway.commands.terminal import (
     Invocation,
     add_config,
     add_json,
+    confirm_by_name,
     failing_in_words,
     printable,
     run,
@@ -209,27 +210,12 @@ def _delete(invocation: Invocation, place: Place, entity: Entity, *, yes: bool) 
         if not sys.stdin.isatty():
             raise Failure("there is no terminal to confirm at; add --yes", ExitCode.WRONG)
         found = run(entities.look_up, config, Runtime(), place, entity)
-        _confirm(found)
+        confirm_by_name(loss_of(found), found.name, "it")
     gone: Changed = run(entities.delete_entity, config, Runtime(), place, entity)
     text = f"{gone.kind.value} {gone.name} deleted at {gone.target}"
     if gone.is_configured:
         text += "; the configuration names it: `serve` or `provision` creates it again"
     _print(invocation, gone, "deleted", text)
-
-
-def _confirm(found: Listed) -> None:
-    """
-    Return when the user has typed the entity's name.
-
-    Raises:
-        Failure: the user has typed something else.
-    """
-    click.echo(printable(loss_of(found)), err=True)
-    typed = click.prompt(
-        f"Type {found.name} to delete it", default="", show_default=False, err=True
-    )
-    if typed != found.name:
-        raise Failure(f"{typed!r} isn't {found.name!r}: nothing was deleted")
 
 
 def loss_of(found: Listed) -> str:

@@ -11,7 +11,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.asking import purge as ask_purge
 from gateway.commands.admin import add_gateway
-from gateway.commands.terminal import Invocation, command, printable, run, waiting
+from gateway.commands.terminal import Invocation, command, confirm_by_name, printable, run, waiting
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.wire.pairgate.purge import purge_value
@@ -62,15 +62,8 @@ def _confirm(order: PurgeOrder, found: PurgeAnswer) -> None:
     if not sys.stdin.isatty():
         text = f"{found.messages} messages; no terminal can confirm it: --confirm and --messages"
         raise Failure(text, ExitCode.WRONG)
-    click.echo(
-        printable(
-            f"{found.messages} messages of {order.path} will be deleted. They were accepted for the"
-            " primary, and would never arrive there."
-        ),
-        err=True,
+    loss = (
+        f"{found.messages} messages of {order.path} will be deleted. They were accepted for the"
+        " primary, and would never arrive there."
     )
-    typed = click.prompt(
-        f"Type {order.queue} to delete them", default="", show_default=False, err=True
-    )
-    if typed != order.queue:
-        raise Failure(f"{typed!r} isn't {order.queue!r}: nothing was deleted")
+    confirm_by_name(loss, order.queue, "them")

@@ -104,6 +104,19 @@ def waiting(
         bar.stop()
 
 
+def confirm_by_name(loss: str, name: str, what: str) -> None:
+    """
+    Tell what will be lost; return when the user has typed the name, to delete `what` (it, them).
+
+    Raises:
+        Failure: the user has typed something else.
+    """
+    click.echo(printable(loss), err=True)
+    typed = click.prompt(f"Type {name} to delete {what}", default="", show_default=False, err=True)
+    if typed != name:
+        raise Failure(f"{typed!r} isn't {name!r}: nothing was deleted")
+
+
 class Duration(click.ParamType[float]):
     """A number of seconds, from `250ms`, `10s`, `5m`."""
 

@@ -11,7 +11,7 @@ Reading needs the right to listen to every entity, steering the right to manage 
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import attrs
 import trio
@@ -22,6 +22,7 @@ from gateway.domain.operators.control import Action, ControlAnswer, ControlState
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
 from gateway.frontends.admin.operators import (
+    JSON,
     body_answer,
     check_json,
     check_right,
@@ -40,8 +41,6 @@ from gateway.wire.pairgate.control import (
     parse_order,
     parse_process_order,
 )
-
-_JSON: Final = "application/json"
 
 
 class Controls(Protocol):
@@ -100,10 +99,10 @@ class ControlFrontend:
             return None
         check_right(self.authorizer, request, Right.LISTEN, None)
         if request.path == drill.PATH:
-            return body_answer(200, _JSON, drill.build_answer(self._drills.state()))
+            return body_answer(200, JSON, drill.build_answer(self._drills.state()))
         targets = request.query.get("targets")
         state = self.control.state() if targets is None else self.control.state(targets.split(","))
-        return body_answer(200, _JSON, build_answer(state))
+        return body_answer(200, JSON, build_answer(state))
 
     async def steer(self, request: Request) -> Response:
         """
@@ -122,8 +121,8 @@ class ControlFrontend:
             return json_answer(404, {"error": f"{request.path} not found"})
         check_json(request)
         if action is None:
-            return body_answer(200, _JSON, drill.build_answer(self._drill(request, operator)))
-        return body_answer(200, _JSON, build_answer(await self._execute(action, request, operator)))
+            return body_answer(200, JSON, drill.build_answer(self._drill(request, operator)))
+        return body_answer(200, JSON, build_answer(await self._execute(action, request, operator)))
 
     async def _execute(
         self, action: Action | ProcessAction, request: Request, operator: Operator

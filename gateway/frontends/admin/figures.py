@@ -30,7 +30,14 @@ from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.openapi import openapi_answer
-from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
+from gateway.frontends.admin.operators import (
+    JSON,
+    body_answer,
+    check_right,
+    health,
+    json_answer,
+    refused,
+)
 from gateway.frontends.admin.page import page_answer
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
@@ -87,13 +94,13 @@ class FiguresFrontend:
         await trio.lowlevel.checkpoint()
         if request.path == "/status":
             status = await self._status(request)
-            return body_answer(200, "application/json", build_status(status))
+            return body_answer(200, JSON, build_status(status))
         if request.path == "/metrics":
             status = await self._status(request)
             return body_answer(200, PROMETHEUS_TEXT, self.exposition(status))
         if request.path == HISTORY_PATH:
             check_right(self.authorizer, request, Right.LISTEN, None)
-            return body_answer(200, "application/json", build_history(self.history()))
+            return body_answer(200, JSON, build_history(self.history()))
         if self.control is not None and (told := self.control.answer(request)) is not None:
             return told
         if self.events is not None and (stream := self.events.answer(request)) is not None:

@@ -59,6 +59,7 @@ _TRIGGERS: Final = "/triggers"
 _BACKLOG: Final = frozenset({"/redrive", "/v1/redrive", purging.PATH})
 _MOST_QUEUES: Final = 1000  # queues of one stream
 _LARGEST: Final = 2**63 - 1  # bytes
+_MOST_DIGITS: Final = 20
 _READS: Final = frozenset({"GET", "HEAD"})
 # Nobody can receive from entities in these states, however many listeners there are.
 _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
@@ -181,7 +182,8 @@ class AdminFrontend:
         queue = self._queue_of(request)
         self._check(request, queue, Right.SEND)
         text = request.query.get("size", "0")
-        if not text.isascii() or not text.isdigit() or int(text[:20]) > _LARGEST or len(text) > 20:
+        is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+        if not is_number or int(text) > _LARGEST:
             raise InvalidRequest(f"size: 0 to {_LARGEST} bytes expected, got {text!r:.40}")
         self.announcements.publish(queue, int(text))
         return json_answer(202, {"queue": queue.name})
@@ -209,7 +211,7 @@ class AdminFrontend:
             )
         else:
             answer = await redrive.survey(order.selection, order.peek)
-        return body_answer(200, "application/json", build_answer(answer))
+        return body_answer(200, JSON, build_answer(answer))
 
     async def _purge(self, request: Request) -> Response:
         await trio.lowlevel.checkpoint()

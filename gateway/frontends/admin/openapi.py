@@ -28,13 +28,13 @@ from gateway.domain.operators.process import ProcessAction, ProcessAnswer
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Redriven, Survey
 from gateway.domain.status import Status
+from gateway.frontends.admin.operators import JSON
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import drill, history, purge
 from gateway.wire.pairgate.control import STATE_PATH, path_of
 from gateway.wire.pairgate.redrive import RedriveOrder
 
 PATH: Final = "/openapi.json"
-JSON: Final = "application/json"
 _TEXT: Final = {"type": "string"}
 _MEANINGS: Final = {
     400: "the request is malformed",

@@ -121,7 +121,7 @@ def refused(error: BrokerError) -> Response:
 
 
 def json_answer(status: int, value: Mapping[str, object]) -> Response:
-    return body_answer(status, "application/json", json.dumps(value).encode() + b"\n")
+    return body_answer(status, JSON, json.dumps(value).encode() + b"\n")
 
 
 def body_answer(status: int, content_type: str, body: bytes) -> Response:
