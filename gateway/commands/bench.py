@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -17,6 +18,7 @@ from gateway.app.operations.ways_in import Place
 from gateway.app.runtime import Runtime
 from gateway.commands.place import add_place, complete_entity
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.demo.live import keep_shown
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 
@@ -66,7 +68,7 @@ def bench(invocation: Invocation, place: Place, entity: str, **given: Any) -> No
     on_screen = console.is_terminal and not invocation.as_json
     live = Live(console=console, auto_refresh=False, transient=True)
     with live if on_screen else nullcontext():
-        beside = (lambda: live.update(_counters(figures), refresh=True)) if on_screen else None
+        beside = partial(keep_shown, live, lambda: _counters(figures)) if on_screen else None
         config = invocation.read().config
         run(run_bench, config, Runtime(), place, plan, figures, beside=beside)
     invocation.print(value_of(plan, figures), *_lines(plan, figures))

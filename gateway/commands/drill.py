@@ -1,7 +1,6 @@
 """`pairgate drill`: an outage, rehearsed with the running gateway."""
 
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
 from functools import partial
 from typing import Any, Final
@@ -32,6 +31,7 @@ from gateway.commands.terminal import (
     run_until_interrupted,
 )
 from gateway.config.options import Config
+from gateway.demo.live import keep_shown
 from gateway.demo.rehearsal import Load, Outcome, Rehearsal, check_queue
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -41,7 +41,6 @@ from gateway.domain.operators.drill import DrillFault, DrillOrder
 from gateway.domain.status import PairStatus
 from gateway.wire.pairgate.drill import drill_value
 
-REFRESH: Final = 0.2  # seconds
 WHOLE: Final = {
     DrillFault.REFUSE: "refuses all connections",
     DrillFault.HANG: "answers nothing",
@@ -252,7 +251,7 @@ async def _beside(rehearsal: Rehearsal, live: Live | None) -> Outcome:
     failure: Failure | None = None
     async with trio.open_nursery() as nursery:
         if live is not None:
-            nursery.start_soon(_refresh, live, lambda: _counters(rehearsal))
+            nursery.start_soon(keep_shown, live, lambda: _counters(rehearsal))
         try:
             outcome = await rehearsal.play()
         except Failure as error:
@@ -261,12 +260,6 @@ async def _beside(rehearsal: Rehearsal, live: Live | None) -> Outcome:
     if failure is not None:
         raise failure
     return outcome
-
-
-async def _refresh(live: Live, show: Callable[[], Table]) -> None:
-    while True:
-        live.update(show(), refresh=True)
-        await trio.sleep(REFRESH)
 
 
 def _counters(rehearsal: Rehearsal) -> Table:

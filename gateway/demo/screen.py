@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from gateway.demo.live import keep_shown
 from gateway.demo.machines import MachineFailed
 from gateway.demo.story import Result, Story
 
-REFRESH: Final = 0.2  # seconds
 SHOWN: Final = 5  # findings of a failed run
 
 
@@ -59,16 +59,10 @@ async def _perform(folder: Path, console: Console) -> Result:
     story = Story(folder, narrate)
     with Live(_counters(story), console=console, auto_refresh=False, transient=True) as live:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_refresh, live, story)
+            nursery.start_soon(keep_shown, live, lambda: _counters(story))
             result = await story.tell()
             nursery.cancel_scope.cancel()
     return result
-
-
-async def _refresh(live: Live, story: Story) -> None:
-    while True:
-        live.update(_counters(story), refresh=True)
-        await trio.sleep(REFRESH)
 
 
 def _counters(story: Story) -> Table:

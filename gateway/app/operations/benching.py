@@ -6,7 +6,7 @@ nothing of others is lost.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
@@ -114,10 +114,10 @@ async def bench(
     plan: Plan,
     figures: Figures,
     *,
-    beside: Callable[[], object] | None = None,
+    beside: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """
-    Run the load to its end, and count in `figures`. `beside` is called every 0.2 s.
+    Run the load to its end, and count in `figures`. `beside` runs until then.
 
     Raises:
         Failure: the place can't be opened, or the queue has messages of others.
@@ -128,7 +128,7 @@ async def bench(
         run = _Run(plan=plan, figures=figures, name=f"{MARK}{runtime.new_id()[:8]}-")
         async with trio.open_nursery() as nursery:
             if beside is not None:
-                nursery.start_soon(_now_and_then, beside)
+                nursery.start_soon(beside)
             await run.play(targets)
             nursery.cancel_scope.cancel()
     if run.others:
@@ -137,12 +137,6 @@ async def bench(
             " nothing else was received",
             ExitCode.WRONG,
         )
-
-
-async def _now_and_then(call: Callable[[], object]) -> None:
-    while True:
-        call()
-        await trio.sleep(0.2)
 
 
 async def _open(
