@@ -12,7 +12,6 @@ import argparse
 import os
 import resource
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,7 +26,7 @@ from benchmarks.amqp_figures import Idle
 from benchmarks.fleet import open_fleet
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import resident
-from benchmarks.report import print_report
+from benchmarks.report import report_of
 from gateway.demo.machines import KEY, KEY_NAME, broker_config
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import ConnectionOpened, LinkAttached, LinkFlow, NewLink, Terminus
@@ -224,9 +223,12 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, help="parts of it")
     parser.add_argument("--connections", type=int, default=5000, help="of each kind")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
-        found = trio.run(measure, Path(folder), arguments.only, arguments.connections)
-    print_report(found, _show, as_json=arguments.json, width=_WIDTH)
+    report_of(
+        lambda folder: measure(folder, arguments.only, arguments.connections),
+        _show,
+        as_json=arguments.json,
+        width=_WIDTH,
+    )
     return 0
 
 

@@ -10,7 +10,6 @@ and a message is sent to one of its queues.
 import argparse
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -23,7 +22,7 @@ from benchmarks.fleet import client_of, open_fleet
 from benchmarks.in_process import open_broker
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import resident
-from benchmarks.report import print_report
+from benchmarks.report import report_of
 from benchmarks.stopwatch import processor_time
 from gateway.brokers.embedded.broker import EmbeddedOptions
 from gateway.demo.machines import broker_config
@@ -111,9 +110,12 @@ def main() -> int:
     parser.add_argument("--few", type=int, default=10, help="entities, to compare with")
     parser.add_argument("--many", type=int, default=100_000, help="entities")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
-        found = trio.run(measure, Path(folder), arguments.few, arguments.many)
-    print_report(found, _show, as_json=arguments.json, width=_WIDTH)
+    report_of(
+        lambda folder: measure(folder, arguments.few, arguments.many),
+        _show,
+        as_json=arguments.json,
+        width=_WIDTH,
+    )
     return 0
 
 

@@ -17,8 +17,8 @@ import json
 import socket
 import statistics
 import sys
-import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks.fleet import client_of, gateway_config, open_fleet
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import MIB, resident
-from benchmarks.report import print_report
+from benchmarks.report import report_of
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import OpenLoop, service_of
 from benchmarks.workers import sink
@@ -258,9 +258,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=SECONDS, help="of each measurement")
     parser.add_argument("--clients", type=int, default=CLIENTS)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
-        report = trio.run(_measure_all, Path(folder), arguments)
-    print_report(report, _show, as_json=arguments.json, width=WIDTH)
+    measure = partial(_measure_all, arguments=arguments)
+    report = report_of(measure, _show, as_json=arguments.json, width=WIDTH)
     return 0 if report.is_reached else 1
 
 

@@ -1,10 +1,13 @@
-"""How a benchmark prints its report: as tables for people, as JSON for machines."""
+"""How a benchmark runs and prints its report: as tables for people, as JSON for machines."""
 
 import json
-from collections.abc import Callable
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 import attrs
+import trio
 from rich.console import Console
 
 Report = TypeVar("Report", bound=attrs.AttrsInstance)
@@ -18,3 +21,17 @@ def print_report(
         print(json.dumps(attrs.asdict(report), indent=2))
     else:
         show(report, Console(width=width))
+
+
+def report_of(
+    measure: Callable[[Path], Awaitable[Report]],
+    show: Callable[[Report, Console], None],
+    *,
+    as_json: bool,
+    width: int,
+) -> Report:
+    """Measure in a folder that is removed at the end; print the report, and return it."""
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
+        report = trio.run(measure, Path(folder))
+    print_report(report, show, as_json=as_json, width=width)
+    return report

@@ -17,10 +17,10 @@ import argparse
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,7 @@ from benchmarks.fleet import gateway_config, open_fleet, token
 from benchmarks.load import Measured, post
 from benchmarks.machine import facts_of_processor
 from benchmarks.proxy import listens
-from benchmarks.report import print_report
+from benchmarks.report import report_of
 from benchmarks.stopwatch import processor_time
 from gateway.demo.machines import LogLine, Machine, MachineFailed
 from gateway.demo.ports import free_port
@@ -233,9 +233,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=int, default=SECONDS, help="of each measurement")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
-        report = trio.run(_measure_all, Path(folder), arguments)
-    print_report(report, _show, as_json=arguments.json, width=WIDTH)
+    measure = partial(_measure_all, arguments=arguments)
+    report = report_of(measure, _show, as_json=arguments.json, width=WIDTH)
     return 0 if report.is_reached else 1
 
 
