@@ -1,4 +1,4 @@
-"""What a build records beside `pyproject.toml`: the commit and the lock that it was made from."""
+"""Builds the packages. Each records the commit and the lock that it was built from."""
 
 import gzip
 import hashlib

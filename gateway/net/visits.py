@@ -17,8 +17,8 @@ import trio
 
 _current: ContextVar["Visit"] = ContextVar("visit")
 
-# What a client has sent is on its way for at most so many seconds, when a process drains: between
-# two requests, and after it has connected.
+# Seconds for which a process that drains waits for bytes that a client has sent already: between
+# two requests, and after the client has connected.
 ON_ITS_WAY: Final = 0.3
 FIRST_ON_ITS_WAY: Final = 2.0
 

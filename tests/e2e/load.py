@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError
-from tests.e2e.processes import GatewayProcess
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send
 from tests.e2e.test_amqp_clients import Producer
 from tests.e2e.test_workers import Connection
@@ -17,6 +17,15 @@ from tests.e2e.test_workers import Connection
 SOME: Final = 10
 RECEIVERS: Final = 4
 PATIENCE: Final = 60.0
+
+
+async def pair_before_brokers(gateways: Gateways) -> str:
+    """Start a primary and a secondary; return the configuration of a gateway before them."""
+    backlogs = [f"east/x-servicebus-transfer/{n}" for n in range(2)]
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(*backlogs), name="secondary")
+    pair = pair_config(primary.address, secondary.address, backlog_queues=2)
+    return pair.replace("service-bus-http", "service-bus")
 
 
 @attrs.define(eq=False)

@@ -204,7 +204,7 @@ async def open_network() -> AsyncIterator[Network]:
         async with (
             _client(proxies[0].port) as east,
             _client(proxies[1].port) as west,
-            # Ends before the clients: a probe by a closed client is a bug of whoever closed it.
+            # The pair ends before its clients are closed: its probes use them until then.
             trio.open_nursery() as pair_nursery,
         ):
             network = Network(

@@ -9,8 +9,8 @@ import pytest
 import trio
 
 from gateway.demo.ports import free_port
-from tests.e2e.load import Load, bodies
-from tests.e2e.processes import ROOT, Gateways, broker_config, pair_config
+from tests.e2e.load import Load, bodies, pair_before_brokers
+from tests.e2e.processes import ROOT, Gateways
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -55,11 +55,7 @@ async def balancer(folder: Path, gateways: list[str]) -> AsyncIterator[int]:
 async def test_whichever_gateway_is_killed_nothing_acknowledged_is_lost_and_clients_go_on(
     gateways: Gateways, tmp_path: Path
 ) -> None:
-    backlogs = [f"east/x-servicebus-transfer/{n}" for n in range(2)]
-    primary = await gateways.start(broker_config("orders"), name="primary")
-    secondary = await gateways.start(broker_config(*backlogs), name="secondary")
-    pair = pair_config(primary.address, secondary.address, backlog_queues=2)
-    pair = pair.replace("service-bus-http", "service-bus")
+    pair = await pair_before_brokers(gateways)
     both = [await gateways.start(pair, name=name) for name in ("one", "two")]
 
     async with balancer(tmp_path / "nginx", [each.address for each in both]) as port:

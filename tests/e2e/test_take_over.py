@@ -9,13 +9,12 @@ import pytest
 import trio
 
 from gateway.demo.ports import free_port
-from tests.e2e.load import Load, bodies
+from tests.e2e.load import Load, bodies, pair_before_brokers
 from tests.e2e.processes import (
     GatewayProcess,
     Gateways,
     broker_config,
     environment,
-    pair_config,
 )
 from tests.e2e.rest import request, send, take
 
@@ -47,11 +46,7 @@ async def take_over(gateways: Gateways, before: GatewayProcess, config: str = ""
 async def test_no_client_of_a_pair_notices_restarts_and_a_change_of_workers(
     gateways: Gateways,
 ) -> None:
-    backlogs = [f"east/x-servicebus-transfer/{n}" for n in range(2)]
-    primary = await gateways.start(broker_config("orders"), name="primary")
-    secondary = await gateways.start(broker_config(*backlogs), name="secondary")
-    pair = pair_config(primary.address, secondary.address, backlog_queues=2)
-    pair = pair.replace("service-bus-http", "service-bus")
+    pair = await pair_before_brokers(gateways)
     gateway = await gateways.start(TAKE_OVER + pair, name="gateway")
     load = Load(gateway)
 

@@ -16,7 +16,7 @@ pytestmark = virtual_time
 
 
 def lines_of(harness) -> list[dict[str, Any]]:
-    """What a log of the level info has of everything that happened."""
+    """The lines that a log of the level info has of all events."""
     lines: list[str] = []
     log = LogObserver(lines.append, as_json=True, level="info", clock=harness.clock)
     for event in harness.events.all:
