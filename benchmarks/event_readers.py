@@ -18,7 +18,6 @@ import socket
 import statistics
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -258,15 +257,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=SECONDS, help="of each measurement")
     parser.add_argument("--clients", type=int, default=CLIENTS)
     arguments = parser.parse_args()
-    measure = partial(_measure_all, arguments=arguments)
-    report = report_of(measure, _show, as_json=arguments.json, width=WIDTH)
-    return 0 if report.is_reached else 1
-
-
-async def _measure_all(folder: Path, arguments: argparse.Namespace) -> Report:
-    return await measure(
-        folder, rounds=arguments.rounds, seconds=arguments.seconds, number=arguments.clients
+    report = report_of(
+        lambda folder: measure(
+            folder, rounds=arguments.rounds, seconds=arguments.seconds, number=arguments.clients
+        ),
+        _show,
+        as_json=arguments.json,
+        width=WIDTH,
     )
+    return 0 if report.is_reached else 1
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -233,13 +232,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=int, default=SECONDS, help="of each measurement")
     arguments = parser.parse_args()
-    measure = partial(_measure_all, arguments=arguments)
-    report = report_of(measure, _show, as_json=arguments.json, width=WIDTH)
+    report = report_of(
+        lambda folder: measure(folder, rounds=arguments.rounds, seconds=arguments.seconds),
+        _show,
+        as_json=arguments.json,
+        width=WIDTH,
+    )
     return 0 if report.is_reached else 1
-
-
-async def _measure_all(folder: Path, arguments: argparse.Namespace) -> Report:
-    return await measure(folder, rounds=arguments.rounds, seconds=arguments.seconds)
 
 
 if __name__ == "__main__":
