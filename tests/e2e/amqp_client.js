@@ -341,8 +341,11 @@ const parts = {
     };
   },
 
-  /* Send until a line comes in. No error is caught: each message was acknowledged. */
-  async producing(service) {
+  /*
+   * Send until a line comes in. No error is caught: each message was acknowledged. With `again`, a
+   * message whose send failed is sent again: this SDK doesn't retry after a reset.
+   */
+  async producing(service, again = false) {
     let stopped = false;
     process.stdin.once("data", () => {
       stopped = true;
@@ -354,13 +357,24 @@ const parts = {
       while (!stopped) {
         const messageId = `node ${sent.length}`;
         const began = performance.now();
-        await sender.sendMessages({ body: "order", messageId });
+        try {
+          await sender.sendMessages({ body: "order", messageId });
+        } catch (error) {
+          if (!again) throw error;
+          await pause(100);
+          continue;
+        }
         longest = Math.max(longest, (performance.now() - began) / 1000);
         sent.push(messageId);
         await pause(20);
       }
       return { sent, longest };
     });
+  },
+
+  /* As `producing`, across connections that are reset. */
+  async producing_again(service) {
+    return parts.producing(service, true);
   },
 };
 

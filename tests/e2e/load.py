@@ -44,7 +44,8 @@ class Load:
 
     async def run(self) -> None:
         """Send until stopped; then return when the SDK has ended."""
-        producer = Producer("node", self.gateway, retries=5)
+        part = "producing_again" if self.forgives else "producing"
+        producer = Producer("node", self.gateway, retries=5, part=part)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(producer.run)
             async with trio.open_nursery() as senders:

@@ -217,13 +217,14 @@ class Producer:
     kind: str
     gateway: GatewayProcess
     retries: int = 0
+    part: str = "producing"  # of the client's script
     sent: list[str] = attrs.field(factory=list)
     longest: float = 0.0
     _stop: trio.Event = attrs.field(factory=trio.Event)
 
     async def run(self) -> None:
         process = await trio.lowlevel.open_process(
-            command(self.kind, self.gateway, "producing", retries=self.retries),
+            command(self.kind, self.gateway, self.part, retries=self.retries),
             env=ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -234,7 +235,7 @@ class Producer:
         await process.stdin.send_all(b"\n")
         output = b"".join([part async for part in process.stdout])
         await process.wait()
-        found = json.loads(output)["producing"]
+        found = json.loads(output)[self.part]
         assert isinstance(found, dict), found
         self.sent, self.longest = found["sent"], found["longest"]
 
