@@ -19,6 +19,9 @@ COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --stri
 INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
+# The many processes that the tests start find their modules compiled.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DELETE_ON_ERROR:
 .PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock dist clean
 
