@@ -7,7 +7,8 @@ from typing import Final
 
 import attrs
 
-from gateway.app.runtime import Runtime
+from gateway.app.runtime import Runtime, Silence
+from gateway.app.service_manager import ServiceManager
 from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.config.problems import ConfigError
@@ -72,6 +73,7 @@ class Reloader:
     loaded: Loaded  # at the start
     log: LogObserver
     load: Callable[[], Loaded]  # may raise ConfigError
+    service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
     current: Loaded = attrs.field(init=False)  # in effect, as far as it is reloaded
 
     def __attrs_post_init__(self) -> None:
@@ -79,6 +81,10 @@ class Reloader:
 
     def __call__(self, apply: Callable[[Loaded], None]) -> Reloading:
         """Call `apply` with the new configuration, unless it is invalid; report the result."""
+        with self.service_manager.reloading():
+            return self._reload(apply)
+
+    def _reload(self, apply: Callable[[Loaded], None]) -> Reloading:
         try:
             fresh = self.load()
         except ConfigError as error:

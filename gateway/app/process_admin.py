@@ -87,6 +87,7 @@ class ProcessAdmin:
         if self._ports:
             await services.start(self.board.refusals.run)
             await services.start(runtime.loop_lag.run)
+        await services.start(runtime.service_manager.run)
         await services.start(self.control.run)
         for port, server in self._ports:
             await services.start(

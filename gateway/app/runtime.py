@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import attrs
 
+from gateway.app.service_manager import ServiceManager
 from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.meter import Meter
 from gateway.domain.events.gateway import Event
@@ -55,6 +56,7 @@ class Runtime:
     abilities: dict[str, AbilityWatch] = attrs.field(factory=dict)
     commits: dict[str, CommitStats] = attrs.field(factory=dict)  # of embedded ones
     loop_lag: LoopLag = attrs.field(factory=LoopLag)
+    service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
     traces: "TraceExport | None" = None
     # Whether missing files are created; only a gateway does. In a wrong folder, any other command
     # would take the files that it created itself for those of an empty gateway.

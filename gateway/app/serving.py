@@ -355,9 +355,7 @@ async def run_parts(
         await services.start(signals)
         for store in parts.stores:
             services.start_soon(watch_store, store, ending.fail)
-        traces = ending.runtime.traces
-        of_traces = [] if traces is None else [traces]
-        for service in (*parts.services, ending.runtime.loop_lag, *of_traces, trimmer, pool):
+        for service in (*parts.services, *_of_process(ending.runtime), trimmer, pool):
             await services.start(service.run)
         with ending.connections:
             await _serve_all(endpoints, ending, announce, trimmer, pool)
@@ -365,6 +363,11 @@ async def run_parts(
             with trio.move_on_after(SAVE_SECONDS):
                 await parts.pair.state.save()
         services.cancel_scope.cancel()
+
+
+def _of_process(runtime: Runtime) -> list[Service]:
+    own: list[Service] = [runtime.loop_lag, runtime.service_manager]
+    return own if runtime.traces is None else [*own, runtime.traces]
 
 
 async def _serve_all(

@@ -1,5 +1,6 @@
 """`pairgate listen`, whose arguments override the configuration, and `pairgate agent`."""
 
+import os
 from typing import Any, Final
 
 import attrs
@@ -13,6 +14,7 @@ from gateway.app.logs import Reloader, open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import BodyType
 from gateway.app.runtime import Runtime
+from gateway.app.service_manager import service_manager
 from gateway.commands.admin import add_admin_access, add_gateway
 from gateway.commands.place import add_body_type, complete_entity
 from gateway.commands.terminal import (
@@ -112,9 +114,13 @@ def listen(
         admin=admin,
         **places,
     )
-    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        reloader = Reloader(loaded, log, invocation.read)
-        run(process.listen, loaded, Runtime(observer=log), wanted, reloader)
+    with (
+        open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
+        service_manager(log, os.environ) as manager,
+    ):
+        runtime = Runtime(observer=manager, service_manager=manager)
+        reloader = Reloader(loaded, log, invocation.read, manager)
+        run(process.listen, loaded, runtime, wanted, reloader)
 
 
 @click.command()
@@ -130,9 +136,13 @@ def agent(invocation: Invocation, admin: AdminChoice) -> None:
     """
     loaded = invocation.read()
     wanted = agents.Wanted(config=invocation.config, as_json=invocation.as_json, admin=admin)
-    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        reloader = Reloader(loaded, log, invocation.read)
-        run(agents.run_agent, loaded, Runtime(observer=log), wanted, reloader)
+    with (
+        open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
+        service_manager(log, os.environ) as manager,
+    ):
+        runtime = Runtime(observer=manager, service_manager=manager)
+        reloader = Reloader(loaded, log, invocation.read, manager)
+        run(agents.run_agent, loaded, runtime, wanted, reloader)
 
 
 def _with(section: Listen, given: dict[str, Any]) -> Listen:

@@ -1,5 +1,6 @@
 """`pairgate serve` and `syphon`, which run until they are told to end."""
 
+import os
 from functools import partial
 from typing import Final
 
@@ -8,6 +9,7 @@ import click
 from gateway.app import serving, syphoning
 from gateway.app.logs import Reloader, open_log
 from gateway.app.runtime import Runtime
+from gateway.app.service_manager import service_manager
 from gateway.app.traces import open_traces
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
 from gateway.config.binds import BIND_VARIABLE
@@ -57,13 +59,14 @@ def serve(
     with (
         open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
         open_traces(loaded.config, log) as traces,
+        service_manager(log, os.environ) as manager,
     ):
         run(
             serving.serve,
             loaded,
-            Runtime(observer=log, traces=traces),
+            Runtime(observer=manager, service_manager=manager, traces=traces),
             options,
-            reloader=Reloader(loaded, log, partial(invocation.read, binds, queues)),
+            reloader=Reloader(loaded, log, partial(invocation.read, binds, queues), manager),
         )
 
 
@@ -79,13 +82,14 @@ def syphon(
     with (
         open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
         open_traces(loaded.config, log) as traces,
+        service_manager(log, os.environ) as manager,
     ):
         run(
             syphoning.syphon,
             loaded,
-            Runtime(observer=log, traces=traces),
+            Runtime(observer=manager, service_manager=manager, traces=traces),
             label=label,
             to=to,
             adopted=adopted,
-            reloader=Reloader(loaded, log, invocation.read),
+            reloader=Reloader(loaded, log, invocation.read, manager),
         )

@@ -14,16 +14,21 @@ def default_text() -> str:
 
 
 def example_names() -> list[str]:
-    """The names of the examples, sorted; configurations are named without `.toml`."""
-    found = (_folder() / "examples").iterdir()
-    return sorted(file.name.removesuffix(_SUFFIX) for file in found)
+    """
+    The names of the examples and of the units for systemd, sorted; configurations are named without
+    `.toml`.
+    """
+    return sorted(_examples())
 
 
 def example_text(name: str) -> str:
     """The example with that name, which is one of `example_names`."""
-    examples = _folder() / "examples"
-    file = examples / f"{name}{_SUFFIX}"
-    return (file if file.is_file() else examples / name).read_text("utf-8")
+    return _examples()[name].read_text("utf-8")
+
+
+def _examples() -> dict[str, Traversable]:
+    files_of = [(_folder() / name).iterdir() for name in ("examples", "systemd")]
+    return {file.name.removesuffix(_SUFFIX): file for each in files_of for file in each}
 
 
 def _folder() -> Traversable:

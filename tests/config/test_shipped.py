@@ -37,8 +37,10 @@ from gateway.config.reading import option_names
 from gateway.pairing.options import EntityRule
 
 CONF = Path(__file__).parents[2] / "conf"
+SYSTEMD = CONF / "systemd"
 SYSTEMD_ANALYZE = "/usr/bin/systemd-analyze"
-UNITS = {".service", ".socket"}
+SERVICES = sorted(SYSTEMD.glob("*.service"))
+MOST_EXPOSURE = 2.0  # of 10, by systemd's own measure
 EVERY_OPTION = (CONF / "pairgate.toml").read_text()
 COMMENTED_OUT = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
 SECRETS = (
@@ -169,11 +171,6 @@ def test_examples_are_there() -> None:
     assert found >= {
         "embedded.toml",
         "nginx-balancer.conf",
-        "pairgate.service",
-        "pairgate.socket",
-        "pairgate-agent.service",
-        "pairgate-listen.service",
-        "pairgate-syphon.service",
         "rabbitmq-pair.toml",
         "rabbitmq-primary-embedded-secondary.toml",
         "servicebus-pair.toml",
@@ -204,18 +201,21 @@ def test_only_who_provisions_may_change_a_rabbitmq(path: Path) -> None:
     assert not any(user["password_hash"] or user["tags"] for user in definitions["users"])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
+def test_units_are_there() -> None:
+    assert {path.name for path in SYSTEMD.iterdir()} == {
         "pairgate.service",
+        "pairgate.socket",
         "pairgate-agent.service",
         "pairgate-listen.service",
         "pairgate-syphon.service",
-    ],
-)
-def test_units_start_a_command_that_there_is(name: str) -> None:
+        "pairgate-sysusers.conf",
+    }
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_units_start_a_command_that_there_is(path: Path) -> None:
     unit = configparser.RawConfigParser(strict=False)
-    unit.read(CONF / "examples" / name)
+    unit.read(path)
     _, command, option, *_ = unit["Service"]["ExecStart"].split()
 
     assert command in COMMANDS
@@ -223,16 +223,40 @@ def test_units_start_a_command_that_there_is(name: str) -> None:
 
 
 def test_the_socket_unit_has_the_ports_of_the_default_configuration() -> None:
-    lines = (CONF / "examples" / "pairgate.socket").read_text().splitlines()
+    lines = (SYSTEMD / "pairgate.socket").read_text().splitlines()
     addresses = [line.partition("=")[2] for line in lines if line.startswith("ListenStream=")]
     endpoints = load(None, environ={}, here=CONF).config.endpoints
 
     assert addresses == [endpoint.bind for endpoint in endpoints]
 
 
-@pytest.mark.skipif(not Path(SYSTEMD_ANALYZE).exists(), reason="needs systemd")
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_a_unit_exposes_little_by_the_measure_of_systemd(path: Path) -> None:
+    command = [SYSTEMD_ANALYZE, "security", "--offline=true", "--no-pager", str(path)]
+
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    [level] = re.findall(rf"exposure level for {path.name}: ([\d.]+)", result.stdout)
+    assert float(level) < MOST_EXPOSURE, result.stdout
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_units_differ_in_no_rule_of_their_confinement(path: Path) -> None:
+    """The agent alone reads the load of the machine."""
+    rules = {name: confinement(each) for name, each in ((p.name, p) for p in SERVICES)}
+    own = rules["pairgate.service"] - {"ProcSubset=pid"}
+
+    assert rules[path.name] - {"ProcSubset=pid"} == own
+    assert ("ProcSubset=pid" in rules[path.name]) is (path.name != "pairgate-agent.service")
+
+
+def confinement(path: Path) -> set[str]:
+    _, _, rules = path.read_text().partition("NoNewPrivileges=")
+    return set(rules.partition("[Install]")[0].splitlines())
+
+
 def test_systemd_finds_no_fault_in_the_units(tmp_path: Path) -> None:
-    units = [path for path in (CONF / "examples").iterdir() if path.suffix in UNITS]
+    units = [path for path in SYSTEMD.iterdir() if path.suffix in {".service", ".socket"}]
     for path in units:
         text = path.read_text().replace("/opt/pairgate/bin/pairgate", "/bin/true")
         (tmp_path / path.name).write_text(text)

@@ -67,7 +67,10 @@ def test_the_wheel_has_the_shipped_files(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as archive:
         names = archive.namelist()
         default = archive.read("gateway/conf/pairgate.toml")
-    examples = {f"gateway/conf/examples/{path.name}" for path in (CONF / "examples").iterdir()}
+    folders = [CONF / "examples", CONF / "systemd"]
+    examples = {
+        f"gateway/conf/{folder.name}/{path.name}" for folder in folders for path in folder.iterdir()
+    }
 
     packed = {name for name in names if name.startswith("gateway/conf/")}
     assert packed == {"gateway/conf/pairgate.toml", *examples}

@@ -1,0 +1,128 @@
+"""
+Tells systemd that this process is ready, reloads its configuration or ends, and that its event loop
+runs.
+
+The protocol is that of sd_notify(3): datagrams of assignments, sent to a Unix socket.
+"""
+
+import faulthandler
+import os
+import socket
+import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.events.gateway import Draining, Event, Started
+from gateway.ports import Observer
+
+READY: Final = "READY=1"
+_LONGEST_STATUS: Final = 200
+_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+_BEATS: Final = 3  # in the time of the watchdog, so that one may be late
+
+
+@attrs.define(eq=False)
+class ServiceManager:
+    """
+    An `Observer` before another one; the service manager learns from events that the process is
+    ready, and that it ends.
+
+    Without a socket, no service manager has started the process, and nothing is told.
+    """
+
+    _inner: Observer
+    _socket: socket.socket | None = None
+    watchdog: float | None = None  # seconds without a sign of life, after which it is restarted
+    _serves: bool = attrs.field(default=False, init=False)  # it has started, and doesn't end yet
+    _untold: str = attrs.field(default="", init=False)  # the last state, while its queue is full
+
+    def report(self, event: Event) -> None:
+        match event:
+            case Started():
+                self._serves = True
+                self._tell(READY, "STATUS=serving")
+            case Draining(reason=reason):
+                self._serves = False
+                self._tell("STOPPING=1", f"STATUS=draining: {' '.join(reason.split())}")
+        self._inner.report(event)
+
+    @contextmanager
+    def reloading(self) -> Iterator[None]:
+        """
+        Tell that the configuration is read within the context; `systemctl reload` waits for its
+        end. A process that still starts, or ends, says nothing else meanwhile.
+        """
+        if not self._serves:
+            yield
+            return
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={now}")
+        try:
+            yield
+        finally:
+            self._tell(READY)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """
+        Give signs of life until cancelled, or return if no watchdog waits for them. A task that
+        blocks the event loop stops them.
+        """
+        await trio.lowlevel.checkpoint()
+        task_status.started()
+        if self.watchdog is None:
+            return
+        while True:
+            self._send("WATCHDOG=1")
+            await trio.sleep(self.watchdog / _BEATS)
+
+    def _tell(self, *assignments: str) -> None:
+        self._untold = "\n".join(each[:_LONGEST_STATUS] for each in assignments)
+        self._send()
+
+    def _send(self, *further: str) -> None:
+        """Without waiting: what finds no room in the socket's queue is told with the next one."""
+        if self._socket is None:
+            return
+        text = "\n".join(filter(None, (self._untold, *further)))
+        try:
+            self._socket.send(text.encode())
+        except OSError:
+            return
+        self._untold = ""
+
+
+@contextmanager
+def service_manager(
+    observer: Observer, environ: MutableMapping[str, str]
+) -> Iterator[ServiceManager]:
+    """
+    The service manager that has started this process, as the environment names it, before that
+    observer. With a watchdog, a process that it ends (SIGABRT) writes the stacks of its threads.
+
+    The variables are removed from `environ`, so that no child takes them for its own.
+    """
+    address, microseconds, pid = (environ.pop(name, "") for name in _VARIABLES)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as its:
+        its.setblocking(False)
+        if not _connected(its, address):
+            yield ServiceManager(observer)
+            return
+        watched = pid in {"", str(os.getpid())} and microseconds.isdecimal()
+        if watched:
+            faulthandler.enable()
+        yield ServiceManager(observer, its, int(microseconds) / 1e6 if watched else None)
+
+
+def _connected(its: socket.socket, address: str) -> bool:
+    """Connect the socket to that address, of a file or an abstract one; False: nobody is there."""
+    if not address.startswith(("/", "@")):  # there is none, or it is of another machine (vsock)
+        return False
+    try:
+        its.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+    except OSError:
+        return False
+    return True
