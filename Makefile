@@ -23,12 +23,12 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock dist clean
+.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
 
-test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .node/.stamp
+test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
@@ -113,8 +113,13 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
 	$(COMPILE) --output-file locks/openapi.txt locks/openapi.in
+	$(COMPILE) --output-file locks/docs.txt locks/docs.in
 	@$(call node)
 	cd locks/node && npm install --package-lock-only --ignore-scripts
+
+# The documentation site in build/docs/site, with each link checked.
+docs: .venv/.test-stamp .venv-docs/.stamp
+	.venv/bin/python -m tests.site
 
 # Wheel and source archive in dist/. The same commit makes the same bytes.
 dist: .venv/.test-stamp
@@ -122,7 +127,7 @@ dist: .venv/.test-stamp
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
 
 clean:
-	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-docs .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -147,7 +152,7 @@ clean:
 		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/proton.txt
 	touch $@
 
-.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
+.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
@@ -158,7 +163,7 @@ clean:
 	cd $(@D) && npm ci --ignore-scripts --silent
 	touch $@
 
-.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip:
+.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-docs/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }

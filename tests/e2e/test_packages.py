@@ -18,10 +18,12 @@ import pytest
 from gateway.config.shipped import example_names
 from gateway.demo.ports import free_port
 from tests.e2e.processes import ROOT
+from tests.test_readme import DOCS, blocks, commands
 
 pytestmark = pytest.mark.slow
 
 CONF = ROOT / "conf"
+FIRST = "\n".join(blocks((DOCS / "tutorial" / "first-message.md").read_text(), "sh"))
 WEB = "gateway/frontends/admin/web/"
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "locks/run.txt")
 DATE = "1764000000"
@@ -105,7 +107,7 @@ def test_the_archive_knows_its_commit_without_a_history(packages: Packages) -> N
 def test_a_first_message_goes_through_what_was_installed_from_the_wheel(
     packages: Packages, tmp_path: Path
 ) -> None:
-    """In an empty folder, without a file: the commands of the tutorial's first page."""
+    """In an empty folder, without a file: the commands of the first page, in its order."""
     pairgate = installed(packages.wheel, tmp_path / "environment")
     here = tmp_path / "here"
     here.mkdir()
@@ -126,7 +128,8 @@ def test_a_first_message_goes_through_what_was_installed_from_the_wheel(
         return done.stdout
 
     version = run("--version")
-    command = [pairgate, "serve", "--json", "--queue", "orders"]
+    [serve, *_] = commands(FIRST)
+    command = [pairgate, *serve, "--json"]
     with subprocess.Popen(command, cwd=here, env=environ, stderr=subprocess.PIPE, text=True) as it:
         assert it.stderr is not None
         try:
@@ -136,14 +139,15 @@ def test_a_first_message_goes_through_what_was_installed_from_the_wheel(
                 if json.loads(line)["event"] == "started":
                     break
             assert it.poll() is None, lines
-            run("send", "orders", "hello")
-            received = json.loads(run("receive", "orders", "--json"))
+            shown = {name: run(name, *rest) for name, *rest in commands(FIRST) if name != "serve"}
         finally:
             it.terminate()
             it.stderr.read()
 
     assert f"commit {packages.commit[:12]}" in version
-    assert "hello" in json.dumps(received)
+    assert list(shown) == ["send", "receive", "status"]
+    assert "(primary)" in shown["send"]
+    assert "hello" in shown["receive"]
     assert it.returncode == 0
 
 

@@ -1,5 +1,5 @@
 """
-The commands of the README, the tutorial and "connect a client", run as a newcomer runs them.
+The commands of the README, the tutorial and the pages for clients, run as a newcomer runs them.
 
 Only two things differ: each endpoint has a free port, and the tutorial's intervals are shorter.
 """
@@ -14,10 +14,11 @@ import pytest
 import trio
 
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment
-from tests.test_readme import BLOCK, CLIENTS, PAIRGATE, README, TUTORIAL, blocks
+from tests.test_readme import BLOCK, CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks
 
 pytestmark = pytest.mark.slow
 
+NODE = (DOCS / "how-to" / "connect-from-node.md").read_text()
 BIND = re.compile(r'^bind = "127\.0\.0\.1:(\d+)"', re.MULTILINE)
 EXAMPLE = (ROOT / "conf" / "examples" / "embedded.toml").read_text()
 SDK = {
@@ -137,3 +138,18 @@ async def test_every_block_that_can_be_pasted_runs(page: str, gateway: GatewayPr
 
     hellos = sum("hello" in output for output in shown)
     assert hellos >= {"README": 2, "CLIENTS": 4}[page], shown
+
+
+async def test_the_code_for_node_runs(gateways: Gateways) -> None:
+    gateway = await gateways.start(on_free_ports(EXAMPLE), name="node")
+    ports = ports_of(gateway, EXAMPLE)
+    modules = {"NODE_PATH": str(ROOT / ".node" / "node_modules")}
+
+    for code in blocks(NODE, "js"):
+        done = await trio.run_process(
+            ["node", "-e", with_ports(code, ports)],
+            env={**environment(), **modules},
+            capture_stdout=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout.strip()) == (0, b"hello"), code

@@ -1,0 +1,77 @@
+"""The documentation site: built as `make docs` builds it, and its check of links."""
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.site import CONFIG, ROOT, build, indented, problems
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning_and_each_link_leads_somewhere(tmp_path: Path) -> None:
+    site = build(tmp_path)
+
+    assert list(problems(site)) == []
+    assert (site / "docs" / "tutorial" / "first-message.html").exists()
+    assert (site / "search.json").exists()
+
+
+def test_each_page_is_in_the_navigation_once() -> None:
+    pages = [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")]
+    [*named] = leaves(tomllib.loads((ROOT / CONFIG).read_text())["project"]["nav"])
+
+    assert sorted(named) == sorted([*pages, "index.md", "CHANGELOG.md", "CONTRIBUTING.md"])
+
+
+def leaves(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+        return
+    for each in nav.values() if isinstance(nav, dict) else nav:
+        yield from leaves(each)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ('<a href="missing.html">x</a>', "missing.html isn't there"),
+        ('<a href="#nowhere">x</a>', "#nowhere has no such heading"),
+        ('<a href="b.html#nowhere">x</a>', "b.html#nowhere has no such heading"),
+        ('<script src="https://example.net/x.js"></script>', "loads https://example.net/x.js"),
+        ('<link href="//example.net/font.css">', "loads //example.net/font.css"),
+        ("<p>First:\n- an item</p>", "no list item, but a paragraph"),
+    ],
+)
+def test_a_mistake_of_a_page_is_found(body: str, complaint: str, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(body)
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1>')
+
+    [found] = problems(tmp_path)
+
+    assert complaint in found
+
+
+def test_good_links_are_no_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#here">b</a> <a href="/b.html">b</a> <a href="https://example.net/">x</a>'
+    )
+    (tmp_path / "b.html").write_text('<h1 id="here">b</h1>')
+
+    assert list(problems(tmp_path)) == []
+
+
+def test_a_style_from_elsewhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text("@font-face { src: url(https://example.net/font.woff2) }")
+
+    assert list(problems(tmp_path)) == ["a.css: loads something from elsewhere"]
+
+
+def test_further_lines_of_list_items_are_indented_by_four_columns() -> None:
+    text = "1. One:\n\n   ```sh\n   a\n     b\n   ```\n\n2. Two\n   more.\n\nText.\n   kept\n"
+
+    assert indented(text) == (
+        "1. One:\n\n    ```sh\n    a\n      b\n    ```\n\n2. Two\n    more.\n\nText.\n   kept\n"
+    )
