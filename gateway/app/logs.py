@@ -8,12 +8,12 @@ from typing import Final
 import attrs
 
 from gateway.app.runtime import Runtime, Silence
-from gateway.app.service_manager import ServiceManager
 from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.config.problems import ConfigError
 from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, Stopped
 from gateway.telemetry.log import LogObserver
+from gateway.telemetry.service_manager import ServiceManager
 from gateway.telemetry.writer import LineWriter
 
 LAST_LINES_SECONDS: Final = 2.0

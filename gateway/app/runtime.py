@@ -11,13 +11,13 @@ from uuid import uuid4
 
 import attrs
 
-from gateway.app.service_manager import ServiceManager
 from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.meter import Meter
 from gateway.domain.events.gateway import Event
 from gateway.ports import Observer
 from gateway.telemetry.abilities import AbilityWatch
 from gateway.telemetry.loop_lag import LoopLag
+from gateway.telemetry.service_manager import ServiceManager
 from gateway.telemetry.watch import Watch
 
 if TYPE_CHECKING:

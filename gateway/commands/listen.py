@@ -14,7 +14,6 @@ from gateway.app.logs import Reloader, open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import BodyType
 from gateway.app.runtime import Runtime
-from gateway.app.service_manager import service_manager
 from gateway.commands.admin import add_admin_access, add_gateway
 from gateway.commands.place import add_body_type, complete_entity
 from gateway.commands.terminal import (
@@ -26,6 +25,7 @@ from gateway.commands.terminal import (
     run,
 )
 from gateway.config.options import Listen
+from gateway.telemetry.service_manager import service_manager
 
 STANDARD_ERROR: Final = 2
 OFF: Final = "off"

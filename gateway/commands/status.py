@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 import trio
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import ask_status
+from gateway.app.operations.asking import ask_readiness, ask_status
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin
 from gateway.commands.terminal import (
@@ -55,16 +55,19 @@ STYLES: Final = {"suspect": "yellow", "secondary": "red", "half-open": "yellow",
 @add_config
 @add_json
 @click.option("--watch", is_flag=True, help="Refresh every 2 s, until Ctrl-C.")
+@click.option("--ready", is_flag=True, help="Only ask whether it takes work: for health checks.")
 @failing_in_words
 @add_admin
-def status(invocation: Invocation, watch: bool, admin: AdminChoice) -> None:
+def status(invocation: Invocation, watch: bool, ready: bool, admin: AdminChoice) -> None:
     """
     Show the state of the running gateway, or of the one at --url.
 
     Exit code 0: all is well. 1: the gateway needs attention; the first lines say why. 75: no
-    gateway answers.
+    gateway answers. With --ready, 1 means that it starts or ends; an outage doesn't count.
     """
     config = invocation.read().config
+    if ready:
+        _show_readiness(invocation, config, admin)
     if watch:
         try:
             run_until_interrupted(_watch, config, as_json=invocation.as_json, admin=admin)
@@ -76,6 +79,13 @@ def status(invocation: Invocation, watch: bool, admin: AdminChoice) -> None:
     else:
         Console(soft_wrap=True).print(screen(address, found))
     sys.exit(ExitCode.FAILED if found.problems else ExitCode.DONE)
+
+
+def _show_readiness(invocation: Invocation, config: Config, admin: AdminChoice) -> NoReturn:
+    address, found = run(ask_readiness, config, admin)
+    value = {"gateway": address, "ready": found.is_ready, "reason": found.reason}
+    invocation.print(value, Text(printable(f"{address}: {found.reason}")))
+    sys.exit(ExitCode.DONE if found.is_ready else ExitCode.FAILED)
 
 
 async def _watch(config: Config, *, as_json: bool, admin: AdminChoice) -> None:

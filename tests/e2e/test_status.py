@@ -48,6 +48,7 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
     accepted_by = [await send(gateway.address, "orders", b"one") for _ in range(2)]
     code, output, errors = await pairgate(gateway, "status", "--json")
     people = await pairgate(gateway, "status")
+    health = await pairgate(gateway, "status", "--ready")
     _, metrics = await trio.to_thread.run_sync(get, gateway.ports[1], "/metrics")
     told = json.loads(output)
 
@@ -62,6 +63,7 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
         {"accepted_by": "backlog", "outcome": "accepted", "messages": 2, "error": ""}
     ]
     assert people[0] == 1
+    assert health == (0, f"127.0.0.1:{gateway.ports[1]}: serving\n", "")
     assert "secondary" in people[1]
     assert samples(metrics)["messaging_client_sent_messages_total"] == 2
     assert samples(metrics)["pairgate_entities"] == 1
@@ -150,10 +152,14 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     listener.signal(signal.SIGTERM)
     await listener.seen("draining")
     after = await trio.to_thread.run_sync(get, port, "/readyz")
+    asked = await pairgate(
+        listener, "status", "--ready", "--json", "--url", f"http://127.0.0.1:{port}"
+    )
     code = await listener.wait()  # or what its handler runs would outlive it, and hold its log
 
     assert code == 0
     assert (before[0], json.loads(before[1])["reason"]) == (200, "serving")
+    assert (asked[0], json.loads(asked[1])["reason"]) == (1, "draining: SIGTERM")
     assert (after[0], json.loads(after[1])["reason"]) == (503, "draining: SIGTERM")
 
 

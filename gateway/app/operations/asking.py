@@ -15,6 +15,7 @@ from gateway.domain.operators.control import ControlAnswer, Order
 from gateway.domain.operators.process import ProcessAnswer, ProcessOrder
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.status import Status
+from gateway.frontends.admin.readiness import Readiness
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import purge as purging
@@ -139,6 +140,29 @@ async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
         Failure: as `call`.
     """
     return await call(config, choice, "/status", parse_status)
+
+
+async def ask_readiness(config: Config, choice: AdminChoice) -> tuple[str, Readiness]:
+    """
+    Return the address of the process's admin endpoint, and whether the process takes work. No key
+    is needed.
+
+    Raises:
+        Failure: nobody answers (temporary), or the configuration has no admin endpoint.
+    """
+    endpoint = await admin_here(config, choice)
+    request = Request(method="GET", target="/readyz", headers=Headers.of({}))
+    try:
+        with trio.fail_after(ANSWER_SECONDS):
+            async with endpoint.client() as client:
+                response = await client.request(request)
+    except (BrokerError, MessageError, trio.TooSlowError) as error:
+        raise failure_of(endpoint, error) from error
+    try:
+        return str(endpoint), Readiness(str(json.loads(response.body)["reason"]))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        text = f"{endpoint}: the answer to /readyz is none: it isn't an endpoint `admin`"
+        raise Failure(text) from error
 
 
 async def give_order(

@@ -11,8 +11,8 @@ import trio
 import trio.testing
 
 from gateway.app.runtime import Silence
-from gateway.app.service_manager import ServiceManager, service_manager
 from gateway.domain.events.gateway import Draining, Event, Started
+from gateway.telemetry.service_manager import ServiceManager, service_manager
 
 
 @attrs.define
