@@ -1,22 +1,29 @@
 """
-The process as the system sees it: open files, memory that is returned to the system, and the
-signals by which a user or a supervisor ends it.
+The process as the system sees it: open files, memory that is returned to the system, the signals by
+which a user or a supervisor ends it, and the service manager that has started it.
 """
 
 import ctypes
+import faulthandler
 import gc
+import os
 import resource
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
 import trio
 
 from gateway.changes import Changes
+from gateway.ports import Observer
+from gateway.telemetry.service_manager import ServiceManager
 
 TRIM_AFTER: Final = 5.0  # seconds
 MOST_MOMENTS: Final = 12
+_OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # sd_notify(3)
 _SPARE_FILES: Final = 200  # besides the connections
 _YOUNG_OBJECTS: Final = 20_000  # more of them than before, and the collector looks; Python: 700
 
@@ -108,3 +115,36 @@ async def cancel_at_signal(
         task_status.started()
         async for _ in received:
             scope.cancel()
+
+
+@contextmanager
+def service_manager(
+    observer: Observer, environ: MutableMapping[str, str]
+) -> Iterator[ServiceManager]:
+    """
+    The service manager that has started this process, as the environment names it, before that
+    observer. With a watchdog, a process that it ends (SIGABRT) writes the stacks of its threads.
+
+    The variables are removed from `environ`, so that no child takes them for its own.
+    """
+    address, microseconds, pid = (environ.pop(name, "") for name in _OF_SYSTEMD)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as its:
+        its.setblocking(False)
+        if not _connected(its, address):
+            yield ServiceManager(observer)
+            return
+        watched = pid in {"", str(os.getpid())} and microseconds.isdecimal()
+        if watched:
+            faulthandler.enable()
+        yield ServiceManager(observer, its, int(microseconds) / 1e6 if watched else None)
+
+
+def _connected(its: socket.socket, address: str) -> bool:
+    """Connect the socket to that address, of a file or an abstract one; False: nobody is there."""
+    if not address.startswith(("/", "@")):  # there is none, or it is of another machine (vsock)
+        return False
+    try:
+        its.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+    except OSError:
+        return False
+    return True

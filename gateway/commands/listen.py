@@ -13,6 +13,7 @@ from gateway.app.listener.handlers import HandlerChoice
 from gateway.app.logs import Reloader, open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import BodyType
+from gateway.app.process import service_manager
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin_access, add_gateway
 from gateway.commands.place import add_body_type, complete_entity
@@ -25,7 +26,6 @@ from gateway.commands.terminal import (
     run,
 )
 from gateway.config.options import Listen
-from gateway.telemetry.service_manager import service_manager
 
 STANDARD_ERROR: Final = 2
 OFF: Final = "off"

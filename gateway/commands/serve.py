@@ -8,11 +8,11 @@ import click
 
 from gateway.app import serving, syphoning
 from gateway.app.logs import Reloader, open_log
+from gateway.app.process import service_manager
 from gateway.app.runtime import Runtime
 from gateway.app.traces import open_traces
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
 from gateway.config.binds import BIND_VARIABLE
-from gateway.telemetry.service_manager import service_manager
 
 STANDARD_ERROR: Final = 2
 

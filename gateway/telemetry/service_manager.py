@@ -5,11 +5,9 @@ runs.
 The protocol is that of sd_notify(3): datagrams of assignments, sent to a Unix socket.
 """
 
-import faulthandler
-import os
 import socket
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -21,7 +19,6 @@ from gateway.ports import Observer
 
 READY: Final = "READY=1"
 _LONGEST_STATUS: Final = 200
-_VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 _BEATS: Final = 3  # in the time of the watchdog, so that one may be late
 
 
@@ -93,36 +90,3 @@ class ServiceManager:
         except OSError:
             return
         self._untold = ""
-
-
-@contextmanager
-def service_manager(
-    observer: Observer, environ: MutableMapping[str, str]
-) -> Iterator[ServiceManager]:
-    """
-    The service manager that has started this process, as the environment names it, before that
-    observer. With a watchdog, a process that it ends (SIGABRT) writes the stacks of its threads.
-
-    The variables are removed from `environ`, so that no child takes them for its own.
-    """
-    address, microseconds, pid = (environ.pop(name, "") for name in _VARIABLES)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as its:
-        its.setblocking(False)
-        if not _connected(its, address):
-            yield ServiceManager(observer)
-            return
-        watched = pid in {"", str(os.getpid())} and microseconds.isdecimal()
-        if watched:
-            faulthandler.enable()
-        yield ServiceManager(observer, its, int(microseconds) / 1e6 if watched else None)
-
-
-def _connected(its: socket.socket, address: str) -> bool:
-    """Connect the socket to that address, of a file or an abstract one; False: nobody is there."""
-    if not address.startswith(("/", "@")):  # there is none, or it is of another machine (vsock)
-        return False
-    try:
-        its.connect(f"\0{address[1:]}" if address.startswith("@") else address)
-    except OSError:
-        return False
-    return True

@@ -10,9 +10,10 @@ import pytest
 import trio
 import trio.testing
 
+from gateway.app.process import service_manager
 from gateway.app.runtime import Silence
 from gateway.domain.events.gateway import Draining, Event, Started
-from gateway.telemetry.service_manager import ServiceManager, service_manager
+from gateway.telemetry.service_manager import ServiceManager
 
 
 @attrs.define
