@@ -28,6 +28,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "listen": "listen",
     "pause": "control",
     "peek": "messages",
+    "probe": "control",
     "provision": "check",
     "purge": "purge",
     "rate": "control",

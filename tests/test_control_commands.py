@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.commands.control import lines, until
+from gateway.commands.control import lines, probe_lines, until
 from gateway.domain.operators.control import ControlAnswer, ControlState, Override
+from gateway.domain.operators.probe import ProbeAnswer, ProbeResult
 from tests.test_cli import pairgate
 
 HERE = timezone(timedelta(hours=1))
@@ -41,6 +42,7 @@ def test_anything_else_is_no_end(text: str) -> None:
     [
         (["failover"], "an entity, a pattern or --all expected"),
         (["failback"], "an entity, a pattern or --all expected"),
+        (["probe"], "an entity, a pattern or --all expected"),
         (["failover", "orders", "--all"], "no entity expected beside it"),
         (["failover", "a//b"], "target 'a//b'"),
         (["failover", "orders", "--until", "soon"], "06:00, 2h or 2026-11-25T06:00"),
@@ -78,4 +80,26 @@ def test_an_answer_tells_what_changed_and_what_is_in_effect() -> None:
         "  and 3 more",
         "pinned: * by ann until 2026-11-25 02:00 UTC: upgrade",
         "rate limit: 200 messages a second",
+    ]
+
+
+def test_the_answer_to_a_probe_tells_each_result() -> None:
+    answer = ProbeAnswer(
+        action="probe",
+        targets=("orders*",),
+        changed=True,
+        before={"orders": "secondary", "orders/eu": "secondary"},
+        after={"orders": "half-open", "orders/eu": "secondary"},
+        probes={
+            "orders": ProbeResult(answered=True, seconds=0.012),
+            "orders/eu": ProbeResult(answered=False, seconds=0.0, text="it is disabled"),
+        },
+        more=3,
+    )
+
+    assert probe_lines("127.0.0.1:9640", answer) == [
+        "gateway at 127.0.0.1:9640: probe orders*",
+        "  orders: secondary -> half-open: answered in 0.012 s",
+        "  orders/eu: secondary: it is disabled",
+        "  and 3 more, which are probed when they are due",
     ]

@@ -181,6 +181,7 @@ async def _make_paired_parts(
         syphons=syphons,
         states=pair.states,
         entity_cache=pair.entity_cache,
+        prober=pair.prober,
     )
     return Parts(
         broker=seen,

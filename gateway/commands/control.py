@@ -1,5 +1,9 @@
-"""`pairgate failover`, `failback`, `pause`, `resume` and `rate`: orders to the running gateway."""
+"""
+`pairgate failover`, `failback`, `probe`, `pause`, `resume` and `rate`: orders to the running
+gateway.
+"""
 
+import sys
 from datetime import datetime, time, timedelta
 from typing import Any
 
@@ -7,16 +11,21 @@ import click
 from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations import asking
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import give_order
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin, add_gateway
+from gateway.commands.place import complete_entity
 from gateway.commands.terminal import Invocation, command, printable, run
 from gateway.config.values import seconds
 from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, Order
+from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.wire.pairgate.control import answer_value
+from gateway.wire.pairgate.probe import probe_value
 
-_targets = click.argument("targets", nargs=-1, metavar="[ENTITY|PATTERN]...")
+_targets = click.argument(
+    "targets", nargs=-1, metavar="[ENTITY|PATTERN]...", shell_complete=complete_entity
+)
 _all = click.option("--all", "everything", is_flag=True, help="The whole pair.")
 _reason = click.option("--reason", default="", help="For the log, the status and other operators.")
 
@@ -109,6 +118,26 @@ def failback(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 
 
 @command
+@add_gateway
+@_targets
+@_all
+@_reason
+def probe(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
+    """
+    Probe entities that have failed over, or are in doubt, on the primary now.
+
+    An answer counts as that to any probe: after enough of them an entity returns. Exit code 3: a
+    probe had no answer.
+    """
+    order = ProbeOrder(targets=_chosen(given), **given)
+    address, answer = run(asking.probe, invocation.read().config, admin, order)
+    value = {"gateway": address, **probe_value(answer)}
+    invocation.print(value, *(Text(printable(line)) for line in probe_lines(address, answer)))
+    is_whole = all(each.answered for each in answer.probes.values())
+    sys.exit(ExitCode.DONE if is_whole else ExitCode.PARTLY)
+
+
+@command
 @add_admin
 @_targets
 @_reason
@@ -160,9 +189,25 @@ def _give(
     given: dict[str, Any],
 ) -> None:
     order = Order(action=action, targets=targets, **given)
-    address, answer = run(give_order, invocation.read().config, admin, order)
+    address, answer = run(asking.give_order, invocation.read().config, admin, order)
     value = {"gateway": address, **answer_value(answer)}
     invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
+
+
+def probe_lines(address: str, answer: ProbeAnswer) -> list[str]:
+    """The results for people."""
+    found = [f"gateway at {address}: {answer.action} {' '.join(answer.targets)}"]
+    for name, result in answer.probes.items():
+        change = _change(answer.before[name], answer.after[name])
+        verdict = f"answered in {result.seconds:g} s" if result.answered else result.text
+        found.append(f"  {name}: {change}: {verdict}")
+    if answer.more:
+        found.append(f"  and {answer.more} more, which are probed when they are due")
+    return found
+
+
+def _change(before: str, after: str) -> str:
+    return before if before == after else f"{before} -> {after}"
 
 
 def lines(address: str, answer: ControlAnswer) -> list[str]:
@@ -171,8 +216,7 @@ def lines(address: str, answer: ControlAnswer) -> list[str]:
     found = [f"gateway at {address}: {answer.action} {' '.join(answer.targets)}: {done}"]
     after = answer.after
     for name, state in after.entities.items():
-        before = answer.before.entities.get(name, state)
-        found.append(f"  {name}: {before}" + ("" if before == state else f" -> {state}"))
+        found.append(f"  {name}: {_change(answer.before.entities.get(name, state), state)}")
     if after.more_entities:
         found.append(f"  and {after.more_entities} more")
     found += [f"pinned: {each.text}" for each in after.pins]

@@ -1,5 +1,6 @@
 """
-Control of a process by its operators: fail over and back, pause and resume the syphon, its rate.
+Control of a process by its operators: fail over and back, probe, pause and resume the syphon, its
+rate.
 
 The one implementation behind HTTP and the command line.
 """
@@ -27,8 +28,11 @@ from gateway.domain.operators.control import (
     Override,
     matches,
 )
+from gateway.domain.operators.probe import ACTION as PROBE
+from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.pairing.entity_cache import EntityCache
-from gateway.pairing.states import EntityStates
+from gateway.pairing.prober import AT_ONCE, Prober
+from gateway.pairing.states import PROBED, EntityStates
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Observer, WallClock
@@ -51,6 +55,7 @@ class Control:
     syphons: Sequence[Syphon] = ()
     states: EntityStates | None = None  # of a gateway with a pair
     entity_cache: EntityCache | None = None
+    prober: Prober | None = None  # of a gateway with a pair
     _orders: Changes = attrs.field(factory=Changes, init=False)
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
@@ -91,6 +96,44 @@ class Control:
             after=self.state(order.targets),
         )
 
+    async def probe(self, order: ProbeOrder, operator: Operator) -> ProbeAnswer:
+        """
+        Probe the troubled entities that the order names on the primary now: at most `AT_ONCE` of
+        them, those that have been in trouble for the longest time. Report the order with its
+        operator, and return when each probe has ended.
+
+        Raises:
+            NotSupported: this process has no pair.
+            InvalidRequest: none of them is in trouble, or all of those are pinned.
+        """
+        await trio.lowlevel.checkpoint()
+        prober, found = self._to_probe(order.targets)
+        probed = found[:AT_ONCE]
+        before = {each.name: self._state_of(each) for each in probed}
+        changed = not all(prober.is_asked(each) for each in probed)
+        self.observer.report(
+            ControlCalled.by(
+                operator, PROBE, changed=changed, targets=order.targets, reason=order.reason
+            )
+        )
+        results = dict[str, ProbeResult]()
+
+        async def probe(entity: EntityPath) -> None:
+            results[entity.name] = await prober.probe_now(entity)
+
+        async with trio.open_nursery() as nursery:
+            for entity in probed:
+                nursery.start_soon(probe, entity)
+        return ProbeAnswer(
+            action=PROBE,
+            targets=order.targets,
+            changed=changed,
+            before=before,
+            after={each.name: self._state_of(each) for each in probed},
+            probes={each.name: results[each.name] for each in probed},
+            more=len(found) - len(probed),
+        )
+
     def state(self, targets: Sequence[str] = (EVERYTHING,)) -> ControlState:
         """The overrides in effect, and the states of the entities that the targets match."""
         found = list(self._concerned(targets))
@@ -125,6 +168,25 @@ class Control:
         for target in order.targets if order.action is Action.FAILOVER else ():
             if EVERYTHING not in target and not self.states.leaves_the_primary(EntityPath(target)):
                 raise InvalidRequest(f"{target} has divert = false: it never leaves the primary")
+
+    def _to_probe(self, targets: Sequence[str]) -> tuple[Prober, list[EntityPath]]:
+        """The entities that the targets match and that probes may return, the longest first."""
+        if self.states is None or self.prober is None:
+            raise NotSupported("this process has no pair, so it probes no entity")
+        concerned = [
+            each
+            for each in sorted(self.states.troubled(), key=lambda each: each.since)
+            if any(matches(target, each.entity.key) for target in targets)
+        ]
+        found = [each.entity for each in concerned if each.state in PROBED]
+        if not found:
+            named = " ".join(targets)
+            if concerned:
+                raise InvalidRequest(
+                    f"nothing to probe: an operator pinned {named}, and only failback returns it"
+                )
+            raise InvalidRequest(f"nothing to probe: {named} is healthy, or not known here")
+        return self.prober, found
 
     def _note_pins(self, order: Order, overrides: Sequence[Override]) -> bool:
         """Change the pins as ordered. False: nothing is to be done."""

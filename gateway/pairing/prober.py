@@ -16,6 +16,7 @@ from gateway.domain.backoff import Backoff, jittered
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityDisabled, EntityNotFound
 from gateway.domain.failover import State
+from gateway.domain.operators.probe import ProbeResult
 from gateway.pairing.options import PairOptions, rule_for
 from gateway.pairing.sending import unanswered
 from gateway.pairing.states import PROBED, EntityStates
@@ -27,6 +28,14 @@ AFTER_SUCCESS: Final = 1.0  # seconds between probes of an entity that answers
 JITTER: Final = 0.2
 SHARE: Final = 0.25  # of the failover interval, at most, between probes of a suspect
 SHORTEST: Final = 0.1  # seconds, however short an interval is
+
+
+@attrs.define(eq=False)
+class _Asked:
+    """A probe that an operator asked for, and that others may wait for, too."""
+
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    result: ProbeResult | None = None  # None: it was cut off
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -42,6 +51,7 @@ class Prober:
     _due: dict[str, float] = attrs.field(factory=dict, init=False)  # by `key`, of Trio's clock
     # The same, of the tasks that probe in turn.
     _turns: dict[int, float] = attrs.field(factory=dict, init=False)
+    _asked: dict[str, _Asked] = attrs.field(factory=dict, init=False)  # in progress, by `key`
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
     )
@@ -56,6 +66,33 @@ class Prober:
         if due is None or not self._is_probed(entity):
             return None
         return max(0.0, due - trio.current_time())
+
+    def is_asked(self, entity: EntityPath) -> bool:
+        """True if a probe of the entity that an operator asked for is in progress."""
+        return entity.key in self._asked
+
+    async def probe_now(self, entity: EntityPath) -> ProbeResult:
+        """
+        Probe a troubled entity beside the schedule, or wait for such a probe that is in progress.
+        The result counts as that of any probe, and takes at most `attempt_timeout`.
+        """
+        await trio.lowlevel.checkpoint()
+        while (asked := self._asked.get(entity.key)) is not None:
+            await asked.ended.wait()
+            if asked.result is not None:
+                return asked.result
+        asked = self._asked[entity.key] = _Asked()
+        began = trio.current_time()
+        try:
+            failure = await self._ask(entity)
+            seconds = round(trio.current_time() - began, 3)
+            asked.result = ProbeResult(
+                answered=failure is None, seconds=seconds, text=failure or ""
+            )
+            return asked.result
+        finally:
+            del self._asked[entity.key]
+            asked.ended.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
@@ -123,29 +160,32 @@ class Prober:
             await evidence.changes.wait_next()
 
     async def _probe(self, entity: EntityPath) -> bool:
+        """Probe it when it is its turn. True: it answered, or needs no probe any more."""
         async with self._limiter:
-            if not self._is_probed(entity):
-                return True
-            probe = self.states.begin(entity)
-            try:
-                with trio.move_on_after(self.options.attempt_timeout) as scope:
-                    await self.primary.probe(entity)
-            except (EntityNotFound, EntityDisabled) as error:
-                self.states.found_unreachable(entity, error, probe)
-                return False
-            except BrokerError as error:
-                self.states.probe_failed(entity, error, probe)
-                return False
+            return not self._is_probed(entity) or await self._ask(entity) is None
+
+    async def _ask(self, entity: EntityPath) -> str | None:
+        """Ask the primary, and record the answer. Return why it is a failure; None: it isn't."""
+        probe = self.states.begin(entity)
+        try:
+            with trio.move_on_after(self.options.attempt_timeout) as scope:
+                await self.primary.probe(entity)
+        except (EntityNotFound, EntityDisabled) as error:
+            self.states.found_unreachable(entity, error, probe)
+            return str(error)
+        except BrokerError as error:
+            self.states.probe_failed(entity, error, probe)
+            return str(error)
         took = trio.current_time() - probe.began
         if scope.cancelled_caught:
             late = unanswered(self.primary, entity, self.options.attempt_timeout)
             self.states.probe_failed(entity, late, probe)
-        elif took >= self.options.slowest_success:
+            return str(late)
+        if took >= self.options.slowest_success:
             self.states.probed_late(probe, took)
-        else:
-            self.states.probed(entity, probe)
-            return True
-        return False
+            return f"the answer took {took:.3g} s"
+        self.states.probed(entity, probe)
+        return None
 
     def _pause(self, entities: list[EntityPath], failures: int) -> float:
         """Seconds until the next probe; several must fit into a suspect's failover interval."""

@@ -387,6 +387,7 @@ def control_of(harness: Harness, pair: Pair, *syphons: Syphon) -> Control:
         syphons=syphons,
         states=pair.states,
         entity_cache=pair.entity_cache,
+        prober=pair.prober,
     )
 
 

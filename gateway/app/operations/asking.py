@@ -12,12 +12,14 @@ from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, MessageError
 from gateway.domain.operators.control import ControlAnswer, Order
+from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.domain.operators.process import ProcessAnswer, ProcessOrder
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.status import Status
 from gateway.frontends.admin.readiness import Readiness
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate import probe as probing
 from gateway.wire.pairgate import purge as purging
 from gateway.wire.pairgate.control import (
     build_order,
@@ -32,6 +34,7 @@ from gateway.wire.servicebus.errors import parse_error
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 10.0
+PROBE_SECONDS: Final = 60.0  # more than an `attempt_timeout`
 PURGE_SECONDS: Final = 600.0  # for all messages of a backlog queue
 
 
@@ -177,6 +180,20 @@ async def give_order(
     """
     path, body = path_of(order.action), build_order(order)
     return await call(config, choice, path, parse_answer, body=body)
+
+
+async def probe(config: Config, choice: AdminChoice, order: ProbeOrder) -> tuple[str, ProbeAnswer]:
+    """
+    Let the gateway probe troubled entities; return the address of its admin endpoint, and its
+    answer.
+
+    Raises:
+        Failure: as `call`; nothing is to be probed.
+    """
+    body = probing.build_order(order)
+    return await call(
+        config, choice, probing.PATH, probing.parse_answer, body=body, seconds=PROBE_SECONDS
+    )
 
 
 async def steer_process(

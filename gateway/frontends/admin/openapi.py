@@ -24,13 +24,15 @@ from gateway.domain.operators.control import (
     ControlState,
 )
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
+from gateway.domain.operators.permissions import Permissions
+from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Redriven, Survey
 from gateway.domain.status import Status
 from gateway.frontends.admin.operators import JSON
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate import drill, history, purge
+from gateway.wire.pairgate import drill, history, permissions, probe, purge
 from gateway.wire.pairgate.control import STATE_PATH, path_of
 from gateway.wire.pairgate.redrive import RedriveOrder
 
@@ -136,10 +138,20 @@ def operations(schemas: "_Schemas") -> Iterator[Operation]:
         right="Listen",
         parameters=(targets,),
     )
+    yield Operation(
+        path=permissions.PATH,
+        summary="the client's role, and the actions that work for it in this process",
+        answers={200: {JSON: of(Permissions)}},
+        right="Listen",
+    )
     for action in Action:
         needs_targets = action in {Action.FAILOVER, Action.FAILBACK}
         body = _object(_order_fields(), required=("targets",) if needs_targets else (), closed=True)
         yield _order(path_of(action), _ACTIONS[action], body, of(ControlAnswer), needs_targets)
+    body = schemas.request(ProbeOrder)
+    yield _order(
+        probe.PATH, "probes troubled entities now", body, of(ProbeAnswer), is_required=True
+    )
     for step in ProcessAction:
         fields: Schema = {"reason": _reason()}
         if step is ProcessAction.DRAIN:

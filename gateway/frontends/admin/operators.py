@@ -68,6 +68,19 @@ def operator_of(authorizer: Authorizer, request: Request) -> Operator:
     return Operator(name=name or NOBODY, peer=visit.peer or UNKNOWN)
 
 
+def is_operator(authorizer: Authorizer, request: Request) -> bool:
+    """True if the client may steer. It only asks: a missing right isn't reported as refused."""
+    text = request.headers.get("Authorization")
+    if current_visit().user is not None or (text is None and authorizer.is_open):
+        return True
+    try:
+        claim = _claim(authorizer, text)
+        authorizer.check(claim, Access(right=Right.MANAGE, entity=None, path=""))
+    except BrokerError:
+        return False
+    return True
+
+
 def _name_of(user: int) -> str:
     """The name of that user of this machine, or its number."""
     try:

@@ -4,8 +4,9 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -25,7 +26,17 @@ from gateway.domain.operators.control import (
     Override,
     matches,
 )
-from gateway.domain.operators.redrive import Redriven, Selection, Survey
+from gateway.domain.operators.drill import Drill, DrillAnswer, DrillOrder, DrillState
+from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
+from gateway.domain.operators.process import (
+    DrainReport,
+    ProcessAction,
+    ProcessAnswer,
+    ProcessOrder,
+    ProcessState,
+)
+from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
+from gateway.domain.operators.redrive import Group, Redriven, Sample, Selection, Survey
 from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
@@ -50,6 +61,7 @@ class Steered:
     """Executes orders as far as a page sees them: they are in effect, and remembered."""
 
     orders: list[tuple[Order, Operator]] = attrs.field(factory=list)
+    probes: list[ProbeOrder] = attrs.field(factory=list)
     pins: tuple[Override, ...] = ()
     pauses: tuple[Override, ...] = ()
     entities: Mapping[str, str] = attrs.field(factory=dict)  # their states
@@ -85,6 +97,18 @@ class Steered:
             after=self.state(),
         )
 
+    async def probe(self, order: ProbeOrder, operator: Operator) -> ProbeAnswer:
+        await trio.lowlevel.checkpoint()
+        self.probes.append(order)
+        return ProbeAnswer(
+            action="probe",
+            targets=order.targets,
+            changed=True,
+            before=dict.fromkeys(order.targets, "secondary"),
+            after=dict.fromkeys(order.targets, "half-open"),
+            probes={each: ProbeResult(answered=True, seconds=0.012) for each in order.targets},
+        )
+
     def state(self, targets: Sequence[str] = ("*",)) -> ControlState:
         names = [name for name in self.entities if any(matches(each, name) for each in targets)]
         return ControlState(
@@ -101,9 +125,12 @@ class Redriving:
     """Answers a redrive of dead letters, and remembers it."""
 
     runs: list[Selection] = attrs.field(factory=list)
+    survey_of: Survey = attrs.field(factory=Survey)
 
-    async def survey(self, selection: Selection) -> Survey:
-        raise AssertionError("the page doesn't ask")
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+        await trio.lowlevel.checkpoint()
+        assert peek == 20
+        return self.survey_of
 
     async def run(
         self,
@@ -118,6 +145,100 @@ class Redriving:
         return Redriven(moved=2, left=1, problems=("orders: missing",))
 
 
+DEAD: Final = Survey(
+    groups=(
+        Group(
+            reason="EntityNotFound",
+            entity="<img src=x onerror=alert(3)>",
+            messages=2,
+            moves=2,
+            oldest=now() - timedelta(minutes=5),
+        ),
+        Group(reason="NotOurs", entity=None, messages=1, problem="no envelope"),
+    ),
+    samples=(
+        Sample(
+            reason="EntityNotFound",
+            entity="<img src=x onerror=alert(3)>",
+            message_id="<script>alert(4)</script>",
+            enqueued=now() - timedelta(minutes=5),
+            size=70_000,
+            problem="",
+        ),
+    ),
+)
+
+
+@attrs.define(eq=False)
+class Drilling:
+    """Begins and ends a drill, as far as a page sees it."""
+
+    orders: list[DrillOrder] = attrs.field(factory=list)
+    drill: Drill | None = None
+
+    def begin(self, order: DrillOrder, operator: Operator) -> DrillAnswer:
+        before = self.state()
+        self.orders.append(order)
+        self.drill = Drill(
+            namespace=order.namespace or "north",
+            targets=order.targets,
+            fault=order.fault,
+            delay=order.delay,
+            reason=order.reason,
+            operator=operator.name,
+            since=now(),
+            until=now() + timedelta(seconds=order.seconds),
+        )
+        return DrillAnswer(action="drill", changed=True, before=before, after=self.state())
+
+    def end(self, operator: Operator) -> DrillAnswer:
+        before, self.drill = self.state(), None
+        return DrillAnswer(action="end-drill", changed=True, before=before, after=self.state())
+
+    def state(self) -> DrillState:
+        return DrillState(allowed=True, longest=900.0, drill=self.drill)
+
+
+@attrs.define(eq=False)
+class Processing:
+    """Executes orders to the process as a whole, and remembers them."""
+
+    orders: list[ProcessOrder] = attrs.field(factory=list)
+
+    async def execute(self, order: ProcessOrder, operator: Operator) -> ProcessAnswer:
+        await trio.lowlevel.checkpoint()
+        self.orders.append(order)
+        state = ProcessState(ready=True, reason="serving", log_level="info", access=("ops",))
+        reloads = order.action is ProcessAction.RELOAD
+        return ProcessAnswer(
+            action=order.action.value,
+            changed=True,
+            before=state,
+            after=state,
+            needs_restart=("endpoints",) if reloads else (),
+            report=None
+            if reloads
+            else DrainReport(unit="connections", finished=12, left=0, seconds=0.3),
+        )
+
+
+@attrs.define(eq=False)
+class Purging:
+    """Counts and deletes seven messages, and remembers the orders."""
+
+    orders: list[PurgeOrder] = attrs.field(factory=list)
+
+    async def execute(self, order: PurgeOrder, operator: Operator) -> PurgeAnswer:
+        await trio.lowlevel.checkpoint()
+        self.orders.append(order)
+        return PurgeAnswer(
+            queue=order.queue,
+            dead_letters=order.dead_letters,
+            messages=7,
+            purged=order.messages or 0,
+        )
+
+
 @attrs.define(eq=False)
 class Site:
     """
@@ -130,6 +251,9 @@ class Site:
     history: Callable[[], Iterable[DepthSample]] = tuple
     control: Steered = attrs.field(factory=Steered)
     redriving: Redriving = attrs.field(factory=Redriving)
+    drilling: Drilling = attrs.field(factory=Drilling)
+    processing: Processing = attrs.field(factory=Processing)
+    purging: Purging = attrs.field(factory=Purging)
     requests: list[Request] = attrs.field(factory=list)
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(now))
     port: int = attrs.field(factory=free_port)
@@ -170,7 +294,7 @@ class Site:
             authorizer=authorizer,
             read=self._read,
             exposition=lambda status: b"",
-            control=ControlFrontend(authorizer, self.control),
+            control=ControlFrontend(authorizer, self.control, self.drilling, self.processing),
             history=lambda: self.history(),
             events=EventsFrontend(authorizer, self.recent),
         )
@@ -181,6 +305,7 @@ class Site:
             wall_clock=now,
             figures=figures,
             redrive=self.redriving,
+            purge=self.purging,
         )
 
         async def handle(request: Request) -> Response:

@@ -15,6 +15,7 @@ import trio
 from gateway.domain.errors import NotSupported
 from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder, DrillState
+from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.domain.operators.purge import PurgeAnswer
 from gateway.domain.status import Status
 from gateway.frontends.admin.audited import Audited
@@ -23,7 +24,7 @@ from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.net.visits import Visits
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate import drill
+from gateway.wire.pairgate import drill, probe
 from gateway.wire.pairgate.control import build_order, parse_answer, path_of
 from gateway.wire.pairgate.purge import build_answer as build_purge_answer
 from tests.frontends.rest_client import KEY, POLICIES, wall_clock
@@ -32,12 +33,29 @@ NOW = datetime(2026, 11, 25, tzinfo=UTC)
 JSON = {"Content-Type": "application/json"}
 
 
+PROBED = ProbeAnswer(
+    action="probe",
+    targets=("orders",),
+    changed=True,
+    before={"orders": "secondary"},
+    after={"orders": "half-open"},
+    probes={"orders": ProbeResult(answered=True, seconds=0.01)},
+    more=2,
+)
+
+
 @attrs.define
 class Recorded:
     """Remembers the orders that it gets."""
 
     orders: list[tuple[Order, Operator]] = attrs.field(factory=list)
+    probes: list[tuple[ProbeOrder, Operator]] = attrs.field(factory=list)
     asked: list[Sequence[str]] = attrs.field(factory=list)
+
+    async def probe(self, order: ProbeOrder, operator: Operator) -> ProbeAnswer:
+        await trio.lowlevel.checkpoint()
+        self.probes.append((order, operator))
+        return PROBED
 
     def execute(self, order: Order, operator: Operator) -> ControlAnswer:
         if order.action is Action.RATE and order.rate == 1.0:
@@ -66,9 +84,14 @@ async def never() -> Status:
     raise AssertionError("nobody asks for the status")
 
 
-def frontend_of(control: Recorded, *, open_to_all: bool = False) -> FiguresFrontend:
+def frontend_of(
+    control: Recorded, *, open_to_all: bool = False, refused: list[str] | None = None
+) -> FiguresFrontend:
     authorizer = Authorizer(
-        () if open_to_all else POLICIES, wall_clock=wall_clock, loopback=open_to_all
+        () if open_to_all else POLICIES,
+        wall_clock=wall_clock,
+        loopback=open_to_all,
+        on_refused=lambda name, why: None if refused is None else refused.append(name),
     )
     return FiguresFrontend(
         authorizer=authorizer,
@@ -110,6 +133,40 @@ async def test_every_action_is_executed_for_an_operator(control: Recorded, actio
     assert control.orders == [(order, Operator(name="Manage", peer="unknown"))]
     assert parse_answer(answer.body).after.entities == {"orders": "pinned"}
     assert request.path == path_of(action)
+
+
+async def test_a_probe_is_asked_for_by_an_operator_with_what_to_probe(control: Recorded) -> None:
+    frontend = frontend_of(control)
+    order = ProbeOrder(targets=("orders",), reason="the disk is free again")
+
+    done = await frontend.handle(post("probe", probe.build_order(order), **basic("Manage")))
+    read = await frontend.handle(post("probe", probe.build_order(order), **basic("Listen")))
+    empty = await frontend.handle(post("probe", b"{}", **basic("Manage")))
+
+    assert probe.parse_answer(done.body) == PROBED
+    assert control.probes == [(order, Operator(name="Manage", peer="unknown"))]
+    assert (read.status, empty.status) == (401, 400)
+
+
+async def test_a_client_is_told_which_actions_work_for_it(control: Recorded) -> None:
+    refused: list[str] = []
+    frontend = frontend_of(control, refused=refused)
+
+    operator, reader, sender = [
+        await frontend.handle(
+            Request(method="GET", target="/v1/permissions", headers=Headers.of(basic(name)))
+        )
+        for name in ("Manage", "Listen", "Send")
+    ]
+
+    assert value_of(operator) == {
+        "name": "Manage",
+        "role": "operator",
+        "actions": ["failover", "failback", "probe", "redrive", "purge"],
+    }
+    assert value_of(reader) == {"name": "Listen", "role": "reader", "actions": []}
+    assert sender.status == 401
+    assert refused == ["Send"]  # to ask isn't to be refused
 
 
 @pytest.mark.parametrize("role", ["Listen", "Send"])

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import pytest
 
 from gateway.domain.entity import EntityPath
@@ -15,7 +16,7 @@ from gateway.domain.operators.control import Action
 from gateway.domain.operators.redrive import Selection
 from gateway.domain.status import Status
 from tests.frontends.admin import page_states
-from tests.frontends.admin.page_site import Site, open_site
+from tests.frontends.admin.page_site import DEAD, Site, open_site
 from tests.frontends.rest_client import KEY, POLICIES
 from tests.harness.chromium import Browser, browser
 
@@ -318,12 +319,192 @@ def test_dead_letters_are_redriven_after_a_confirmation(
     assert notice == "Redrive dead letters: 2 moved, 1 couldn't be moved: orders: missing."
 
 
+def click(chromium: Browser, selector: str) -> None:
+    chromium.until(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
+    chromium.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+
+
+def text_of(chromium: Browser, identifier: str) -> str:
+    return str(chromium.evaluate(f"document.getElementById('{identifier}').innerText"))
+
+
+def type_into(chromium: Browser, identifier: str, text: str) -> None:
+    chromium.evaluate(f"document.getElementById('{identifier}').select()")
+    chromium.type(text)
+
+
+def test_dead_letters_are_peeked_without_their_bodies_and_redriven_by_reason(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.draining
+    site.redriving.survey_of = DEAD
+    open_page(chromium, site)
+    click(chromium, "#letters summary")
+    chromium.until("document.querySelectorAll('#letter-samples tr').length === 1")
+    shown = text_of(chromium, "letters")
+    complaints = audit(chromium)
+    draw(chromium, "dead-letters")
+    click(chromium, "#letter-groups button:not([hidden])")
+    consequence = text_of(chromium, "consequence")
+    click(chromium, "#confirm")
+    chromium.until("document.getElementById('notice').textContent")
+
+    assert "3 messages, 1 of them listed, without their bodies." in shown
+    for text in ("<script>alert(4)</script>", "69 KiB", "5 min", "(not readable)"):
+        assert text in shown
+    assert "with the reason EntityNotFound" in consequence
+    assert complaints == []
+    assert site.redriving.runs == [
+        Selection(reasons=("EntityNotFound",), entities=("<img src=x onerror=alert(3)>",))
+    ]
+    assert chromium.evaluate("document.images.length + document.scripts.length") == 1
+
+
+def test_a_troubled_entity_is_probed_now(chromium: Browser, site: Site, told: Told) -> None:
+    told.state = page_states.failed_over
+    open_page(chromium, site)
+    click(chromium, "#entity-rows button:not([hidden])")
+    notice = chromium.until(
+        "document.getElementById('entity-notice').textContent.includes('answered')"
+        " && document.getElementById('entity-notice').textContent"
+    )
+
+    [order] = site.control.probes
+    assert notice == f"{order.targets[0]} answered in 0.012 s; secondary → half-open."
+
+
+def test_a_purge_needs_the_name_typed_and_names_what_is_lost(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.draining
+    open_page(chromium, site)
+    click(chromium, "#queue-rows button")
+    chromium.until("document.getElementById('consequence').textContent.includes('7 messages')")
+    consequence = text_of(chromium, "consequence")
+    complaints = audit(chromium)
+    draw(chromium, "purge")
+    refused = chromium.evaluate("document.getElementById('confirm').disabled")
+    queue = site.purging.orders[0].queue
+    type_into(chromium, "typed", queue)
+    allowed = not chromium.evaluate("document.getElementById('confirm').disabled")
+    chromium.press("Enter", 13, "\r")
+    notice = chromium.until("document.getElementById('notice').textContent")
+
+    assert f"7 messages of {queue} are deleted for good" in consequence
+    assert complaints == []
+    assert (refused, allowed) == (True, True)
+    counted, done = site.purging.orders
+    assert (counted.executes, done.confirm, done.messages) == (False, queue, 7)
+    assert notice == "Purge: 7 messages deleted."
+
+
+def test_a_reload_shows_what_was_applied_and_what_needs_a_restart(
+    chromium: Browser, site: Site
+) -> None:
+    open_page(chromium, site)
+    click(chromium, "button[data-action=reload]")
+    consequence = text_of(chromium, "consequence")
+    click(chromium, "#confirm")
+    chromium.until("document.querySelector('#order-result li') !== null")
+    shown = text_of(chromium, "order-result")
+    complaints = audit(chromium)
+    draw(chromium, "reload")
+    click(chromium, "#cancel")
+
+    assert "If anything is wrong, nothing is changed." in consequence
+    assert "the access policies are ops" in shown
+    assert "These sections need a restart: endpoints." in shown
+    assert complaints == []
+
+
+def test_a_drain_names_its_consequence_and_shows_its_report(chromium: Browser, site: Site) -> None:
+    open_page(chromium, site)
+    click(chromium, "button[data-action=drain]")
+    consequence = text_of(chromium, "consequence")
+    chromium.type("upgrade")
+    chromium.press("Enter", 13, "\r")
+    chromium.until("document.getElementById('order-result').textContent.startsWith('Drained')")
+    shown = text_of(chromium, "order-result")
+    chromium.press("Escape", 27)
+
+    assert "accepts nothing more" in consequence
+    assert shown == "Drained in 0.3 s: 12 connections finished, 0 cut off. The process ends now."
+    [order] = site.processing.orders
+    assert (order.reason, order.wait) == ("upgrade", True)
+
+
+def test_a_drill_is_begun_followed_and_judged(chromium: Browser, site: Site, told: Told) -> None:
+    def rehearsed() -> Status:
+        state = page_states.failed_over() if site.drilling.drill else page_states.healthy()
+        assert state.pair is not None
+        return attrs.evolve(state, pair=attrs.evolve(state.pair, drill=site.drilling.drill))
+
+    told.state = rehearsed
+    open_page(chromium, site)
+    click(chromium, "button[data-action=drill]")
+    chromium.until("document.getElementById('order').open")
+    chromium.evaluate("document.getElementById('fault').value = 'hang'")
+    type_into(chromium, "seconds", "45")
+    consequence = text_of(chromium, "consequence")
+    complaints = audit(chromium)
+    draw(chromium, "drill")
+    click(chromium, "#confirm")
+    chromium.until("document.getElementById('drill-state').textContent.includes('under way')")
+    going = text_of(chromium, "drill")
+    complaints += audit(chromium)
+    click(chromium, "#end-drill")
+    verdict = chromium.until(
+        "document.getElementById('drill-state').textContent.includes('Verdict')"
+        " && document.getElementById('drill').innerText"
+    )
+
+    [order] = site.drilling.orders
+    assert (order.namespace, order.targets, order.fault.value, order.seconds) == (
+        "north",
+        ("*",),
+        "hang",
+        45.0,
+    )
+    assert "north itself isn't touched" in consequence
+    assert "For 45 s this gateway behaves as if north had an outage" in consequence
+    assert complaints == []
+    assert "north, hang, by anonymous. It ends in 4" in going
+    assert "no send failed, all entities are back, and the backlog is empty" in verdict
+
+
+def test_a_reader_sees_no_buttons(chromium: Browser, told: Told) -> None:
+    told.state = page_states.draining
+    with open_site(told, POLICIES) as site:
+        site.history = page_states.history
+        site.redriving.survey_of = DEAD
+        chromium.show(site.url)
+        chromium.resize(*WIDE)
+        chromium.until("!document.getElementById('sign-in').hidden")
+        chromium.type("Listen")
+        chromium.press("Tab", 9)
+        chromium.type(KEY)
+        chromium.press("Enter", 13, "\r")
+        chromium.until(RATES)
+        click(chromium, "#letters summary")
+        chromium.until("document.querySelectorAll('#letter-samples tr').length === 1")
+        chromium.until("!document.getElementById('history').hidden")
+        told.state = page_states.failed_over
+        chromium.until("!document.getElementById('entities').hidden")
+        buttons = chromium.evaluate(
+            "[...document.querySelectorAll('button')].filter(each => each.checkVisibility())"
+            ".map(each => each.innerText)"
+        )
+
+        assert buttons == []
+        assert audit(chromium) == []
+
+
 def test_escape_leaves_the_dialog_and_nothing_is_ordered(
     chromium: Browser, site: Site, told: Told
 ) -> None:
     told.state = page_states.hostile
     open_page(chromium, site)
-    button = "document.querySelector('#entity-rows button:not([hidden])')"
+    button = "document.querySelector('#entity-rows button[aria-label^=Fail]')"
     chromium.until(f"{button} !== null")
     chromium.evaluate(f"{button}.click()")
     chromium.until("document.getElementById('order').open")

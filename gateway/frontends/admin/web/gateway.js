@@ -29,9 +29,9 @@ export class Gateway {
     return (await this.#ask(path, {}, AbortSignal.timeout(PATIENCE))).json();
   }
 
-  async post(path, value) {
+  async post(path, value, patience = PATIENCE) {
     const options = { method: "POST", body: JSON.stringify(value) };
-    return (await this.#ask(path, options, AbortSignal.timeout(PATIENCE))).json();
+    return (await this.#ask(path, options, AbortSignal.timeout(patience))).json();
   }
 
   // Yields each event as [name, fields], first the last `recent` ones, until the stream ends.

@@ -48,12 +48,18 @@ function figure(ages, values, name, unit) {
   return element("figure", {}, curve(ages, values, [420, 90], words), element("figcaption", {}, words));
 }
 
-const rows = new Rows(byId("queue-rows"), () => [
-  element("th", { scope: "row" }), element("td", { class: "short" }), element("td", { class: "short" }), element("td"),
-]);
+let purge = null; // from a queue's name: opens the dialog
 
-// `at` is the date of the status: the gateway's clock counts.
-export function showHistory(history, at) {
+const rows = new Rows(byId("queue-rows"), ({ queue }) => {
+  const button = element("button", { type: "button", "aria-label": `Purge ${queue}…` }, "Purge…");
+  button.addEventListener("click", () => purge(queue));
+  return [element("th", { scope: "row" }), element("td", { class: "short" }), element("td", { class: "short" }), element("td"),
+    element("td", { class: "short steers" }, button)];
+});
+
+// `at` is the date of the status: the gateway's clock counts. `toPurge(queue)` opens the dialog; null: it isn't allowed.
+export function showHistory(history, at, toPurge) {
+  purge = toPurge;
   const now = Date.parse(at) / 1000;
   const ages = history.at.map((date) => now - Date.parse(date) / 1000);
   byId("history").hidden = ages.length === 0;
@@ -61,7 +67,8 @@ export function showHistory(history, at) {
     figure(ages, history.pending, "Waiting messages", count),
     figure(ages, history.oldest_age, "Age of the oldest message", span));
   const queues = Object.entries(history.queues).map(([queue, depth]) => [queue, { queue, depth }]);
-  rows.show(queues, ([name, waiting, age, cell], { queue, depth }) => {
+  rows.show(queues, ([name, waiting, age, cell, tools], { queue, depth }) => {
+    tools.firstChild.hidden = purge === null;
     setText(name, queue);
     setText(waiting, count(lastOf(depth.pending)));
     setText(age, lastOf(depth.pending) === 0 ? UNKNOWN : span(lastOf(depth.oldest_age)));

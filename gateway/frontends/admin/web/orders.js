@@ -1,57 +1,116 @@
-// Steering: each button opens a dialog that names the consequence, and asks for a reason and an end.
+// Steering: each button opens a dialog that names the consequence, and asks for what the order needs.
 
-import { byId, setText } from "./dom.js";
-import { Refused } from "./gateway.js";
+import { byId, element, setContent, setText } from "./dom.js";
+import { Lost, Refused } from "./gateway.js";
+import { count, messages } from "./words.js";
 
 const all = (targets) => targets.includes("*");
 const named = (targets) => (all(targets) ? "all entities" : targets.join(", ") || "no entity");
+const items = (texts) => element("ul", {}, ...texts.map((text) => element("li", {}, text)));
 
 const MOST_REDRIVEN = 1000; // messages of one call
+const DRILL_SECONDS = 30; // unless the gateway allows less
+const LONG = 600000; // milliseconds: a drain, or a purge of a whole queue
+const FIELDS = ["targets", "namespace", "fault", "seconds", "part", "typed", "end", "reason"];
 
 function redriven({ moved, left, problems }) {
   const kept = left ? `, ${left} couldn't be moved: ${problems.join("; ")}` : "";
   return `${moved} moved${kept}.${moved + left >= MOST_REDRIVEN ? " There may be more." : ""}`;
 }
 
-// Per action: its name on buttons, whether it has a reason and an end, and its consequence. An action that isn't an
-// order of control has a path, a body, and words for the answer of its own.
+function reloaded({ changed, after, needs_restart: restarts, warnings }) {
+  return items([
+    `${changed ? "Applied" : "Nothing had changed"}: the log level is ${after.log_level}, the access policies are ${after.access.join(", ") || "none"}.`,
+    restarts.length ? `These sections need a restart: ${restarts.join(", ")}.` : "Nothing needs a restart.",
+    ...warnings.map((text) => `Warning: ${text}`),
+  ]);
+}
+
+function drained({ changed, report }) {
+  if (!changed || report === null) return "It drains already.";
+  const [finished, left] = [count(report.finished), count(report.left)];
+  return `Drained in ${report.seconds} s: ${finished} ${report.unit} finished, ${left} cut off. The process ends now.`;
+}
+
+const FAULTS = {
+  refuse: "each operation fails at once", hang: "no operation is answered", slow: "each operation is 2 s late", busy: "it asks to wait for 2 s",
+};
+
+// Per action: its name on buttons, the fields of its dialog, and its consequence. An action that isn't an order with
+// targets has a body, and words for its answer, of its own. Where `stays` is set, the dialog shows the answer.
 const ACTIONS = {
   failover: {
     title: "Fail over",
-    reasoned: true,
-    ends: true,
-    consequence: (targets, { primary, secondary }) => `New sends to ${named(targets)} go to the backlog on ${secondary}, even while ${primary} works. `
+    fields: ["targets", "end", "reason"],
+    consequence: ({ targets }, { primary, secondary }) => `New sends to ${named(targets)} go to the backlog on ${secondary}, even while ${primary} works. `
       + `Receivers on ${primary} get these messages only after you have failed back and the syphon has moved them.`,
   },
   failback: {
     title: "Fail back",
-    reasoned: true,
-    ends: false,
-    consequence: (targets, { primary }) => `New sends to ${named(targets)} go to ${primary} at once, and their failures are counted from zero. `
+    fields: ["targets", "reason"],
+    consequence: ({ targets }, { primary }) => `New sends to ${named(targets)} go to ${primary} at once, and their failures are counted from zero. `
       + `If ${primary} still fails, sends wait or fail until the entities fail over again.`,
   },
   pause: {
     title: "Pause the syphon",
-    reasoned: true,
-    ends: true,
-    consequence: (targets, { primary, secondary }) => `The syphon of this process moves nothing to ${primary} for ${named(targets)}: `
+    fields: ["targets", "end", "reason"],
+    consequence: ({ targets }, { primary, secondary }) => `The syphon of this process moves nothing to ${primary} for ${named(targets)}: `
       + `their backlog stays on ${secondary}, and its messages age. Live traffic goes on.`,
   },
   resume: {
     title: "Resume the syphon",
-    reasoned: true,
-    ends: false,
-    consequence: (targets, { primary }) => `The syphon moves the backlog of ${named(targets)} to ${primary} again: ${primary} gets that load in addition to live traffic.`,
+    fields: ["targets", "reason"],
+    consequence: ({ targets }, { primary }) => `The syphon moves the backlog of ${named(targets)} to ${primary} again: ${primary} gets that load in addition to live traffic.`,
   },
   redrive: {
     title: "Redrive dead letters",
-    reasoned: false,
-    ends: false,
-    consequence: (targets, { primary }) => `Up to ${MOST_REDRIVEN} dead letters of ${named(targets)} go back to the backlog, and the syphon sends them to ${primary}. `
-      + "Fix the cause first, or they become dead letters again. Expired messages stay where they are.",
-    path: "/redrive",
-    body: (targets) => ({ selection: { entities: all(targets) ? [] : targets }, executes: true, most: MOST_REDRIVEN }),
+    fields: ["targets"],
+    consequence: ({ targets }, { primary }, { reason, entity }) => `Up to ${MOST_REDRIVEN} dead letters of ${entity ?? named(targets)}${reason ? ` with the reason ${reason}` : ""} `
+      + `go back to the backlog, and the syphon sends them to ${primary}. Fix the cause first, or they become dead letters again. `
+      + (reason ? "" : "Expired messages stay where they are."),
+    body: ({ targets }, { reason, entity }) => ({
+      selection: { entities: entity ? [entity] : all(targets) ? [] : targets, reasons: reason ? [reason] : [] }, executes: true, most: MOST_REDRIVEN,
+    }),
     told: redriven,
+  },
+  purge: {
+    title: "Purge",
+    fields: ["part", "typed", "reason"],
+    consequence: (_, { primary }, { queue, found }) => (found === null ? `The messages of ${queue} are being counted.`
+      : `${messages(found)} of ${queue} ${found === 1 ? "is" : "are"} deleted for good. Pairgate accepted them for ${primary}, and they never arrive there. `
+        + "Messages that come meanwhile stay."),
+    body: ({ typed, part, reason }, { queue, found }) => ({ queue, dead_letters: part === "dead", confirm: typed, messages: found, reason }),
+    told: ({ purged, left }) => `${messages(purged)} deleted${left ? `, ${count(left)} left that others had locked` : ""}.`,
+    ready: ({ typed }, { queue, found }) => typed === queue && found !== null,
+    patience: LONG,
+  },
+  drill: {
+    title: "Rehearse an outage",
+    fields: ["namespace", "targets", "fault", "seconds", "reason"],
+    consequence: ({ targets, namespace, fault, seconds }, { primary }) => `For ${seconds || "…"} s this gateway behaves as if `
+      + `${all(targets) ? namespace : `${named(targets)} of ${namespace}`} had an outage: ${FAULTS[fault]}. ${namespace} itself isn't touched, and others use it as before. `
+      + (namespace === primary ? "Real sends go to the backlog, and come home after it." : "Sends have no net meanwhile: if the primary fails, too, they fail."),
+    body: ({ targets, namespace, fault, seconds, reason }) => ({ targets, namespace, fault, seconds: Number(seconds), reason }),
+    told: ({ after }) => `${after.drill.namespace} is cut off until ${new Date(after.drill.until).toLocaleTimeString("en-GB")}.`,
+  },
+  reload: {
+    title: "Reload the configuration",
+    fields: [],
+    consequence: () => "The process reads its configuration again. Log level, access policies and accounts take effect at once: clients whose policy is gone are refused. "
+      + "If anything is wrong, nothing is changed.",
+    body: () => ({}),
+    told: reloaded,
+    stays: true,
+  },
+  drain: {
+    title: "Drain and end",
+    fields: ["reason"],
+    consequence: () => "The process accepts nothing more, finishes what is in progress, and ends. Its clients must find another gateway, and this page loses it. "
+      + "Only whoever started it (for example systemd) starts it again.",
+    body: ({ reason }) => ({ reason, wait: true }),
+    told: drained,
+    stays: true,
+    patience: LONG,
   },
 };
 
@@ -59,6 +118,7 @@ export class Orders {
   #gateway;
   #names; // of the namespaces, when the dialog opens
   #action = "";
+  #about = {}; // what the order is about, beside the fields
   #done; // called after an order with its answer in words
 
   constructor(gateway, done) {
@@ -69,65 +129,114 @@ export class Orders {
       this.#give();
     });
     byId("cancel").addEventListener("click", () => byId("order").close());
-    byId("targets").addEventListener("input", () => this.#explain());
+    for (const id of ["targets", "namespace", "fault", "seconds", "typed"]) byId(id).addEventListener("input", () => this.#explain());
+    byId("part").addEventListener("input", () => this.#count());
     byId("end").addEventListener("change", () => {
       byId("date-field").hidden = byId("end").value !== "at";
       byId("date").required = byId("end").value === "at";
     });
   }
 
-  open(action, target, names) {
+  // `about`: the `reason` and the `entity` of dead letters, the backlog `queue` of a purge, or the `longest` drill in seconds.
+  open(action, target, names, about = {}) {
     this.#action = action;
     this.#names = names;
-    const { title, ends, reasoned } = ACTIONS[action];
+    this.#about = about;
+    const { title } = ACTIONS[action];
+    const fields = about.entity ? [] : ACTIONS[action].fields; // its name may be anything
     byId("order-form").reset();
-    setText(byId("order-title"), title);
-    setText(byId("confirm"), title);
-    setText(byId("order-error"), "");
+    for (const [id, text] of [["order-title", title], ["confirm", title], ["cancel", "Cancel"], ["order-error", ""]]) setText(byId(id), text);
+    setContent(byId("order-result"));
+    for (const name of FIELDS) byId(`${name}-field`).hidden = !fields.includes(name);
+    setContent(byId("namespace"), ...[names.primary, names.secondary].map((name) => element("option", {}, name)));
+    byId("namespace").value = names.primary;
     byId("targets").value = target;
-    byId("end-field").hidden = !ends;
-    byId("reason-field").hidden = !reasoned;
+    byId("targets").required = fields.includes("targets");
+    byId("seconds").value = Math.min(DRILL_SECONDS, about.longest ?? DRILL_SECONDS);
+    byId("seconds").max = about.longest ?? "";
+    byId("seconds").required = fields.includes("seconds");
     byId("date-field").hidden = true;
     byId("date").required = false;
-    byId("confirm").disabled = false;
+    byId("confirm").hidden = false;
     this.#explain();
     byId("order").showModal();
-    byId(reasoned ? "reason" : "targets").focus();
+    if (action === "purge") this.#count();
+    byId(["typed", "reason", "targets", "cancel"].find((id) => id === "cancel" || fields.includes(id))).focus();
   }
 
-  #targets() {
-    return byId("targets").value.split(/\s+/).filter(Boolean);
+  #fields() {
+    const texts = Object.fromEntries(["namespace", "fault", "seconds", "part", "typed", "reason"].map((id) => [id, byId(id).value]));
+    return { ...texts, targets: byId("targets").value.split(/\s+/).filter(Boolean) };
   }
 
   #explain() {
-    setText(byId("consequence"), ACTIONS[this.#action].consequence(this.#targets(), this.#names));
+    const { consequence, ready } = ACTIONS[this.#action];
+    setText(byId("consequence"), consequence(this.#fields(), this.#names, this.#about));
+    byId("confirm").disabled = ready !== undefined && !ready(this.#fields(), this.#about);
   }
 
-  async #give() {
-    const { title, path, body, told } = ACTIONS[this.#action];
-    const targets = this.#targets();
-    byId("confirm").disabled = true;
-    setText(byId("order-error"), "");
+  // Asks how many messages a purge would delete: no more are deleted than the operator has seen.
+  async #count() {
+    const about = { ...this.#about, found: null };
+    this.#about = about;
+    this.#explain();
     try {
-      const answer = await this.#gateway.post(path ?? `/v1/${this.#action}`, body ? body(targets) : this.#order(targets));
-      byId("order").close();
-      const effect = answer.changed ? "is in effect" : "was in effect already";
-      this.#done(`${title}: ${told ? told(answer) : `the order for ${named(targets)} ${effect}.`}`);
+      const dead = byId("part").value === "dead";
+      const { messages: found } = await this.#gateway.post("/v1/purge", { queue: about.queue, dead_letters: dead });
+      if (this.#about !== about) return; // another one was asked for
+      this.#about = { ...about, found };
+      this.#explain();
     } catch (error) {
-      const rights = error instanceof Refused && error.status === 401 ? " Steering needs the right Manage on everything." : "";
-      setText(byId("order-error"), `The order had no effect that is known: ${error.message}.${rights}`);
-    } finally {
-      byId("confirm").disabled = false;
+      setText(byId("order-error"), `The messages can't be counted: ${error.message}.`);
     }
   }
 
-  #order(targets) {
+  async #give() {
+    const action = this.#action;
+    const { title, body, told, stays, patience } = ACTIONS[action];
+    const fields = this.#fields();
+    byId("confirm").disabled = true;
+    setText(byId("order-error"), "");
+    if (patience) setContent(byId("order-result"), "In progress…");
+    try {
+      const value = body ? body(fields, this.#about) : this.#order(fields);
+      const answer = await this.#gateway.post(`/v1/${action}`, value, patience);
+      const words = told ? told(answer) : `the order for ${named(fields.targets)} ${answer.changed ? "is in effect" : "was in effect already"}.`;
+      if (stays) this.#show(words);
+      else byId("order").close();
+      this.#done(stays ? "" : `${title}: ${words}`, action);
+    } catch (error) {
+      this.#fail(error, action);
+    } finally {
+      if (!stays) this.#explain();
+      else byId("confirm").disabled = false;
+    }
+  }
+
+  #show(words) {
+    setContent(byId("order-result"), words);
+    byId("confirm").hidden = true;
+    setText(byId("cancel"), "Close");
+    byId("cancel").focus();
+  }
+
+  #fail(error, action) {
+    setContent(byId("order-result"));
+    if (action === "drain" && error instanceof Lost) {
+      this.#show("The process has gone before its report came.");
+      return;
+    }
+    const rights = error instanceof Refused && error.status === 401 ? " Steering needs the right Manage on everything." : "";
+    setText(byId("order-error"), `The order had no effect that is known: ${error.message}.${rights}`);
+  }
+
+  #order({ targets, reason }) {
     const until = this.#until();
-    return { targets, reason: byId("reason").value, ...(until ? { until } : {}) };
+    return { targets, reason, ...(until ? { until } : {}) };
   }
 
   #until() {
-    const choice = ACTIONS[this.#action].ends ? byId("end").value : "";
+    const choice = ACTIONS[this.#action].fields.includes("end") ? byId("end").value : "";
     if (choice === "") return null;
     if (choice === "at") return new Date(byId("date").value).toISOString();
     return new Date(Date.now() + Number(choice) * 1000).toISOString();

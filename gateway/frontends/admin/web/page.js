@@ -1,8 +1,10 @@
 // The operators' page: reads the status, follows the events, and shows both.
 
 import { byId, setAttribute, setText } from "./dom.js";
+import { DrillWatch } from "./drill.js";
 import { Gateway, Lost, Refused } from "./gateway.js";
 import { showHistory } from "./history.js";
+import { Letters } from "./letters.js";
 import { Orders } from "./orders.js";
 import { show as showPicture } from "./picture.js";
 import { Rates } from "./rates.js";
@@ -14,17 +16,26 @@ const SOON = 200; // after an event
 const HISTORY_EVERY = 10; // seconds: the depth isn't asked more often
 const LATE = 4000; // without an answer: the gateway may be lost
 const RECENT = 100; // events from before the page was opened
+const PROBE_PATIENCE = 60000; // milliseconds
+
+const STEERING = ["failover", "pause", "drill"]; // one of these is there where a pair or a syphon is
 
 const gateway = new Gateway();
 const rates = new Rates();
 const events = new tables.Events();
-const orders = new Orders(gateway, (text) => {
+const drills = new DrillWatch();
+const orders = new Orders(gateway, (text, action) => {
   setText(byId("notice"), text);
+  if (action === "redrive" && byId("letters").open) letters.read();
+  historyOf = 0;
   wake();
 });
+const letters = new Letters(gateway, (reason, entity) => steer("redrive", "*", { reason, entity }));
 
 let shown = null; // the last status
 let control = null; // the orders in effect; null: this process can't be steered
+let actions = new Set(); // that work for this user here; a reader has none
+let permittedBy = ""; // the start of the process that has told them
 let found = {}; // the states of entities that match the filter, by name
 let overrides = ""; // the status's words for them, to see when they change
 let historyOf = 0; // the date of the history that is shown, in seconds
@@ -63,9 +74,42 @@ function countersOf(status) {
   return counters;
 }
 
-function steer(action, target) {
+function steer(action, target, about) {
   const of = (role) => shown.namespaces.find((each) => each.role === role)?.name ?? `the ${role}`;
-  orders.open(action, target, { primary: of("primary"), secondary: of("secondary") });
+  orders.open(action, target, { primary: of("primary"), secondary: of("secondary") }, about);
+}
+
+async function steerDrill() {
+  try {
+    steer("drill", "*", { longest: (await gateway.get("/v1/drill")).longest });
+  } catch (error) {
+    setText(byId("notice"), `Rehearse an outage: ${error.message}.`);
+  }
+}
+
+async function endDrill() {
+  try {
+    await gateway.post("/v1/end-drill", {});
+    wake();
+  } catch (error) {
+    setText(byId("notice"), `End the drill: ${error.message}.`);
+  }
+}
+
+// A probe harms nothing, so that no dialog asks.
+async function probe(entity) {
+  const notice = byId("entity-notice");
+  setText(notice, `${entity} is being probed.`);
+  try {
+    const { before, after, probes } = await gateway.post("/v1/probe", { targets: [entity] }, PROBE_PATIENCE);
+    for (const [name, { answered, seconds, text }] of Object.entries(probes)) {
+      const change = before[name] === after[name] ? `it stays ${after[name]}` : `${before[name]} → ${after[name]}`;
+      setText(notice, `${name} ${answered ? `answered in ${seconds} s` : `doesn't answer: ${text}`}; ${change}.`);
+    }
+  } catch (error) {
+    setText(notice, `${entity} wasn't probed: ${error.message}.`);
+  }
+  wake();
 }
 
 function show(status) {
@@ -87,9 +131,22 @@ function show(status) {
     showEntities();
     tables.showBacklog(status);
     tables.showSpool(status);
-    byId("redriving").hidden = !control?.has_pair || !status.pair.backlog.dead_letters.messages;
+    drills.note(status);
+    letters.note(status);
+    byId("redriving").hidden = !actions.has("redrive") || !status.pair.backlog.dead_letters.messages;
   }
   byId("figures").hidden = false;
+}
+
+async function readPermissions(status) {
+  if (status.started === permittedBy) return;
+  const told = await gateway.get("/v1/permissions");
+  actions = new Set(told.actions);
+  permittedBy = status.started;
+  document.body.toggleAttribute("data-reads", told.role === "reader");
+  for (const button of document.querySelectorAll("button[data-action]")) button.hidden = !actions.has(button.dataset.action);
+  byId("steering").hidden = !STEERING.some((action) => actions.has(action));
+  byId("process").hidden = !actions.has("drain");
 }
 
 async function readControl(status) {
@@ -97,11 +154,6 @@ async function readControl(status) {
   if (told === overrides) return;
   try {
     control = await gateway.get("/v1/control");
-    byId("steering").hidden = !control.has_pair && !control.has_syphon;
-    for (const button of byId("steering").querySelectorAll("button")) {
-      const pins = ["failover", "failback"].includes(button.dataset.action);
-      button.hidden = pins ? !control.has_pair : !control.has_syphon;
-    }
     tables.showOrders(control, steer);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
@@ -111,7 +163,7 @@ async function readControl(status) {
 }
 
 function showEntities() {
-  if (shown?.pair) tables.showEntities(shown, control?.has_pair ? steer : null, found);
+  if (shown?.pair) tables.showEntities(shown, { steer, probe, actions }, found);
 }
 
 async function search(status) {
@@ -128,13 +180,14 @@ async function readHistory(status) {
   const at = Date.parse(status.at) / 1000;
   if (status.pair === null || Math.abs(at - historyOf) < HISTORY_EVERY) return;
   historyOf = at;
-  showHistory(await gateway.get("/v1/history"), status.at);
+  showHistory(await gateway.get("/v1/history"), status.at, actions.has("purge") ? (queue) => steer("purge", "*", { queue, found: null }) : null);
 }
 
 async function read() {
   const late = setTimeout(() => tellLost(`it hasn't answered for ${LATE / 1000} s`), LATE);
   try {
     const status = await gateway.get("/status");
+    await readPermissions(status);
     await readControl(status);
     if (status.pair !== null) await search(status);
     tellHeard();
@@ -170,6 +223,7 @@ byId("sign-in-form").addEventListener("submit", (event) => {
   const token = byId("token").value.trim();
   if (token) gateway.useToken(token);
   else gateway.signIn(byId("policy").value, byId("key").value);
+  permittedBy = "";
   for (const id of ["key", "token"]) byId(id).value = "";
   signedIn();
 });
@@ -210,9 +264,11 @@ function wakeSoon() {
 }
 
 setText(byId("address"), location.host);
-for (const button of byId("steering").querySelectorAll("button")) {
-  button.addEventListener("click", () => steer(button.dataset.action, "*"));
+for (const button of document.querySelectorAll("button[data-action]")) {
+  const { action } = button.dataset;
+  button.addEventListener("click", () => (action === "drill" ? steerDrill() : steer(action, "*")));
 }
+byId("end-drill").addEventListener("click", endDrill);
 byId("redrive").addEventListener("click", () => steer("redrive", "*"));
 byId("entity-filter").addEventListener("input", () => {
   found = {};

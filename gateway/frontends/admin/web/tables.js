@@ -1,6 +1,6 @@
 // The sections with tables and figures of the status.
 
-import { Rows, byId, element, setAttribute, setContent, setTerms, setText, state } from "./dom.js";
+import { Rows, byId, element, setContent, setTerms, setText, state } from "./dom.js";
 import { TONES, UNKNOWN, between, bytes, count, dateOf, messages, rate, span, timeOf } from "./words.js";
 
 const ABILITIES = ["send", "receive", "manage", "reach"];
@@ -42,17 +42,26 @@ const totalOf = (status) => Object.values(status.pair.states).reduce((sum, numbe
 // True if the status doesn't list all troubled entities, so that a filter must ask the gateway.
 export const isCut = (status) => totalOf(status) > status.pair.entities.length;
 
-// `steer(action, target)` opens the dialog; null: this process can't be steered. `others` are the states of entities that
-// match the filter, by name: those that aren't in the status are shown with their state alone.
-export function showEntities(status, steer, others) {
+const PROBED = new Set(["suspect", "secondary", "half-open"]);
+
+function toolsOf(entity, steer, probe) {
+  const made = [["Probe now", `Probe now: ${entity}`, () => probe(entity)], ["Fail back…", `Fail back ${entity}…`, () => steer("failback", entity)]];
+  return element("div", { class: "tools" }, ...made.map(([text, label, act]) => {
+    const button = element("button", { type: "button", "aria-label": label }, text);
+    button.addEventListener("click", act);
+    return button;
+  }));
+}
+
+// `steer(action, target)` opens the dialog, `probe(target)` probes at once; each needs its action among the `actions`.
+// `others` are the states of entities that match the filter, by name: those that aren't in the status are shown with
+// their state alone.
+export function showEntities(status, { steer, probe, actions }, others) {
   const { entities, states } = status.pair;
   const total = totalOf(status);
   entityRows ??= new Rows(byId("entity-rows"), (entity) => {
-    const row = cells(7, "", "short", "short", "short", "short", "", "short");
-    const button = element("button", { type: "button" }, "Fail back…");
-    button.addEventListener("click", () => steer("failback", entity.entity));
-    setAttribute(button, "aria-label", `Fail back ${entity.entity}…`);
-    row[6].append(button);
+    const row = cells(7, "", "short", "short", "short", "short", "", "short steers");
+    row[6].append(toolsOf(entity.entity, steer, probe));
     return row;
   });
   const filter = entityFilter();
@@ -67,7 +76,9 @@ export function showEntities(status, steer, others) {
     setText(diverted, count(each.diverted));
     setText(probe, each.next_probe === null ? UNKNOWN : `in ${span(each.next_probe)}`);
     setText(reason, each.reason);
-    tools.firstChild.hidden = steer === null || each.state === "primary";
+    const [probes, returns] = tools.firstChild.children;
+    probes.hidden = !actions.has("probe") || !PROBED.has(each.state);
+    returns.hidden = !actions.has("failback") || each.state === "primary";
   });
   byId("entities").hidden = total === 0;
   setText(byId("entity-count"), countOf(total, entities.length, found.length, filter, states));
@@ -160,7 +171,7 @@ export function showOrders(control, steer) {
     ...control.pauses.map((each) => ["syphon paused", "resume", each]),
   ];
   orderRows ??= new Rows(byId("order-rows"), ([, action, each]) => {
-    const row = cells(7);
+    const row = cells(7, "", "", "", "", "", "", "steers");
     const text = action === "failback" ? "Fail back…" : "Resume…";
     const button = element("button", { type: "button", "aria-label": `${text.slice(0, -1)} ${each.target}…` }, text);
     button.addEventListener("click", () => steer(action, each.target));
