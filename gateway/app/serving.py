@@ -239,7 +239,8 @@ class _Gateway:
     ) -> list[Service]:
         found = list[Service]()
         if self.predecessor is not None:
-            self.predecessor.serving = serving
+            self.predecessor.check()
+            self.predecessor.serving, self.predecessor.fail = serving, ending.fail
             found.append(self.predecessor)
         if self.door is not None:
             offset = self.options.port_offset

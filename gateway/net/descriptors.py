@@ -3,6 +3,7 @@
 import array
 import json
 import os
+import select
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -89,6 +90,13 @@ class DescriptorChannel:
         message = _as_object(line)
         descriptors, self._descriptors = self._descriptors, []
         return message, descriptors
+
+    @property
+    def has_news(self) -> bool:
+        """True if the peer has sent something, or has closed the connection."""
+        poll = select.poll()
+        poll.register(self.socket.fileno(), select.POLLIN)
+        return bool(self._rest) or bool(poll.poll(0))
 
     def close(self) -> None:
         """Close the connection, and descriptors that nobody has received."""

@@ -2,8 +2,9 @@
 
 import errno
 import os
+import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from itertools import islice
 from pathlib import Path
@@ -26,8 +27,29 @@ from gateway.pairing.state_file import StateFile
 from gateway.ports import Observer
 
 HELLO_SECONDS: Final = 5.0
+# Until a successor is ready, once it may open what it needs. One that hangs while it starts would
+# keep others from taking over, and with stores all clients from being served.
+READY_SECONDS: Final = 300.0
+LEAVE_SECONDS: Final = 5.0  # for a process that was given up, before it is killed
 PAUSE: Final = 1.0  # seconds after an accept that failed
 _BACKLOG: Final = 16
+
+
+async def see_off(pid: int, seconds: float = LEAVE_SECONDS) -> None:
+    """Return when that process has ended; kill it if it doesn't end within `seconds`."""
+    await trio.lowlevel.checkpoint()
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.wait_readable(process)
+            return
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        await trio.lowlevel.wait_readable(process)
+    finally:
+        os.close(process)
 
 
 @attrs.define(eq=False)
@@ -49,6 +71,8 @@ class Door:
     path: Path
     listener: trio.socket.SocketType
     observer: Observer
+    ready_seconds: float = READY_SECONDS
+    see_off: Callable[[int], Awaitable[None]] = see_off  # ends a successor that has failed
     waiting: Waiting | None = attrs.field(default=None, init=False)
     _file: SocketFile | None = attrs.field(default=None, init=False)
 
@@ -90,7 +114,9 @@ class Door:
         """
         Tell the waiting successor, if there is one, that all stores are closed. Return the sockets
         with which this process must serve again, because the successor has ended before it was
-        ready; None: this process can end.
+        ready, or wasn't ready in time; None: this process can end.
+
+        A successor that fails and doesn't end is killed: it may have opened the stores.
         """
         await trio.lowlevel.checkpoint()
         waiting, self.waiting = self.waiting, None
@@ -100,29 +126,36 @@ class Door:
         async with trio.open_nursery() as nursery:
             # The successor goes on alone then.
             await nursery.start(cancel_at_signal, nursery.cancel_scope)
-            reason = await _failure_of(waiting.channel)
+            failure = await _failure_of(waiting.channel, self.ready_seconds)
+            waiting.channel.close()
+            if failure is not None:
+                self.observer.report(TakeOverFailed(pid=waiting.pid, reason=failure))
+                await self.see_off(waiting.pid)
+            reason = failure
             nursery.cancel_scope.cancel()
         waiting.channel.close()
         if reason is None:
             waiting.kept.close()
             return None
-        self.observer.report(TakeOverFailed(pid=waiting.pid, reason=reason))
         return waiting.kept
 
 
-async def _failure_of(channel: DescriptorChannel) -> str | None:
+async def _failure_of(channel: DescriptorChannel, seconds: float) -> str | None:
     """Tell the successor that the stores are free; return why it isn't ready. None: it is."""
     with suppress(trio.BrokenResourceError):  # then it has no answer, either
         await channel.send({"free": True})
-    return await _not_ready(channel)
+    return await _not_ready(channel, seconds)
 
 
-async def _not_ready(channel: DescriptorChannel) -> str | None:
+async def _not_ready(channel: DescriptorChannel, seconds: float) -> str | None:
     """Wait for the successor's answer; return why it isn't ready. None: it is."""
     try:
-        answer = await channel.receive()
+        with trio.move_on_after(seconds) as scope:
+            answer = await channel.receive()
     except ValueError as error:
         return f"it sent something else: {error}"
+    if scope.cancelled_caught:
+        return f"it wasn't ready within {seconds:g} s"
     if answer is None:
         return "it ended before it was ready"
     return None if "ready" in answer[0] else f"it sent {sorted(answer[0])}"
@@ -239,7 +272,7 @@ class HandOver:
                 self.door.waiting = Waiting(channel, pid=pid, kept=kept)
                 self._leave(f"process {pid} takes over, and waits for the stores")
                 await trio.sleep_forever()
-            reason = await _not_ready(channel)
+            reason = await _not_ready(channel, self.door.ready_seconds)
         if reason is None:
             self._leave(f"process {pid} has taken over")
             await trio.sleep_forever()  # the successor sees when this process ends

@@ -1,8 +1,9 @@
 """The side of the new process: it asks the running one for its sockets, and tells when to end."""
 
 import os
+import select
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -21,6 +22,11 @@ VERSION: Final = 1
 ANSWER_SECONDS: Final = (
     30.0  # until a running gateway answers; one that starts answers when it serves
 )
+GIVEN_UP: Final = "take_over: this process took so long to start that the running gateway serves on"
+
+
+def _raise(failure: Failure) -> None:
+    raise failure
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -38,6 +44,24 @@ class Predecessor:
     frees_stores: bool  # it has stores, and frees them before this process is ready
     observer: Observer
     serving: trio.Event = attrs.field(factory=trio.Event)  # set when this process accepts
+    fail: Callable[[Failure], None] = _raise  # ends this process
+
+    def check(self) -> None:
+        """
+        Check before this process accepts that the predecessor still waits for it: two processes
+        must not serve.
+
+        Raises:
+            Failure: it serves on.
+        """
+        if self.channel.has_news and not self._has_ended:
+            raise Failure(GIVEN_UP, ExitCode.TEMPORARY)
+
+    @property
+    def _has_ended(self) -> bool:
+        poll = select.poll()
+        poll.register(self.process, select.POLLIN)
+        return bool(poll.poll(0))
 
     async def wait_free(self) -> None:
         """
@@ -58,7 +82,8 @@ class Predecessor:
         try:
             await self.channel.send({"ready": True})
         except trio.BrokenResourceError:
-            return  # it has ended already
+            if not self._has_ended:  # it has given this process up in the last moment
+                self.fail(Failure(GIVEN_UP, ExitCode.TEMPORARY))
 
 
 async def find_predecessor(

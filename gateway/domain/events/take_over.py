@@ -14,7 +14,7 @@ class TakenOver(Event):
 
 @attrs.frozen(kw_only=True)
 class TakeOverFailed(Event):
-    """Process `pid` was to take over, and ended before it was ready: this process serves."""
+    """Process `pid` was to take over, and wasn't ready (in time): this process serves."""
 
     pid: int
     reason: str

@@ -1,8 +1,9 @@
 """Keeps an audit log of the calls that change something, whatever their outcome."""
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 import attrs
@@ -20,6 +21,12 @@ REDRIVE: Final = "/redrive"
 LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
 LONGEST_CALL: Final = 100  # characters of a path: clients without a key write lines, too
 LONGEST_NOTE: Final = 10.0  # seconds
+# Calls without a name, that is without valid credentials: in each `WINDOW` so many have a line, and
+# the others are counted, with so many of the hosts that they came from.
+WINDOW: Final = timedelta(minutes=1)
+MOST_UNNAMED: Final = 10
+MOST_HOSTS: Final = 10
+OTHERS: Final = "others"
 _OF_ANSWER: Final = ("changed", "before", "after", "report", "purged", "left", "error")
 
 
@@ -27,6 +34,43 @@ class Notes(Protocol):
     """Writes entries, as `gateway.telemetry.audit.AuditLog` does."""
 
     async def note(self, entry: Mapping[str, Any]) -> None: ...
+
+
+@attrs.define(eq=False)
+class Unnamed:
+    """Calls without a name in the present window: anybody may make them, as often as they like."""
+
+    _began: datetime | None = attrs.field(default=None, init=False)
+    _noted: int = attrs.field(default=0, init=False)
+    _counted: Counter[str] = attrs.field(factory=Counter, init=False)  # by host
+
+    def has_line(self, peer: str) -> bool:
+        """Count the call; False if others of this window have taken all lines."""
+        if self._noted < MOST_UNNAMED:
+            self._noted += 1
+            return True
+        host = peer.rpartition(":")[0] or peer
+        known = host in self._counted or len(self._counted) < MOST_HOSTS
+        self._counted[host if known else OTHERS] += 1
+        return False
+
+    def over(self, now: datetime) -> dict[str, Any] | None:
+        """The entry for the counted calls of a window that is over; None: there are none."""
+        if self._began is None:
+            self._began = now
+        if timedelta() <= now - self._began < WINDOW:  # a clock may be set back
+            return None
+        began, counted = self._began, self._counted
+        self._began, self._noted, self._counted = now, 0, Counter()
+        if not counted:
+            return None
+        return {
+            "at": began.isoformat(),
+            "seconds": round((now - began).total_seconds(), 3),
+            "operator": UNKNOWN,
+            "repeated": counted.total(),
+            "peers": dict(counted),
+        }
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +81,7 @@ class Audited:
     authorizer: Authorizer
     clock: WallClock
     notes: Notes
+    unnamed: Unnamed = attrs.field(factory=Unnamed)
 
     async def handle(self, request: Request) -> Response:
         """The answer of `handler`."""
@@ -56,11 +101,17 @@ class Audited:
 
     async def _note(self, request: Request, began: datetime, outcome: Mapping[str, Any]) -> None:
         ended = self.clock()
+        name, peer = self._name(request), current_visit().peer or UNKNOWN
+        if (repeated := self.unnamed.over(ended)) is not None:
+            await self.notes.note(repeated)
+        if name == UNKNOWN and not self.unnamed.has_line(peer):
+            await trio.lowlevel.checkpoint()
+            return
         entry: dict[str, Any] = {
             "at": began.isoformat(),
             "seconds": round((ended - began).total_seconds(), 3),
-            "operator": self._name(request),
-            "peer": current_visit().peer or UNKNOWN,
+            "operator": name,
+            "peer": peer,
             "call": request.path[:LONGEST_CALL],
             "order": _order(request.body),
             **outcome,

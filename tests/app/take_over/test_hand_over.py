@@ -2,9 +2,12 @@
 
 import os
 import resource
+import signal
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -12,7 +15,7 @@ import pytest
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.take_over.door import Door, HandOver, open_door
+from gateway.app.take_over.door import Door, HandOver, open_door, see_off
 from gateway.app.take_over.given import GivenSockets
 from gateway.app.take_over.predecessor import Predecessor, find_predecessor
 from gateway.domain.events.gateway import Doubtful, Event
@@ -68,11 +71,19 @@ class Running:
         return found
 
 
+async def no_process(pid: int) -> None:
+    """Both sides are one process here, which must not be killed."""
+    await trio.lowlevel.checkpoint()
+
+
 @asynccontextmanager
-async def running(path: Path, *, has_stores: bool) -> AsyncIterator[Running]:
+async def running(
+    path: Path, *, has_stores: bool, ready_seconds: float = PATIENCE
+) -> AsyncIterator[Running]:
     observed, ending = Observed(), Asked()
     async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         door = await open_door(stack, path, observed)
+        door.see_off, door.ready_seconds = no_process, ready_seconds
         listener = await open_listener(BIND, on_crash=lambda _peer, _error: None)
         stack.push_async_callback(listener.aclose)
         serving = trio.Event()
@@ -178,6 +189,70 @@ async def test_sockets_outlive_a_successor_that_fails_after_the_stores_are_free(
         await again.aclose()
         failed = TakeOverFailed(pid=ME, reason="it ended before it was ready")
         assert old.observed.events == [failed]
+
+
+LATE = 0.05  # seconds
+TOO_LATE = TakeOverFailed(pid=ME, reason=f"it wasn't ready within {LATE:g} s")
+
+
+async def test_a_successor_that_hangs_blocks_no_other_and_may_not_serve_later(
+    path: Path, nursery: trio.Nursery
+) -> None:
+    async with (
+        running(path, has_stores=False, ready_seconds=LATE) as old,
+        AsyncExitStack() as stack,
+    ):
+        hanging = await old.successor(stack)
+        hanging.check()
+        with trio.fail_after(PATIENCE):
+            while TOO_LATE not in old.observed.events:
+                await trio.lowlevel.checkpoint()
+        assert not old.ending.is_asked
+        with pytest.raises(Failure, match="the running gateway serves on") as caught:
+            hanging.check()
+        assert caught.value.code is ExitCode.TEMPORARY
+        failures = list[Failure]()
+        hanging.fail = failures.append
+        hanging.serving.set()
+        await hanging.run()  # it came too late by so little that it accepts already
+        assert [str(each) for each in failures] == [str(caught.value)]
+
+        old.door.ready_seconds = PATIENCE
+        other = await old.successor(stack)
+        nursery.start_soon(other.run)
+        other.serving.set()
+        await old.ending.asked.wait()
+        assert old.ending.reasons == [f"process {ME} has taken over"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_successor_that_hangs_with_the_stores_is_ended_and_the_sockets_serve_again(
+    path: Path,
+) -> None:
+    ended = list[int]()
+
+    async def end(pid: int) -> None:
+        await trio.lowlevel.checkpoint()
+        ended.append(pid)
+
+    async with running(path, has_stores=True) as old, AsyncExitStack() as stack:
+        old.door.see_off, old.door.ready_seconds = end, LATE
+        await old.successor(stack)
+        await old.ending.asked.wait()
+        await old.listener.aclose()
+        kept = await old.door.freed()
+
+        assert kept is not None
+        kept.close()
+        assert (ended, old.observed.events) == ([ME], [TOO_LATE])
+
+
+def test_a_process_that_was_given_up_is_killed_if_it_does_not_end() -> None:
+    with subprocess.Popen(["sleep", "1000"]) as frozen:
+        frozen.send_signal(signal.SIGSTOP)
+        trio.run(partial(see_off, frozen.pid, seconds=LATE))
+        assert frozen.wait() == -signal.SIGKILL
+    trio.run(see_off, frozen.pid)  # it has ended
 
 
 async def test_a_process_without_room_for_another_file_lets_a_successor_wait(path: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import pwd
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
@@ -404,6 +404,31 @@ async def test_the_path_of_a_call_is_not_noted_at_any_length(control: Recorded) 
 
     assert answer.status == 401
     assert [len(entry["call"]) for entry in noted.entries] == [100]
+
+
+async def test_calls_without_a_name_are_counted_when_there_are_many(control: Recorded) -> None:
+    noted, now = Noted(), [NOW]
+    asked = attrs.evolve(audited(control, noted), clock=lambda: now[0])
+    visits = Visits(20.0)
+    for number in range(1000):
+        host = f"10.0.0.{number % 20}"
+        with visits.begin(host, f"{host}:50000"):
+            await asked.handle(post("pause"))
+    await asked.handle(post("pause", **basic("Manage")))
+    in_time = list(noted.entries)
+    now[0] += timedelta(minutes=2)
+    await asked.handle(post("resume", **basic("Manage")))
+
+    assert [each["operator"] for each in in_time] == ["unknown"] * 10 + ["Manage"]
+    repeated, last = noted.entries[len(in_time) :]
+    assert (repeated["operator"], repeated["repeated"], repeated["seconds"]) == (
+        "unknown",
+        990,
+        120.0,
+    )
+    assert len(repeated["peers"]) == 11
+    assert sum(repeated["peers"].values()) == 990
+    assert last["operator"] == "Manage"
 
 
 async def test_a_call_that_is_cut_off_is_noted_too() -> None:

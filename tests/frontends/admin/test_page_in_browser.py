@@ -350,7 +350,7 @@ def test_dead_letters_are_peeked_without_their_bodies_and_redriven_by_reason(
     chromium.until("document.getElementById('notice').textContent")
 
     assert "3 messages, 1 of them listed, without their bodies." in shown
-    for text in ("<script>alert(4)</script>", "69 KiB", "5 min", "(not readable)"):
+    for text in ("<script>alert(4)</script>", "69 KiB", "5 h", "(not readable)"):
         assert text in shown
     assert "with the reason EntityNotFound" in consequence
     assert complaints == []
