@@ -30,14 +30,14 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 # Words that an engineer knows without a glossary.
 PLAIN_TEXT: Final = """
-    above accept access accounts active address admin after age alarm alive allow amqp announce
+    above accept accounts active address admin after age alarm alive allow amqp announce
     answer argument arrival at attach attempt audit autoscale back before began behind bill bind
     body budget busy byte ca call cap cause certain certificate change channel client close
     collect collection complete compression configuration connect connection consume container
-    cooldown crash create credential damage day decrease delay deliver depth description detect
+    cooldown crash create damage day decrease delay deliver depth description detect
     dialect done doubt doubtful drop durable duration empty enable end endpoint env error event
     every exec expire fail fetch figure first for format found frame free further gateway gone
-    good group handle handshake head here identity idle in inflight item jitter keep kept key
+    good group handle handshake head here idle in inflight item jitter keep kept key
     kid kill kind label last late left legacy level lifetime line link listen live load log
     longest loop lost mac made management match max memory metric min missing mode most move
     name need next not now number off oldest on open operation origin out pairgate parallel
@@ -46,9 +46,10 @@ PLAIN_TEXT: Final = """
     repeat replace request require rescan rest restart retry return right role rule running save
     scale second seen sender sent sequence server share short shortest since size slow start
     stop storage string success suspect system taken target task text threshold throttle time
-    timeout tls to token too total traceback ttl tune twice unknown unreachable unreadable
+    timeout tls to too total traceback ttl tune twice unknown unreachable unreadable
     unsettled until untouched url usable v wait wake want was while within write x bound commit
     count destination expiry export file lag ratio sample service setting type
+    authority chain discovery instance scope secret tenant
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 

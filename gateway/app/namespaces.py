@@ -18,6 +18,7 @@ from gateway.config.places import authority_of, hosts_of, is_loopback, is_own_ur
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
+    CredentialRefused,
     EntityNotFound,
     GatewayError,
     InvalidRequest,
@@ -26,7 +27,7 @@ from gateway.domain.errors import (
     locate,
     no_answer,
 )
-from gateway.domain.health.abilities import Abilities, Rights
+from gateway.domain.health.abilities import Abilities, Ability, Rights, remedy
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.net.tls import TlsFileError
 from gateway.ports import Broker
@@ -46,7 +47,10 @@ def rights_of(namespace: Namespace) -> Rights:
     kind, _, _ = scheme.partition("+")
     if kind in {"rabbitmq", "rabbitmqs"}:
         return Rights.RABBITMQ
-    return Rights.STORAGE if kind == "storage-queue" else Rights.SERVICE_BUS
+    by_roles = getattr(namespace.options, "credential", None) is not None
+    if kind == "storage-queue":
+        return Rights.STORAGE_ROLES if by_roles else Rights.STORAGE
+    return Rights.SERVICE_BUS_ROLES if by_roles else Rights.SERVICE_BUS
 
 
 def is_to_come(namespace: Namespace) -> bool:
@@ -160,7 +164,12 @@ def reason_of(
 
 def refused(name: str, error: NotAuthorized, rights: Rights = Rights.SERVICE_BUS) -> Failure:
     """The failure for refused credentials, which are an error of the configuration."""
+    if isinstance(error, CredentialRefused):
+        return Failure(f"namespace {name}: {error}; {remedy(Ability.SEND, error)}", ExitCode.WRONG)
     match rights:
+        case Rights.SERVICE_BUS_ROLES | Rights.STORAGE_ROLES:
+            advice = remedy(Ability.SEND, error, rights)
+            cure = f"check namespaces.{name}.credential: {advice}"
         case Rights.RABBITMQ:
             cure = (
                 f"check the user in namespaces.{name}.url, its password, and that it may use the"
@@ -175,7 +184,8 @@ def refused(name: str, error: NotAuthorized, rights: Rights = Rights.SERVICE_BUS
 
 def _with_credentials(namespace: Namespace) -> Namespace:
     """The namespace with the emulators' well-known key, if it has no key and is on loopback."""
-    missing = getattr(namespace.options, "key", None) == "" and "://" in namespace.url
+    keyless = getattr(namespace.options, "credential", None) is None
+    missing = keyless and getattr(namespace.options, "key", None) == "" and "://" in namespace.url
     hosts = hosts_of(namespace.url)
     if not missing or not hosts or not all(map(is_loopback, hosts)):
         return namespace

@@ -9,13 +9,21 @@ import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import attrs
 
+from gateway.brokers.entra.options import SERVICE_BUS_SCOPE, STORAGE_SCOPE
 from gateway.brokers.meter import Meter
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
+
+if TYPE_CHECKING:
+    from gateway.brokers.entra.tokens import AccessTokens
+
+# Share of `connect_timeout` for which a send waits for an access token. The rest is for an honest
+# error before the attempt ends.
+_TOKEN_SHARE: Final = 0.8
 
 
 class Adapter(Broker, Protocol):
@@ -112,7 +120,10 @@ def _servicebus_rest() -> Kind:
 
     def make(address: Address) -> Adapter:
         options = address.options or ServiceBusRestOptions()
-        return open_namespace(address.scheme, address.rest, options, address.dependencies.clock)
+        access = _access_tokens(address, SERVICE_BUS_SCOPE)
+        return open_namespace(
+            address.scheme, address.rest, options, address.dependencies.clock, access
+        )
 
     return Kind(options=ServiceBusRestOptions, make=make)
 
@@ -139,7 +150,8 @@ def _servicebus() -> Kind:
         from gateway.brokers.amqp.servicebus import open_namespace
 
         dependencies, options = address.dependencies, address.options or ServiceBusOptions()
-        return open_namespace(address.rest, options, dependencies.clock, dependencies.rng)
+        access = _access_tokens(address, SERVICE_BUS_SCOPE)
+        return open_namespace(address.rest, options, dependencies.clock, dependencies.rng, access)
 
     return Kind(options=ServiceBusOptions, make=make)
 
@@ -166,9 +178,29 @@ def _storage_queue() -> Kind:
             address.dependencies,
             address.options or StorageQueueNamespaceOptions(),
         )
-        return open_namespace(address.rest, options, dependencies.clock, dependencies.rng)
+        access = _access_tokens(address, STORAGE_SCOPE)
+        return open_namespace(address.rest, options, dependencies.clock, dependencies.rng, access)
 
     return Kind(options=StorageQueueNamespaceOptions, make=make, cannot=CANNOT)
+
+
+def _access_tokens(address: Address, scope: str) -> "AccessTokens | None":
+    """The tokens of the namespace's credential, if it is accessed by one."""
+    credential = getattr(address.options, "credential", None)
+    if credential is None:
+        return None
+    from gateway.brokers.entra.requesting import TokenRequests
+    from gateway.brokers.entra.tokens import AccessTokens
+
+    dependencies = address.dependencies
+    return AccessTokens(
+        request=TokenRequests(options=credential, scope=credential.scope or scope).request,
+        namespace=address.name,
+        clock=dependencies.clock,
+        rng=dependencies.rng,
+        observer=dependencies.observer,
+        patience=_TOKEN_SHARE * address.options.connect_timeout,
+    )
 
 
 KINDS: Final[Mapping[str, Callable[[], Kind]]] = {

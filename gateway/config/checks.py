@@ -24,7 +24,14 @@ from gateway.config.options import (
     Pairing,
     TriggerTopic,
 )
-from gateway.config.places import hosts_of, is_loopback, location_of, problems_of_hosts, user_of
+from gateway.config.places import (
+    hosts_of,
+    is_loopback,
+    is_plain,
+    location_of,
+    problems_of_hosts,
+    user_of,
+)
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.scaling.concurrency import parse_weights
@@ -198,6 +205,22 @@ def _namespaces(config: Config) -> Iterator[str]:
                 f" write {secret} = {{ env = ... }}"
             )
         yield from problems_of_hosts(name, namespace)
+        for problem in _credential(namespace):
+            yield f"namespaces.{name}.credential{problem}"
+
+
+def _credential(namespace: Namespace) -> Iterator[str]:
+    """Errors of `credential`; each begins with the rest of its key's path."""
+    options = getattr(namespace.options, "credential", None)
+    if options is None:
+        return
+    yield from (f".{problem}" for problem in options.problems())
+    location = location_of(namespace)
+    hosts = hosts_of(location)
+    if is_plain(namespace) and not all(map(is_loopback, hosts)):
+        yield ": needs TLS, because an access token in plain text can be read on the way"
+    if not _is_there("azure.identity"):
+        yield ": needs the extra `entra`: pip install 'pairgate[entra]'"
 
 
 def _secret_of(options: object) -> str:
@@ -322,13 +345,14 @@ def _traces(config: Config) -> Iterator[str]:
             "traces.endpoint: http(s)://HOST[:PORT]/PATH expected, such as"
             f" http://127.0.0.1:4318/v1/traces, without a user, found {traces.endpoint!r:.80}"
         )
-    if not _has_exporter():
+    if not _is_there("opentelemetry.exporter.otlp.proto.http"):
         yield "traces: needs the extra `otel`: pip install 'pairgate[otel]'"
 
 
-def _has_exporter() -> bool:
+def _is_there(module: str) -> bool:
+    """True if the optional library with that module is installed."""
     try:
-        return find_spec("opentelemetry.exporter.otlp.proto.http") is not None
+        return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
 

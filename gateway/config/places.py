@@ -49,6 +49,18 @@ def location_of(namespace: Namespace) -> str:
         return namespace.url
 
 
+def is_plain(namespace: Namespace) -> bool:
+    """True if the namespace is reached without TLS, over a network."""
+    scheme, _, rest = namespace.url.partition(":")
+    if scheme != "servicebus":
+        return location_of(namespace).startswith(("http://", "servicebus+http://"))
+    text = getattr(namespace.options, "connection_string", "") or rest
+    try:
+        return parse_connection_string(text).plain
+    except InvalidRequest:  # reported when the namespace is opened
+        return False
+
+
 def authority_of(namespace: Namespace) -> str:
     """
     Host and port as configured, several separated by commas; empty for a namespace of this process.

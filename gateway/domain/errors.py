@@ -6,12 +6,14 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
     └── BrokerError                outcome     counts as an outage
         ├── Unavailable            not sent    yes   time-out of an attach; a 503 that says so
         │   ├── Unreachable        not sent    yes   refused, DNS, time-out of a handshake
+        │   ├── NoToken            not sent    yes   the identity provider gives no access token
         │   └── StorageFull        not sent    yes   the broker's disk is full (HTTP 507)
         ├── OutcomeUnknown         unknown     yes   connection loss after the hand-over
         │   └── NoAnswer           unknown     yes   time-out after the hand-over
         ├── Busy                   not sent    no    ServerBusy: wait, then send again
         ├── QuotaExceeded          not sent    no    the entity is full
         ├── NotAuthorized          not sent    no    wrong or expired credentials, missing right
+        │   └── CredentialRefused  not sent    no    the identity provider refuses the credential
         ├── Untrusted              not sent    no    the broker's certificate is not trusted
         ├── EntityNotFound         not sent    no
         ├── EntityDisabled         not sent    no
@@ -71,6 +73,18 @@ class Unreachable(Unavailable):
     """No connection to the broker could be established, which concerns all of its entities."""
 
 
+class NoToken(Unavailable):
+    """
+    No access token: the identity provider can't be reached or fails, and no earlier token is good.
+
+    The namespace itself wasn't asked. `retry_after` seconds should pass before the next request.
+    """
+
+    def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class StorageFull(Unavailable):
     """The broker's disk is full: it accepts no messages until space is freed."""
 
@@ -100,6 +114,10 @@ class QuotaExceeded(BrokerError):
 
 class NotAuthorized(BrokerError):
     """The credentials are wrong, expired, or lack the right. A failover would hide the mistake."""
+
+
+class CredentialRefused(NotAuthorized):
+    """The identity provider gives no access token for the credential. The broker wasn't asked."""
 
 
 class Untrusted(BrokerError):

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from gateway.changes import Changes
-from gateway.domain.errors import BrokerError, NoAnswer, Unreachable
+from gateway.domain.errors import BrokerError, NoAnswer, NoToken, Unreachable
 from gateway.domain.health.reachability import Reachability
 from gateway.domain.health.slow_calls import SlowCalls
 from gateway.pairing.entity_record import Attempt
@@ -29,7 +29,7 @@ class Evidence:
     def note_failure(self, attempt: Attempt, error: BrokerError) -> None:
         """Record that a send or a probe failed with `error`, which counts as an outage."""
         now, was_lost = trio.current_time(), self.namespace.is_lost
-        if isinstance(error, Unreachable):
+        if isinstance(error, Unreachable | NoToken):  # they concern all entities
             self.namespace.unconnected(str(error), now)
         elif isinstance(error, NoAnswer):
             self.namespace.silent(attempt.entity.key, attempt.began, now)

@@ -13,7 +13,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, NoAnswer, Unreachable, no_answer
+from gateway.domain.errors import BrokerError, NoAnswer, NoToken, Unreachable, no_answer
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
 from gateway.domain.failover import Event, Failover, State
 from gateway.domain.operators.control import Override, Overrides
@@ -238,7 +238,7 @@ class EntityStates:
         if record is not None and suspect and not error.counts_as_outage:
             self._note(record, Event.REFUSED, f"a probe was answered: {error}", began=probe.began)
         else:
-            shared = isinstance(error, Unreachable | NoAnswer)
+            shared = isinstance(error, Unreachable | NoAnswer | NoToken)
             self._probe_failed(probe, f"a probe failed: {error}", shared=shared)
 
     def found_unreachable(

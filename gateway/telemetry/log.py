@@ -18,6 +18,7 @@ from gateway.domain.events import (
     outages,
     stores,
     take_over,
+    tokens,
     traces,
     workers,
 )
@@ -78,6 +79,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     stores.RequestFailed: "error",
     stores.SessionStateDamaged: "error",
     take_over.TakeOverFailed: "warning",
+    tokens.TokenRequestFailed: "warning",
     traces.TracesNotExported: "warning",
     workers.WorkerLost: "warning",
 }

@@ -4,15 +4,18 @@ import pytest
 
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
+from gateway.brokers.entra.options import CredentialKind, CredentialOptions
 from gateway.brokers.local.broker import LocalOptions
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.registry import BrokerDependencies, build, cannot, options_class
+from gateway.brokers.servicebus.broker import ServiceBusRestOptions
 from gateway.brokers.storage_queue.broker import StorageQueueBroker
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.domain.errors import InvalidRequest
 from tests.brokers.embedded.stores import ORDERS, Events, numbered
 from tests.harness.clocks import VirtualClock
 
+IDENTITY = CredentialOptions(kind=CredentialKind.MANAGED_IDENTITY)
 DEPENDENCIES = BrokerDependencies(clock=VirtualClock(), rng=random.Random(0), observer=Events())
 
 
@@ -44,6 +47,15 @@ async def test_each_memory_namespace_has_its_own_store():
         ("servicebus:Endpoint=sb://a/;SharedAccessKeyName=b", None),
         ("servicebus:Endpoint=sb://a/;SharedAccessKeyName=b;SharedAccessKey=c", None),
         ("servicebus:Endpoint=sb://a/", ServiceBusOptions(connection_string="Endpoint=sb://a/")),
+        ("servicebus:Endpoint=sb://a/", ServiceBusOptions(key="secret")),
+        ("servicebus:Endpoint=sb://a/", ServiceBusOptions(key="secret", credential=IDENTITY)),
+        (
+            "servicebus:Endpoint=sb://a/;SharedAccessKeyName=b",
+            ServiceBusOptions(credential=IDENTITY),
+        ),
+        ("servicebus+https://b@a", ServiceBusRestOptions(credential=IDENTITY)),
+        ("servicebus+https://a", ServiceBusRestOptions(key="secret", credential=IDENTITY)),
+        ("servicebus+https://a", ServiceBusRestOptions(key="secret")),
         ("amqp://", None),
         ("amqp://user@a", None),
         ("amqp://user:secret@a", None),
@@ -78,6 +90,11 @@ def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, 
             "storage-queue:AccountName=contoso",
             StorageQueueNamespaceOptions(connection_string="AccountName=contoso"),
             "connection_string: nothing expected in url",
+        ),
+        (
+            "storage-queue:AccountName=contoso",
+            StorageQueueNamespaceOptions(key="c2VjcmV0", credential=IDENTITY),
+            "credential: leave out the key",
         ),
         (
             "storage-queue:UseDevelopmentStorage=true",

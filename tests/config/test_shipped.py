@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from gateway.brokers.entra.options import CredentialKind, CredentialOptions
 from gateway.brokers.registry import options_class
 from gateway.claims.options import PackingRule
 from gateway.cli import COMMANDS, command_named
@@ -54,6 +55,7 @@ SECRETS = (
     "RABBIT_PASSWORD",
     "RABBIT_NORTH_PASSWORD",
     "RABBIT_SOUTH_PASSWORD",
+    "ENTRA_SECRET",
 )
 CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
 IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2", "STORAGE_NORTH_KEY", "STORAGE_SOUTH_KEY")
@@ -131,6 +133,15 @@ def test_no_option_of_a_namespace_is_missing(names: tuple[str]) -> None:
     common = set() if names == ("east",) else {"queues", "entities"}
 
     assert set(tables[0]) | common == option_names(Namespace) | option_names(kind)
+
+
+def test_no_option_of_a_credential_is_missing() -> None:
+    """Each kind of credential has options of its own."""
+    namespaces = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["namespaces"]
+    tables = [namespaces[name]["credential"] for name in ("vm", "aks", "app", "cert")]
+
+    assert {name for table in tables for name in table} == option_names(CredentialOptions)
+    assert [table["kind"] for table in tables] == [kind.value for kind in CredentialKind]
 
 
 def test_no_option_of_an_agents_listener_is_missing() -> None:

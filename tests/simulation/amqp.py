@@ -55,7 +55,7 @@ def adapter(network: Network, clock: WallClock, rng: random.Random) -> AmqpBroke
     access = Access(
         places=[PLACE],
         credentials=Credentials(mechanism="ANONYMOUS"),
-        signer=signer,
+        tokens=signer,
         dial=dial,
     )
     options = LinkOptions(idle_timeout=IDLE_TIMEOUT)

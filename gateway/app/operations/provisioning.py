@@ -151,6 +151,8 @@ _RIGHTS: Final = {
     Rights.RABBITMQ: "the user's permissions configure, write and read in the vhost must match the"
     " queue's name and that of its dead letters",
     Rights.STORAGE: "check the account's name and key",
+    Rights.SERVICE_BUS_ROLES: "this needs the role Azure Service Bus Data Owner",
+    Rights.STORAGE_ROLES: "this needs the role Storage Queue Data Contributor",
 }
 
 

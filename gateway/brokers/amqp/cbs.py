@@ -6,11 +6,12 @@ exists.
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
 
+from gateway.brokers.entra.tokens import AccessTokens
 from gateway.changes import Changes
 from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unavailable
 from gateway.net.amqp.client import AmqpClient
@@ -26,8 +27,33 @@ _RENEWED_AT: Final = 0.8  # share of a token's lifetime
 _AGAIN: Final = 5.0  # seconds until a failed renewal is tried again
 _PATIENCE: Final = 10.0  # the longest time of one renewal, in seconds: the other tokens wait
 _PATIENCE_SHARE: Final = 0.1  # share of a token's lifetime
+_SOONEST: Final = 0.5  # seconds between two renewals of a token, however short its rest
 _TRIES: Final = 2  # links that had ended unnoticed are attached again
 _REFUSED: Final = frozenset((401, 403))
+
+
+@attrs.frozen
+class CbsToken:
+    """A token for an address, and for how many seconds it is good."""
+
+    put: cbs.PutToken
+    seconds: float
+
+
+class TokenSource(Protocol):
+    """Makes the tokens that are put."""
+
+    async def token_for(self, address: str) -> CbsToken:
+        """
+        Return a token for that address.
+
+        Raises:
+            CredentialRefused, NoToken: there is none.
+        """
+        ...
+
+    def refused(self, token: str) -> None:
+        """Note that the peer has refused that token."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,14 +66,42 @@ class Signer:
     lifetime: float  # seconds
     clock: WallClock
 
-    def put_token(self, address: str) -> cbs.PutToken:
+    async def token_for(self, address: str) -> CbsToken:
+        """As `TokenSource.token_for`; never fails, and doesn't wait."""
         expires = int(self.clock().timestamp() + self.lifetime)
         audience = f"sb://{self.host}/{address}"
-        return cbs.PutToken(
+        put = cbs.PutToken(
             audience=audience,
             token=sign_sas(audience, self.key_name, self.key, expires),
             expires=datetime.fromtimestamp(expires, UTC),
         )
+        return CbsToken(put, self.lifetime)
+
+    def refused(self, token: str) -> None:
+        """As `TokenSource.refused`: the next token is a new one in any case."""
+
+
+@attrs.frozen(kw_only=True)
+class AccessTokenSource:
+    """Puts the access token of a credential. The same token is put for each address."""
+
+    host: str
+    tokens: AccessTokens
+
+    async def token_for(self, address: str) -> CbsToken:
+        """As `TokenSource.token_for`."""
+        token = await self.tokens.get()
+        put = cbs.PutToken(
+            audience=f"sb://{self.host}/{address}",
+            token=token.text,
+            type=cbs.JWT,
+            expires=token.expires,
+        )
+        return CbsToken(put, self.tokens.seconds_left())
+
+    def refused(self, token: str) -> None:
+        """As `TokenSource.refused`."""
+        self.tokens.refused(token)
 
 
 @attrs.define(eq=False)
@@ -60,8 +114,9 @@ class CbsTokens:
     """
 
     _client: AmqpClient
-    _signer: Signer
+    _source: TokenSource
     _in_use: Callable[[], set[str]]  # addresses of the attached links
+    _lifetime: float = attrs.field(default=0.0, init=False)  # of the longest token, in seconds
     _exchange: Exchange | None = attrs.field(default=None, init=False)
     _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
     # When to renew each; the oldest first.
@@ -116,7 +171,7 @@ class CbsTokens:
             if address not in self._in_use():
                 continue
             error: BrokerError | None = Unavailable("$cbs: no answer in time")
-            with trio.move_on_after(min(_PATIENCE, _PATIENCE_SHARE * self._signer.lifetime)):
+            with trio.move_on_after(min(_PATIENCE, _PATIENCE_SHARE * self._lifetime)):
                 error = await self._failure_of(address)
             if error is not None and error.counts_as_outage:
                 self._due[address] = trio.current_time() + _AGAIN
@@ -129,7 +184,8 @@ class CbsTokens:
         return None
 
     async def _put(self, address: str) -> None:
-        request = cbs.request_of(self._signer.put_token(address), request_id=None, reply_to="")
+        token = await self._source.token_for(address)
+        request = cbs.request_of(token.put, request_id=None, reply_to="")
         asked = trio.current_time()
         try:
             reply = await self._ask(request)
@@ -138,8 +194,10 @@ class CbsTokens:
                 raise Unavailable(f"$cbs: {error}") from error
             raise
         if not 200 <= reply.status < 300:
+            self._source.refused(token.put.token)
             raise _refusal(reply)
-        self._due[address] = asked + _RENEWED_AT * self._signer.lifetime
+        self._lifetime = max(self._lifetime, token.seconds)
+        self._due[address] = asked + max(_SOONEST, _RENEWED_AT * token.seconds)
         self._added.note()
 
     async def _ask(self, request: Request) -> Reply:

@@ -5,6 +5,7 @@ from typing import Final
 import attrs
 from attrs import validators
 
+from gateway.brokers.entra.options import CredentialOptions, refuse_key
 from gateway.domain.errors import InvalidRequest
 from gateway.net.tls import ClientTlsOptions
 from gateway.wire.servicebus.connection_string import ConnectionString, parse_connection_string
@@ -47,6 +48,7 @@ class ServiceBusOptions(LinkOptions):
 
     key: str = attrs.field(default="", repr=False)
     connection_string: str = attrs.field(default="", repr=False)
+    credential: CredentialOptions | None = None  # instead of a key
     # The port of the Atom API. The default is the AMQP port if the connection string has one,
     # otherwise 443 (80 if plain).
     management_port: int | None = attrs.field(
@@ -60,7 +62,8 @@ class ServiceBusOptions(LinkOptions):
         The parsed connection string; `rest` is the part of the URL after the scheme.
 
         Raises:
-            InvalidRequest: a part is missing or given twice; the text says which.
+            InvalidRequest: a part is missing or given twice, or there is a key and a credential;
+                the text says which.
         """
         if self.connection_string:
             if rest or self.key:
@@ -77,6 +80,11 @@ class ServiceBusOptions(LinkOptions):
                     ' key = { env = "NAME" }'
                 )
         key = found.key or self.key
+        refuse_key(self.credential, has_key=bool(key or found.key_name))
+        if self.credential is not None:
+            return found
+        if not found.key_name:
+            raise InvalidRequest("connection string: SharedAccessKeyName is missing")
         if not key:
             raise InvalidRequest('key: is missing; write key = { env = "NAME" }')
         return attrs.evolve(found, key=key)

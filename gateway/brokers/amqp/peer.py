@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from gateway.brokers.amqp.cbs import CbsTokens, Signer
+from gateway.brokers.amqp.cbs import CbsTokens, TokenSource
 from gateway.brokers.amqp.dialects import SERVICE_BUS, Dialect, dialect_of
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.domain.backoff import Backoff
@@ -133,7 +133,7 @@ class Access:
 
     places: Sequence[Place]  # the nodes of one cluster
     credentials: Credentials
-    signer: Signer | None = None  # for Service Bus
+    tokens: TokenSource | None = None  # for Service Bus
     dialect: str = "auto"
     dial: Dial = dial  # tests and tunnels have another
 
@@ -252,9 +252,9 @@ class Connections:
 
     async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> Peer:
         opened = await client.wait_opened()
-        if self._access.signer is None:
+        if self._access.tokens is None:
             return Peer(client, dialect_of(self._access.dialect, opened.properties), None)
-        tokens = CbsTokens(client, self._access.signer, partial(_addresses, client))
+        tokens = CbsTokens(client, self._access.tokens, partial(_addresses, client))
         await tokens.open()
         nursery.start_soon(tokens.run)
         return Peer(client, SERVICE_BUS, tokens)

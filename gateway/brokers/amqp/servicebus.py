@@ -6,7 +6,7 @@ Azure itself was never tried.
 
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,14 +17,15 @@ import attrs
 import trio
 
 from gateway.brokers.amqp.broker import AmqpBroker, opened, tls_of
-from gateway.brokers.amqp.cbs import Signer
+from gateway.brokers.amqp.cbs import AccessTokenSource, Signer, TokenSource
 from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.peer import Access, Dial
 from gateway.brokers.amqp.servicebus_receivers import Locks, ServiceBusReceiver, ServiceBusSession
+from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.management import RestManagement
-from gateway.brokers.servicebus.peer import RestPeer, Tokens
+from gateway.brokers.servicebus.peer import Authorization, BearerTokens, RestPeer, Tokens
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.identity import Identity
@@ -47,18 +48,22 @@ _MAX_NUMBER: Final = 2**63 - 1
 
 
 def open_namespace(
-    rest: str, options: ServiceBusOptions, clock: WallClock, rng: random.Random
+    rest: str,
+    options: ServiceBusOptions,
+    clock: WallClock,
+    rng: random.Random,
+    access: AccessTokens | None = None,
 ) -> "ServiceBusBroker":
     """
     Make the adapter for `servicebus:` with a connection string; `rest` is the part after the
-    scheme.
+    scheme. `access`: the tokens of `options.credential`, if there is one.
 
     Raises:
         InvalidRequest: the connection string or the key is missing or wrong, or a certificate can't
             be read.
     """
     target = options.target(rest)
-    return _broker(target, options, clock, rng)
+    return _broker(target, options, clock, rng, access=access)
 
 
 def open_socket(
@@ -91,23 +96,22 @@ def _broker(
     clock: WallClock,
     rng: random.Random,
     ways: Ways = Ways(),
+    access: AccessTokens | None = None,
 ) -> "ServiceBusBroker":
     secure = not target.plain
     port = target.port or (_TLS_PORT if secure else _PLAIN_PORT)
     place = Place(host=target.host, port=port, tls=tls_of(options, secure=secure))
-    signer = Signer(
-        host=target.authority,
-        key_name=target.key_name,
-        key=target.key,
-        lifetime=options.token_lifetime,
-        clock=clock,
-    )
-    access = Access(
-        places=[place],
-        credentials=Credentials(mechanism="ANONYMOUS"),
-        signer=signer,
-        dial=ways.dial,
-    )
+    source: TokenSource
+    if access is not None:
+        source = AccessTokenSource(host=target.authority, tokens=access)
+    else:
+        source = Signer(
+            host=target.authority,
+            key_name=target.key_name,
+            key=target.key,
+            lifetime=options.token_lifetime,
+            clock=clock,
+        )
     web_port = options.management_port or target.port or (_HTTPS_PORT if secure else _HTTP_PORT)
     client = HttpClient(
         target.host,
@@ -116,10 +120,20 @@ def _broker(
         options=HttpClientOptions(connect_timeout=options.connect_timeout),
         connect=ways.connect,
     )
-    tokens = _web_tokens(attrs.evolve(target, port=web_port), options, clock)
+    tokens: Authorization
+    if access is not None:
+        tokens = BearerTokens(tokens=access)
+    else:
+        tokens = _web_tokens(attrs.evolve(target, port=web_port), options, clock)
     meter = Meter()
     return ServiceBusBroker(
-        access=access,
+        access=Access(
+            places=[place],
+            credentials=Credentials(mechanism="ANONYMOUS"),
+            tokens=source,
+            dial=ways.dial,
+        ),
+        access_tokens=access,
         options=options,
         clock=clock,
         rng=rng,
@@ -143,11 +157,16 @@ def _web_tokens(target: ConnectionString, options: ServiceBusOptions, clock: Wal
 class ServiceBusBroker(RestManagement, AmqpBroker):
     """`ports.Broker`, `Peeks`, `Schedules`, `Sessions` and `Topology`."""
 
+    _access_tokens: AccessTokens | None
     _web: HttpClient
     _peer: RestPeer
     _locks: Locks = attrs.field(factory=dict, init=False)
+    _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     async def __aenter__(self) -> Self:
+        if self._access_tokens is not None:
+            await self._opened.enter_async_context(self._access_tokens)
+        self._opened.push_async_callback(self._web.aclose)
         return await super().__aenter__()
 
     async def __aexit__(
@@ -161,7 +180,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
                 kind, error, traceback
             )
         finally:
-            await self._web.aclose()
+            await self._opened.aclose()
 
     @asynccontextmanager
     async def open_receiver(

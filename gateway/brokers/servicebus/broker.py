@@ -7,7 +7,7 @@ was never tried.
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
 from urllib.parse import unquote, urlsplit
@@ -16,9 +16,17 @@ import attrs
 import trio
 from attrs import validators
 
+from gateway.brokers.entra.options import CredentialOptions, refuse_key
+from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.management import RestManagement
-from gateway.brokers.servicebus.peer import RestPeer, Tokens, is_from_pairgate
+from gateway.brokers.servicebus.peer import (
+    Authorization,
+    BearerTokens,
+    RestPeer,
+    Tokens,
+    is_from_pairgate,
+)
 from gateway.brokers.servicebus.receiver import RestReceiver
 from gateway.domain.entity import EntityPath, EntityStatus
 from gateway.domain.errors import (
@@ -63,6 +71,7 @@ class ServiceBusRestOptions:
     """Options of a namespace over Service Bus REST. Times are seconds."""
 
     key: str = attrs.field(default="", repr=False)
+    credential: CredentialOptions | None = None  # instead of a key
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # for servicebus+https
     max_connections: int = attrs.field(
         default=64, validator=[validators.ge(1), validators.le(10_000)]
@@ -76,26 +85,32 @@ class ServiceBusRestOptions:
 
 
 def open_namespace(
-    scheme: str, rest: str, options: ServiceBusRestOptions, clock: WallClock
+    scheme: str,
+    rest: str,
+    options: ServiceBusRestOptions,
+    clock: WallClock,
+    access: AccessTokens | None = None,
 ) -> "ServiceBusRestBroker":
     """
     Make the adapter for `servicebus+http(s)://KEYNAME@host:port`; `rest` is the part after the
-    scheme.
+    scheme. With `access`, the tokens of `options.credential`, there is no key name.
 
     Raises:
-        InvalidRequest: a part of the URL or the key is missing or invalid, or a certificate can't
-            be read.
+        InvalidRequest: a part of the URL or the key is missing or invalid, there is a key and a
+            credential, or a certificate can't be read.
     """
     parts = urlsplit(f"{scheme}:{rest}")
     try:
         port = parts.port or _PORTS[scheme]
     except ValueError as error:
         raise InvalidRequest(f"URL of a namespace: {error}") from error
-    if not parts.hostname or not parts.username or parts.password is not None:
+    refuse_key(options.credential, has_key=bool(options.key or parts.username))
+    needs_name = options.credential is None
+    if not parts.hostname or (needs_name and not parts.username) or parts.password is not None:
         raise InvalidRequest(f"URL of a namespace: {scheme}://KEYNAME@host:port expected")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise InvalidRequest("URL of a namespace: nothing expected after the port")
-    if not options.key:
+    if not options.key and options.credential is None:
         raise InvalidRequest('key: is missing; write key = { env = "NAME" }')
     secure = scheme == "servicebus+https"
     try:
@@ -116,16 +131,20 @@ def open_namespace(
         for connections in (options.max_connections, _MAX_POLLS)
     ]
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    tokens = Tokens(
-        origin=f"{'https' if secure else 'http'}://{host}:{port}",
-        key_name=unquote(parts.username),
-        key=options.key,
-        lifetime=_TOKEN_LIFETIME,
-        clock=clock,
-    )
+    tokens: Authorization
+    if access is not None:
+        tokens = BearerTokens(tokens=access)
+    else:
+        tokens = Tokens(
+            origin=f"{'https' if secure else 'http'}://{host}:{port}",
+            key_name=unquote(parts.username or ""),
+            key=options.key,
+            lifetime=_TOKEN_LIFETIME,
+            clock=clock,
+        )
     client, polls = clients
     return ServiceBusRestBroker(
-        client=client, polls=polls, tokens=tokens, options=options, clock=clock
+        client=client, polls=polls, tokens=tokens, access=access, options=options, clock=clock
     )
 
 
@@ -135,16 +154,22 @@ class ServiceBusRestBroker(RestManagement):
 
     _client: HttpClient
     _polls: HttpClient  # separate, so that waiting receives take no connection from a send
-    _tokens: Tokens
+    _tokens: Authorization
+    _access: AccessTokens | None = None
     _options: ServiceBusRestOptions
     _clock: WallClock
     meter: Meter = attrs.field(factory=Meter, init=False)
     _peer: RestPeer = attrs.field(init=False)
+    _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._peer = RestPeer(ask=self._client.request, tokens=self._tokens, meter=self.meter)
 
     async def __aenter__(self) -> Self:
+        if self._access is not None:
+            await self._opened.enter_async_context(self._access)
+        self._opened.push_async_callback(self._polls.aclose)
+        self._opened.push_async_callback(self._client.aclose)
         return self
 
     async def __aexit__(
@@ -153,10 +178,7 @@ class ServiceBusRestBroker(RestManagement):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            await self._client.aclose()
-        finally:  # also after a cancelled close, which raises at its end
-            await self._polls.aclose()
+        await self._opened.aclose()  # everything, also after a cancelled close
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `send_diverting`."""

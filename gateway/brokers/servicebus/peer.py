@@ -1,10 +1,11 @@
 """Sends signed requests to a Service Bus REST namespace, and finds out whether it is a Pairgate."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
+from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.domain.billing import Operation as Billed
 from gateway.domain.billing import is_billed
@@ -36,6 +37,7 @@ from gateway.wire.servicebus.sas import sign_sas
 
 _RENEWED_AT: Final = 0.8  # share of a token's lifetime
 _MAX_TOKENS: Final = 1000
+_BEARER: Final = "Bearer "
 _NOT_IMPLEMENTED: Final = 501
 _BILLED: Final[Mapping[type, Billed]] = {
     ReceiveMessages: Billed.EMPTY,
@@ -47,6 +49,37 @@ _BILLED: Final[Mapping[type, Billed]] = {
 
 Ask = Callable[[Request], Awaitable[Response]]
 """Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
+
+
+class Authorization(Protocol):
+    """Makes the values of the Authorization header."""
+
+    async def of(self, path: str) -> str:
+        """
+        Return the value for requests at or under that path.
+
+        Raises:
+            CredentialRefused, NoToken: there is none.
+        """
+        ...
+
+    def forget(self, path: str, value: str) -> None:
+        """Note that the namespace has refused that value."""
+
+
+@attrs.frozen(kw_only=True)
+class BearerTokens:
+    """The access token of a credential, for each path the same."""
+
+    tokens: AccessTokens
+
+    async def of(self, path: str) -> str:
+        """As `Authorization.of`."""
+        return f"{_BEARER}{(await self.tokens.get()).text}"
+
+    def forget(self, path: str, value: str) -> None:
+        """As `Authorization.forget`."""
+        self.tokens.refused(value.removeprefix(_BEARER))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -64,8 +97,8 @@ class Tokens:
     _clock: WallClock
     _kept: dict[str, tuple[float, str]] = attrs.field(factory=dict, repr=False)
 
-    def of(self, path: str) -> str:
-        """The value of the Authorization header for requests at or under that path."""
+    async def of(self, path: str) -> str:
+        """As `Authorization.of`; never fails, and doesn't wait."""
         now = self._clock().timestamp()
         made, token = self._kept.get(path, (0.0, ""))
         if not made <= now < made + _RENEWED_AT * self._lifetime:
@@ -76,7 +109,8 @@ class Tokens:
             self._kept[path] = (now, token)
         return token
 
-    def forget(self, path: str) -> None:
+    def forget(self, path: str, value: str) -> None:
+        """As `Authorization.forget`."""
         self._kept.pop(path, None)
 
 
@@ -90,7 +124,7 @@ class RestPeer:
     """
 
     _ask: Ask
-    _tokens: Tokens
+    _tokens: Authorization
     meter: Meter = attrs.field(factory=Meter)
     _is_pairgate: bool | None = None
 
@@ -130,11 +164,11 @@ class RestPeer:
 
     async def _exchange(self, path: str, request: Request) -> Response:
         """Send a request signed for `path`. After a 401 it is tried again with a new token."""
-        token = self._tokens.of(path)
+        token = await self._tokens.of(path)
         response = await self._signed(request, token)
         if response.status == 401:
-            self._tokens.forget(path)
-            if (renewed := self._tokens.of(path)) != token:
+            self._tokens.forget(path, token)
+            if (renewed := await self._tokens.of(path)) != token:
                 response = await self._signed(request, renewed)
         return response
 

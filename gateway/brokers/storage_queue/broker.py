@@ -8,13 +8,14 @@ requests a second.
 
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 import attrs
 import trio
 
+from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.storage_queue.arrivals import Arrivals
 from gateway.brokers.storage_queue.deliveries import Numbers, peeked
@@ -63,11 +64,15 @@ _CLOSE_TIMEOUT: Final = 5.0
 
 
 def open_namespace(
-    rest: str, options: StorageQueueNamespaceOptions, clock: WallClock, rng: random.Random
+    rest: str,
+    options: StorageQueueNamespaceOptions,
+    clock: WallClock,
+    rng: random.Random,
+    access: AccessTokens | None = None,
 ) -> "StorageQueueBroker":
     """
     Make the adapter for `storage-queue:` with a connection string; `rest` is the part after the
-    scheme.
+    scheme. `access`: the tokens of `options.credential`, if there is one.
 
     Raises:
         InvalidRequest: the connection string or the key is missing or wrong, or a certificate can't
@@ -92,10 +97,12 @@ def open_namespace(
         )
         clients.append(client)
         accounts.append(
-            StorageAccountPeer(ask=client.request, connection=connection, clock=clock, meter=meter)
+            StorageAccountPeer(
+                ask=client.request, connection=connection, clock=clock, access=access, meter=meter
+            )
         )
     return StorageQueueBroker(
-        clients=clients, accounts=accounts, options=options, clock=clock, rng=rng
+        clients=clients, accounts=accounts, access=access, options=options, clock=clock, rng=rng
     )
 
 
@@ -105,17 +112,21 @@ class StorageQueueBroker:
 
     _clients: Sequence[HttpClient]
     _accounts: Sequence[StorageAccountPeer]
+    _access: AccessTokens | None = None
     _options: StorageQueueNamespaceOptions
     _clock: WallClock
     _rng: random.Random
     _max_kept: int = MAX_KEPT  # bytes of the messages that a receiver holds
     _numbers: Numbers = attrs.field(init=False)
     _arrivals: Arrivals = attrs.field(factory=Arrivals, init=False)
+    _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._numbers = Numbers(self._clock, self._rng)
 
     async def __aenter__(self) -> Self:
+        if self._access is not None:
+            await self._opened.enter_async_context(self._access)
         return self
 
     async def __aexit__(
@@ -128,6 +139,7 @@ class StorageQueueBroker:
             await trio.lowlevel.checkpoint()
             for client in self._clients:
                 await client.aclose()
+            await self._opened.aclose()
 
     @property
     def meter(self) -> Meter:

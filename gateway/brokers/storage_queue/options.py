@@ -5,6 +5,7 @@ from typing import Final
 import attrs
 from attrs import validators
 
+from gateway.brokers.entra.options import CredentialOptions, refuse_key
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import InvalidRequest
 from gateway.net.tls import ClientTlsOptions
@@ -24,6 +25,7 @@ class StorageQueueNamespaceOptions:
 
     key: str = attrs.field(default="", repr=False)
     connection_string: str = attrs.field(default="", repr=False)
+    credential: CredentialOptions | None = None  # instead of keys, for all accounts
     further_accounts: tuple[str, ...] = attrs.field(default=(), repr=False)  # connection strings
     shards: int = attrs.field(default=1, validator=[validators.ge(1), validators.le(_MAX_SHARDS)])
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
@@ -43,7 +45,8 @@ class StorageQueueNamespaceOptions:
         The accounts to connect to; `rest` is the part of the URL after the scheme.
 
         Raises:
-            InvalidRequest: a part is missing or given twice; the text says which.
+            InvalidRequest: a part is missing or given twice, or there is a key and a credential;
+                the text says which.
         """
         if self.connection_string:
             if rest or self.key:
@@ -54,7 +57,8 @@ class StorageQueueNamespaceOptions:
         else:
             first = self._from_url(rest)
         found = (first, *map(parse_storage_connection, self.further_accounts))
-        if any(not each.key and not each.sas for each in found):
+        refuse_key(self.credential, has_key=any(each.key or each.sas for each in found))
+        if self.credential is None and any(not each.key and not each.sas for each in found):
             raise InvalidRequest(_KEY_EXPECTED)
         if len(found) > self.shards:
             raise InvalidRequest(

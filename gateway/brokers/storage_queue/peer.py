@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.domain.billing import Operation as Billed
 from gateway.domain.billing import is_billed
@@ -23,6 +24,7 @@ from gateway.wire.storage_queue.signing import signed
 
 # Newer than every feature that is used here, and older than all servers in use.
 _SPOKEN: Final = "2020-12-06"
+_UNAUTHORIZED: Final = 401
 _BILLED: Final[Mapping[type, Billed]] = {
     storage.PutMessage: Billed.SEND,
     storage.PeekMessages: Billed.PEEK,
@@ -39,11 +41,14 @@ Ask = Callable[[Request], Awaitable[Response]]
 
 @attrs.frozen(eq=False, kw_only=True)
 class StorageAccountPeer:
-    """Signs requests with the account's key, or with a shared access signature."""
+    """
+    Signs requests with the account's key, or sends a shared access signature or an access token.
+    """
 
     ask: Ask
     connection: StorageConnection
     clock: WallClock
+    access: AccessTokens | None = None
     meter: Meter = attrs.field(factory=Meter)
 
     async def run(self, operation: Operation) -> Answer:
@@ -53,7 +58,7 @@ class StorageAccountPeer:
         Raises:
             BrokerError: the service refused, or the outcome is unknown.
         """
-        response = await self.ask(self._authorized(build_request(operation)))
+        response = await self._answer(build_request(operation))
         answer: Answer | None = None
         try:
             answer = _read(operation, response)
@@ -72,10 +77,23 @@ class StorageAccountPeer:
         sent = billed is Billed.SEND and answer is not None
         self.meter.request(billed, messages=int(sent))
 
-    def _authorized(self, request: Request) -> Request:
+    async def _answer(self, request: Request) -> Response:
+        if self.access is None:
+            return await self.ask(self._authorized(request))
+        token = (await self.access.get()).text
+        response = await self.ask(self._authorized(request, token))
+        if response.status == _UNAUTHORIZED:
+            self.access.refused(token)
+        return response
+
+    def _authorized(self, request: Request, token: str = "") -> Request:
         target = f"{self.connection.path}{request.target}"
         fields = [("x-ms-date", format_http_date(self.clock())), (VERSION, _SPOKEN)]
+        if token:
+            fields.append(("Authorization", f"Bearer {token}"))
         headers = Headers((*request.headers.items, *fields))
+        if token:
+            return attrs.evolve(request, target=target, headers=headers)
         if self.connection.sas:
             joint = "&" if "?" in target else "?"
             target = f"{target}{joint}{self.connection.sas}"

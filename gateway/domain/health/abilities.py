@@ -22,8 +22,10 @@ from gateway.domain.errors import (
     MESSAGE_FAULTS,
     BrokerError,
     Busy,
+    CredentialRefused,
     NoAnswer,
     NotAuthorized,
+    NoToken,
     StorageFull,
     Unreachable,
     Untrusted,
@@ -47,6 +49,8 @@ class Rights(enum.Enum):
     SERVICE_BUS = "service bus"  # a key's rights: Send, Listen, Manage
     RABBITMQ = "rabbitmq"  # a user's permissions, and the tag management
     STORAGE = "storage"  # the account's key may do everything
+    SERVICE_BUS_ROLES = "service bus roles"  # of an identity in Entra ID
+    STORAGE_ROLES = "storage roles"
 
 
 class Answer(enum.Enum):
@@ -100,12 +104,13 @@ class Abilities:
         if error.counts_as_outage:  # an answer of the namespace, or a broken connection
             asked_for_more = ability is not Ability.REACH
             return self._with([self._failed(ability, ability, error, at)] if asked_for_more else [])
-        answered = self._succeeded(Ability.REACH, at)
+        was_asked = not isinstance(error, CredentialRefused)  # that is the identity provider's
+        answered = [self._succeeded(Ability.REACH, at)] if was_asked else []
         if isinstance(error, NotAuthorized) and ability is not Ability.REACH:
-            return self._with([answered, self._failed(ability, ability, error, at)])
+            return self._with([*answered, self._failed(ability, ability, error, at)])
         if ability is Ability.MANAGE and not isinstance(error, Busy):
-            return self._with([answered, self._succeeded(ability, at)])
-        return self._with([answered])
+            return self._with([*answered, self._succeeded(ability, at)])
+        return self._with(answered)
 
     def tell(self, at: datetime) -> Mapping[str, AbilityStatus]:
         """All four abilities by their names, as of that date."""
@@ -149,7 +154,7 @@ class Abilities:
             failed=at,
             remedy=remedy(tried, error, self.rights),
         )
-        is_sure = isinstance(error, Unreachable | Untrusted)
+        is_sure = isinstance(error, Unreachable | Untrusted | NoToken | CredentialRefused)
         worked = known.seen if known.state is Answer.YES else None
         if worked is not None and at - worked < AMONG and not is_sure:
             return ability, known
@@ -178,6 +183,8 @@ _REMEDIES: Final[Mapping[type[BrokerError], str]] = {
     Busy: "send less, or give the namespace more capacity",
     NoAnswer: "check whether the namespace hangs or is overloaded, or a network drops packets",
     Unreachable: "check whether the namespace runs, and check its address, DNS and firewalls",
+    NoToken: "check whether the identity provider can be reached from here, and its status",
+    CredentialRefused: "correct the credential of the namespace, as the identity provider says",
 }
 _RIGHTS: Final = {Ability.SEND: "Send", Ability.RECEIVE: "Listen", Ability.MANAGE: "Manage"}
 _PERMISSIONS: Final = {
@@ -193,10 +200,28 @@ _ALLOWED: Final = {
 }
 
 
+# Built-in roles of Azure.
+_ROLES: Final = {
+    Rights.SERVICE_BUS_ROLES: {
+        Ability.SEND: "Azure Service Bus Data Sender",
+        Ability.RECEIVE: "Azure Service Bus Data Receiver",
+        Ability.MANAGE: "Azure Service Bus Data Owner",
+    },
+    Rights.STORAGE_ROLES: {
+        Ability.SEND: "Storage Queue Data Message Sender",
+        Ability.RECEIVE: "Storage Queue Data Message Processor",
+        Ability.MANAGE: "Storage Queue Data Contributor",
+    },
+}
+
+
 def remedy(ability: Ability, error: BrokerError, rights: Rights = Rights.SERVICE_BUS) -> str:
     """One sentence of advice to the operator who reads that error."""
-    if isinstance(error, NotAuthorized):
+    if isinstance(error, NotAuthorized) and not isinstance(error, CredentialRefused):
         match rights:
+            case Rights.SERVICE_BUS_ROLES | Rights.STORAGE_ROLES:
+                role = _ROLES[rights].get(ability, _ROLES[rights][Ability.RECEIVE])
+                return f"give the identity the role {role}; a new role takes minutes to work"
             case Rights.RABBITMQ:
                 permission = _PERMISSIONS.get(ability, "read")
                 return f"check user and password, and give the user the permission {permission}"

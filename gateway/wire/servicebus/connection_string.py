@@ -2,6 +2,7 @@
 Connection strings of Service Bus.
 
     Endpoint=sb://HOST[:PORT]/;SharedAccessKeyName=NAME;SharedAccessKey=KEY[;EntityPath=...]
+    Endpoint=sb://HOST[:PORT]/          with a credential that isn't a key
 """
 
 from typing import Final
@@ -26,7 +27,7 @@ class ConnectionString:
 
     host: str
     port: int | None
-    key_name: str
+    key_name: str  # empty: not accessed by a key
     key: str = attrs.field(repr=False)  # empty: configured elsewhere
     plain: bool = False
 
@@ -54,14 +55,13 @@ def parse_connection_string(text: str) -> ConnectionString:
         if name in parts:
             raise InvalidRequest(f"connection string: {_KNOWN[name]} is given twice")
         parts[name] = value.strip()
-    for name in ("endpoint", "sharedaccesskeyname"):
-        if not parts.get(name):
-            raise InvalidRequest(f"connection string: {_KNOWN[name]} is missing")
+    if not parts.get("endpoint"):
+        raise InvalidRequest("connection string: Endpoint is missing")
     host, port = _location(parts["endpoint"])
     return ConnectionString(
         host=host,
         port=port,
-        key_name=parts["sharedaccesskeyname"],
+        key_name=parts.get("sharedaccesskeyname", ""),
         key=parts.get("sharedaccesskey", ""),
         plain=parts.get("usedevelopmentemulator", "").lower() == "true",
     )

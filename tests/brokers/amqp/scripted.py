@@ -34,7 +34,7 @@ class Served:
     """One connection of a client."""
 
     server: "Scripted"
-    stream: trio.SocketStream
+    stream: trio.abc.Stream
     connection: AmqpConnection
     links: dict[LinkId, LinkAttached] = attrs.field(factory=dict)
 
@@ -99,7 +99,8 @@ class Scripted:
             while self.count(kind) < count:
                 await self.news.park()
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve one connection until it ends."""
         connection = AmqpConnection(
             stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: True)
         )
@@ -112,7 +113,7 @@ class Scripted:
 async def scripted() -> AsyncIterator[Scripted]:
     server = Scripted()
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, server._serve, 0)
+        listeners = await nursery.start(trio.serve_tcp, server.serve, 0)
         server.port = listeners[0].socket.getsockname()[1]
         yield server
         nursery.cancel_scope.cancel()

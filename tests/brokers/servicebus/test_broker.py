@@ -213,25 +213,25 @@ async def test_a_token_that_stays_refused_is_not_authorized(autojump_clock):
     assert len(script.requests) == 3
 
 
-def test_a_token_is_kept_for_most_of_its_life():
+async def test_a_token_is_kept_for_most_of_its_life():
     now = [START]
     source = tokens(lambda: now[0])
-    first = source.of("orders")
+    first = await source.of("orders")
     now[0] += timedelta(seconds=2879)
-    kept = source.of("orders")
+    kept = await source.of("orders")
     now[0] += timedelta(seconds=2)
-    renewed = source.of("orders")
+    renewed = await source.of("orders")
 
     assert first == kept != renewed
 
 
-def test_a_clock_that_was_set_back_makes_a_new_token():
+async def test_a_clock_that_was_set_back_makes_a_new_token():
     now = [START]
     source = tokens(lambda: now[0])
-    first = source.of("orders")
+    first = await source.of("orders")
     now[0] -= timedelta(days=1)
 
-    assert source.of("orders") != first
+    assert await source.of("orders") != first
 
 
 def test_the_key_is_never_shown():

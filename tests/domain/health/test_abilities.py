@@ -7,11 +7,13 @@ import pytest
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    CredentialRefused,
     EntityNotFound,
     InvalidRequest,
     MessageTooLarge,
     NoAnswer,
     NotAuthorized,
+    NoToken,
     OutcomeUnknown,
     QuotaExceeded,
     StorageFull,
@@ -49,6 +51,34 @@ def of(abilities: Abilities, ability: Ability, seconds: float) -> AbilityStatus:
 
 def test_nothing_is_known_before_anything_happened() -> None:
     assert dict(Abilities().tell(NOON)) == {each.value: AbilityStatus() for each in Ability}
+
+
+@pytest.mark.parametrize("error", [NoToken("down"), CredentialRefused("AADSTS7000215")])
+def test_without_an_access_token_nothing_is_known_of_the_namespace_itself(
+    error: BrokerError,
+) -> None:
+    abilities = Abilities(rights=Rights.SERVICE_BUS_ROLES).worked(SEND, at(0))
+
+    failed = abilities.failed(SEND, error, at(1))
+
+    assert states(failed, 2) == {"send": NO, "reach": YES}
+    assert states(Abilities().failed(SEND, error, at(1)), 2) == {"send": NO}
+    assert of(failed, SEND, 2).error == str(error)
+    assert "identity provider" in (of(failed, SEND, 2).remedy or "")
+
+
+@pytest.mark.parametrize(
+    ("rights", "ability", "role"),
+    [
+        (Rights.SERVICE_BUS_ROLES, SEND, "Azure Service Bus Data Sender"),
+        (Rights.SERVICE_BUS_ROLES, REACH, "Azure Service Bus Data Receiver"),
+        (Rights.STORAGE_ROLES, MANAGE, "Storage Queue Data Contributor"),
+    ],
+)
+def test_an_identity_that_may_not_is_given_a_role(
+    rights: Rights, ability: Ability, role: str
+) -> None:
+    assert role in remedy(ability, NotAuthorized("no"), rights)
 
 
 @pytest.mark.parametrize("ability", [SEND, RECEIVE, MANAGE])

@@ -21,13 +21,13 @@ def test_what_is_not_said_is_told_elsewhere():
 
     assert (found.port, found.key, found.plain) == (None, "", False)
     assert found.authority == "contoso.servicebus.windows.net"
+    assert parse_connection_string("Endpoint=sb://contoso.servicebus.windows.net").key_name == ""
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "Endpoint is missing"),
-        ("Endpoint=sb://a/", "SharedAccessKeyName is missing"),
         ("Endpoint=sb:///;SharedAccessKeyName=a", "HOST"),
         ("Endpoint=sb://a:port/;SharedAccessKeyName=a", "Endpoint"),
         ("Endpoint=sb://a/queue;SharedAccessKeyName=a", "HOST"),

@@ -13,6 +13,8 @@ from gateway.domain.message import Value
 from gateway.wire.amqp.exchange import Request, text_of
 
 NODE: Final = "$cbs"
+SAS: Final = "servicebus.windows.net:sastoken"  # types of tokens
+JWT: Final = "jwt"
 ACCEPTED: Final = 202  # the status of a reply to an accepted token
 
 _PUT: Final = "put-token"
@@ -29,7 +31,7 @@ class PutToken:
 
     audience: str
     token: str = attrs.field(repr=False)
-    type: str = "servicebus.windows.net:sastoken"
+    type: str = SAS
     expires: datetime | None = None
 
 

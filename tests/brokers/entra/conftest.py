@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from tests.harness.identity_provider import IdentityProvider, identity_provider
+
+
+@pytest.fixture(scope="module")
+def running_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
+    found = identity_provider(tmp_path_factory.mktemp("provider"))
+    trio.run(found.server.start)
+    yield found
+    trio.run(found.server.kill)
+
+
+@pytest.fixture
+def provider(running_provider: IdentityProvider) -> IdentityProvider:
+    """One process for all tests of a file; it answers as usual."""
+    running_provider.forget()
+    return running_provider

@@ -1,0 +1,118 @@
+"""Access tokens on $cbs: put for each entity, and renewed while the connection is open."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gateway.brokers.amqp.broker import AmqpBroker
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import CredentialRefused, NotAuthorized, NoToken
+from gateway.domain.message import Message
+from gateway.wire.amqp.servicebus.cbs import JWT
+from tests.brokers.entra.provider import PATIENCE, Provider, opened
+from tests.brokers.entra.strict import HOST, StrictPeer, broker_at
+
+ORDERS, BILLS = EntityPath("orders"), EntityPath("bills")
+ONE = [Message(message_id="1", body=b"x")]
+HOUR = 3600.0
+
+
+async def send_until(end: float, broker: AmqpBroker) -> None:
+    """Send a message every 20 s; none fails."""
+    while trio.current_time() < end:
+        await broker.send(ORDERS, ONE)
+        await trio.sleep(20)
+
+
+async def test_a_token_is_put_for_each_entity_with_its_type_and_audience(
+    autojump_clock: MockClock,
+) -> None:
+    peer, provider = StrictPeer(), Provider()
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await broker.send(ORDERS, ONE)
+        await broker.send(BILLS, ONE)
+
+    assert [(put.type, put.audience, put.token) for put in peer.put] == [
+        (JWT, f"sb://{HOST}/orders", "1"),
+        (JWT, f"sb://{HOST}/bills", "1"),
+    ]
+
+
+async def test_the_token_of_an_open_link_is_renewed_before_it_expires(
+    autojump_clock: MockClock,
+) -> None:
+    peer, provider = StrictPeer(), Provider()
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await send_until(5 * HOUR, broker)
+
+    assert peer.detached == 0
+    assert len(peer.server.connections) == 1
+    assert len({put.token for put in peer.put}) >= 5
+    assert peer.messages == 5 * HOUR / 20
+
+
+async def test_an_outage_of_the_provider_shorter_than_a_tokens_rest_fails_no_send(
+    autojump_clock: MockClock,
+) -> None:
+    peer, provider = StrictPeer(), Provider()
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await send_until(0.4 * HOUR, broker)
+        provider.failure = NoToken("login.example: connection refused")
+        await send_until(0.95 * HOUR, broker)
+        provider.failure = None
+        await send_until(3 * HOUR, broker)
+
+    assert peer.detached == 0
+
+
+async def test_an_outage_beyond_expiry_is_an_honest_error_and_sends_work_again_after_it(
+    autojump_clock: MockClock,
+) -> None:
+    peer, provider = StrictPeer(), Provider()
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await send_until(0.4 * HOUR, broker)
+        provider.failure = NoToken("login.example: connection refused")
+        await send_until(HOUR - 60, broker)
+        await trio.sleep_until(HOUR + 25)  # the link is detached
+        began = trio.current_time()
+        for _ in range(10):
+            with pytest.raises(NoToken, match="connection refused"):
+                await broker.send(ORDERS, ONE)
+        assert trio.current_time() - began < 1.0
+        await trio.sleep_until(2 * HOUR)
+        provider.failure = None
+        await trio.sleep(7)
+        await send_until(2.1 * HOUR, broker)
+
+    assert peer.detached >= 1
+
+
+async def test_a_refused_credential_is_told_to_who_sends(autojump_clock: MockClock) -> None:
+    provider = Provider(failure=CredentialRefused("login.example: AADSTS90002: Tenant not found"))
+    async with opened(provider) as tokens, broker_at(StrictPeer(), tokens) as broker:
+        with pytest.raises(CredentialRefused, match="AADSTS90002"):
+            await broker.send(ORDERS, ONE)
+
+
+async def test_a_provider_that_hangs_is_an_error_before_the_attempt_ends(
+    autojump_clock: MockClock,
+) -> None:
+    provider = Provider(takes=1e6)
+    async with opened(provider) as tokens, broker_at(StrictPeer(), tokens) as broker:
+        with pytest.raises(NoToken, match="no access token"):
+            await broker.send(ORDERS, ONE)
+
+    assert trio.current_time() <= PATIENCE + 0.1
+
+
+async def test_a_token_that_the_namespace_refuses_is_replaced(autojump_clock: MockClock) -> None:
+    peer, provider = StrictPeer(refuses=True), Provider()
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await trio.sleep(90)
+        with pytest.raises(NotAuthorized, match="as said"):
+            await broker.send(ORDERS, ONE)
+        peer.refuses = False
+        await trio.sleep(1)
+        await broker.send(ORDERS, ONE)
+
+    assert [put.token for put in peer.put] == ["1", "2"]

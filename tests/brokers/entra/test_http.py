@@ -1,0 +1,105 @@
+"""Access tokens in HTTP requests, to Service Bus REST and to Storage."""
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gateway.brokers.entra.tokens import AccessTokens
+from gateway.brokers.servicebus.peer import BearerTokens, RestPeer
+from gateway.brokers.storage_queue.peer import StorageAccountPeer
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotAuthorized, NoToken
+from gateway.domain.message import Message
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.errors import PAIRGATE
+from gateway.wire.servicebus.operations import Form, SendMessages
+from gateway.wire.storage_queue.connection_string import parse_storage_connection
+from gateway.wire.storage_queue.operations import DeleteQueue
+from tests.brokers.entra.provider import Provider, opened
+from tests.harness.clocks import VirtualClock
+
+ACCOUNT = parse_storage_connection("AccountName=contoso")
+SEND = SendMessages(entity=EntityPath("orders"), messages=(Message(body=b"x"),), form=Form.SINGLE)
+GONE = DeleteQueue(queue="orders")
+
+
+@attrs.define(eq=False)
+class Server:
+    """Gives prepared answers, and keeps the requests."""
+
+    statuses: Sequence[int]
+    asked: list[Request] = attrs.field(factory=list)
+
+    async def ask(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        status = self.statuses[min(len(self.asked), len(self.statuses) - 1)]
+        self.asked.append(request)
+        return Response(status=status, headers=Headers.of([PAIRGATE]))
+
+    @property
+    def authorizations(self) -> list[str | None]:
+        return [each.headers.get("authorization") for each in self.asked]
+
+
+def rest(server: Server, tokens: AccessTokens) -> RestPeer:
+    return RestPeer(ask=server.ask, tokens=BearerTokens(tokens=tokens))
+
+
+def storage(server: Server, tokens: AccessTokens) -> StorageAccountPeer:
+    return StorageAccountPeer(
+        ask=server.ask, connection=ACCOUNT, clock=VirtualClock(), access=tokens
+    )
+
+
+async def test_a_request_over_rest_has_the_token(autojump_clock: MockClock) -> None:
+    server, provider = Server([201]), Provider()
+    async with opened(provider) as tokens:
+        peer = rest(server, tokens)
+        await peer.run(SEND)
+        await trio.sleep(3000)
+        await peer.run(SEND)
+
+    assert server.authorizations == ["Bearer 1", "Bearer 2"]
+
+
+async def test_a_request_to_storage_has_the_token_and_no_signature(
+    autojump_clock: MockClock,
+) -> None:
+    server, provider = Server([204]), Provider()
+    async with opened(provider) as tokens:
+        peer = storage(server, tokens)
+        await peer.run(GONE)
+        await trio.sleep(3000)
+        await peer.run(GONE)
+
+    assert server.authorizations == ["Bearer 1", "Bearer 2"]
+    assert [each.target for each in server.asked] == ["/orders"] * 2
+    assert server.asked[0].headers.get("x-ms-version") >= "2017-11-09"  # the first with tokens
+
+
+async def test_a_401_to_a_token_leads_to_another(autojump_clock: MockClock) -> None:
+    for make, operation, status in ((rest, SEND, 201), (storage, GONE, 204)):
+        server, provider = Server([401, status]), Provider()
+        async with opened(provider) as tokens:
+            peer = make(server, tokens)
+            await trio.sleep(90)
+            with pytest.raises(NotAuthorized):
+                await peer.run(operation)  # type: ignore[arg-type]
+            await trio.sleep(1)
+            await peer.run(operation)  # type: ignore[arg-type]
+
+        assert server.authorizations == ["Bearer 1", "Bearer 2"]
+
+
+async def test_without_a_token_nothing_is_sent(autojump_clock: MockClock) -> None:
+    provider = Provider(failure=NoToken("login.example: connection refused"))
+    for make, operation in ((rest, SEND), (storage, GONE)):
+        server = Server([201])
+        async with opened(provider) as tokens:
+            with pytest.raises(NoToken, match="connection refused"):
+                await make(server, tokens).run(operation)  # type: ignore[arg-type]
+
+        assert server.asked == []
