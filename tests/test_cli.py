@@ -163,7 +163,8 @@ def test_provision_makes_what_is_missing_once(unserved: Path) -> None:
 
     made = {each["namespace"]: each["queues"] for each in json.loads(first.stdout)}
     assert made["east"] == ["orders"]
-    assert made["west"] == [f"east/x-servicebus-transfer/{index}" for index in range(10)]
+    backlogs = [f"east/x-servicebus-transfer/{index}" for index in range(10)]
+    assert made["west"] == [*backlogs, "east/x-pairgate-syphons"]
     assert [each["queues"] for each in json.loads(second.stdout)] == [[], []]
 
 

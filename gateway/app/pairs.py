@@ -21,13 +21,16 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
+from gateway.domain.operators.control import EVERYTHING
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.pairing.pair import Pair, PairDependencies, PairParts, Spool
 from gateway.pairing.provision import Backlog, usable_backlog
 from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.heartbeats import Heartbeats
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
-from gateway.ports import Broker, Observer
+from gateway.ports import Broker, Observer, Service
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 
 KEY_FILE: Final = "envelope.key"
@@ -177,6 +180,38 @@ def make_syphons(
             reports_progress=source is not sides.spool,
         )
         for index, (source, observer) in enumerate(observers)
+    ]
+
+
+def make_heartbeats(
+    pairing: Pairing,
+    secondary: Broker,
+    runtime: Runtime,
+    pauses: Pauses,
+    *,
+    process: str,
+    label: str | None = None,
+) -> list[Service]:
+    """
+    The service that leaves the heartbeats of this process's syphon on the secondary; none if the
+    configuration wants none. `secondary` has no watch around it: heartbeats are no evidence.
+    """
+    if pairing.syphon.heartbeat_interval is None:
+        return []
+    return [
+        Heartbeats(
+            secondary=secondary,
+            label=label or pairing.options.label,
+            interval=pairing.syphon.heartbeat_interval,
+            host=pairing.origin or socket.gethostname(),
+            process=process,
+            pid=os.getpid(),
+            clock=runtime.now,
+            new_id=runtime.new_id,
+            observer=runtime.observer,
+            moved=lambda: runtime.observer.moved,
+            paused=lambda: any(each.target == EVERYTHING for each in pauses.overrides.all()),
+        )
     ]
 
 

@@ -16,7 +16,14 @@ from gateway.app.identities import find_destination, note_or_tell, refuse_confus
 from gateway.app.late_setup import BacklogSetup, LateSetup
 from gateway.app.listener.trigger_topic import TopicAnnouncer
 from gateway.app.namespaces import Sides, check_credentials, enter, is_own
-from gateway.app.pairs import make_gauge, make_pair, make_redrive, make_syphons, spool_queue
+from gateway.app.pairs import (
+    make_gauge,
+    make_heartbeats,
+    make_pair,
+    make_redrive,
+    make_syphons,
+    spool_queue,
+)
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
@@ -29,7 +36,7 @@ from gateway.brokers.registry import Adapter
 from gateway.capabilities import Visibility
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.packing import PackedBroker
-from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
+from gateway.config.options import SERVE, STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists
@@ -174,6 +181,9 @@ async def _make_paired_parts(
         sides.primary.recent = Recent()
     refusals = Refusals(runtime.observer)
     syphons = make_syphons(pairing, observed, runtime, pair, gauge)
+    heartbeats = list[Service]()
+    if pairing.enable_syphon:
+        heartbeats = make_heartbeats(pairing, sides.secondary, runtime, pair.pauses, process=SERVE)
     control = Control(
         clock=runtime.now,
         observer=runtime.observer,
@@ -194,6 +204,7 @@ async def _make_paired_parts(
             leases,
             *services_among(visibility),
             *syphons,
+            *heartbeats,
             *services,
             *announcers,
             refusals,

@@ -16,7 +16,7 @@ from gateway.config.options import SERVE, Config, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
-from gateway.domain.health.depth_history import DepthSample
+from gateway.domain.health.depth_history import DepthSample, first_queues
 from gateway.domain.health.status_sum import summed
 from gateway.domain.operators.control import Override
 from gateway.domain.operators.drill import Drill
@@ -346,6 +346,8 @@ def _backlog(pairing: Pairing, usable: int, reading: Reading) -> BacklogStatus:
         last_decrease=reading.last_decrease,
         consumers=reading.consumers,
         dead_letters=reading.dead_letters,
+        queues=first_queues(reading.queues),
+        syphons=reading.syphons,
     )
 
 

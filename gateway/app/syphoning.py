@@ -13,7 +13,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
 from gateway.app.logs import Reloader
 from gateway.app.namespaces import enter
-from gateway.app.pairs import make_envelope
+from gateway.app.pairs import make_envelope, make_heartbeats
 from gateway.app.parts import announced, make_announcers, stores_among, watch
 from gateway.app.process import collect_seldom, watch_signals
 from gateway.app.process_admin import ProcessAdmin
@@ -86,13 +86,15 @@ async def syphon(
             observer=runtime.observer,
             destination=destination,
         )
-        ending = Ending(runtime)
-        opened = {pairing.secondary: seen_source, target: seen}
+        ending, opened = Ending(runtime), {pairing.secondary: seen_source, target: seen}
         admin = _make_admin(config, ending, service, opened, reloader)
         await admin.open(stack)
+        heartbeats = make_heartbeats(
+            pairing, source, runtime, service.pauses, process=SYPHON, label=label
+        )
         collect_seldom()
-        of_traces = [] if runtime.traces is None else [runtime.traces]
-        await _run([*announcers, *of_traces, service], stores, ending, admin, loaded)
+        services = [*announcers, *heartbeats, *_traces_of(runtime), service]
+        await _run(services, stores, ending, admin, loaded)
     if ending.failure is not None:
         raise ending.failure
 
@@ -124,6 +126,10 @@ class Ending:
     def work(self) -> Workload:
         """The messages on their way to the primary."""
         return Workload(unit="messages", done=self.runtime.observer.moved, left=None)
+
+
+def _traces_of(runtime: Runtime) -> list[Service]:
+    return [] if runtime.traces is None else [runtime.traces]
 
 
 def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:

@@ -251,6 +251,7 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
             f" {syphon.dead_lettered} dead letters{here}"
         )
     )
+    lines.append(Text(f"syphons  {printable(pair.syphons_text(now))}"))
     sends = ", ".join(
         f"{each.messages} {each.outcome}"
         f"{f' by {each.accepted_by}' if each.accepted_by else f' ({each.error})'}"

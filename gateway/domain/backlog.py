@@ -52,6 +52,11 @@ def marker_prefix(label: str) -> str:
     return f"{label}/x-pairgate-primary/"
 
 
+def heartbeat_queue(label: str) -> EntityPath:
+    """The queue beside the backlog in which syphons leave their heartbeats."""
+    return EntityPath(f"{label}/x-pairgate-syphons")
+
+
 def queues_to_try(queues: Sequence[EntityPath], rng: random.Random) -> list[EntityPath]:
     """All queues, each once, in random order."""
     shuffled = list(queues)

@@ -15,7 +15,9 @@ import attrs
 from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
+from gateway.domain.health.depth_history import QueueDepth
 from gateway.domain.health.distribution import Distribution
+from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.operators.drill import Drill
 
 MOST_ENTITIES: Final = 100  # troubled entities by name; the others are only counted
@@ -104,6 +106,8 @@ class BacklogStatus:
     last_decrease: datetime | None = None  # the last reading with a lower `pending`
     consumers: bool = False  # other processes receive from the backlog
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
+    queues: Mapping[str, QueueDepth] = attrs.field(factory=dict)  # the first `MOST_QUEUES`
+    syphons: SyphonsSeen = attrs.field(factory=SyphonsSeen)  # of all processes
 
     def falls(self, at: datetime) -> bool:
         """True if the depth has fallen in the last `FALLS`, until that date."""
@@ -275,6 +279,18 @@ class PairStatus:
     state_changes: tuple[StateChangeCount, ...] = ()
     drill: Drill | None = None  # that is under way
 
+    @property
+    def syphons_alive(self) -> int | None:
+        """The syphons of all processes that are alive, this one's included; None: not known."""
+        count = self.backlog.syphons.count
+        return None if count is None else max(count, int(self.syphon.running))
+
+    def syphons_text(self, at: datetime) -> str:
+        """The syphons of all processes, for people."""
+        if self.syphon.running and not self.backlog.syphons.count:
+            return "that of this process; others aren't known"
+        return self.backlog.syphons.text(at)
+
 
 @attrs.frozen(kw_only=True)
 class QueueStatus:
@@ -361,7 +377,8 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
     if not found and not lost and _is_left(pair, at):
         found.append(
             f"{pair.backlog.pending} messages wait on the backlog, the primary is healthy, and no"
-            " syphon moves them: start `pairgate syphon`, or set enable_syphon = true"
+            f" syphon moves them{_seen(pair.backlog.syphons, at)}: start `pairgate syphon`, or set"
+            " enable_syphon = true"
         )
     found += [f"pinned to the backlog: {each}; `pairgate failback`" for each in pair.pins]
     if pair.drill is not None:
@@ -380,8 +397,13 @@ def _is_left(pair: PairStatus, at: datetime) -> bool:
     reports that itself (`syphon_stalled`).
     """
     backlog = pair.backlog
-    moved = pair.syphon.running or backlog.consumers or backlog.falls(at)
-    return bool(backlog.pending) and not moved
+    elsewhere = backlog.consumers or backlog.falls(at) or backlog.syphons.moves
+    return bool(backlog.pending) and not pair.syphon.running and not elsewhere
+
+
+def _seen(syphons: SyphonsSeen, at: datetime) -> str:
+    """The syphons of other processes, in brackets; empty if nothing is known of them."""
+    return "" if syphons.unknown else f" ({syphons.text(at)})"
 
 
 def _dead_letter_problems(pair: PairStatus) -> list[str]:

@@ -19,9 +19,11 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.health.depth_history import DepthHistory, DepthSample, QueueDepth
+from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.offering import offered
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import count_dead_letters
+from gateway.pairing.syphon.heartbeats import HeartbeatReader
 from gateway.ports import Broker, WallClock
 
 PAGE: Final = 100
@@ -55,6 +57,7 @@ class Reading:
     oldest_age: float | None = None  # seconds
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
     queues: Mapping[str, QueueDepth] = attrs.field(factory=dict)  # each by its name
+    syphons: SyphonsSeen = attrs.field(factory=SyphonsSeen)  # of all processes
 
 
 class HasQueues(Protocol):
@@ -75,11 +78,16 @@ class BacklogDepth:
     page: int = PAGE  # queues per request
     most_queues: int = MOST_QUEUES  # further ones aren't counted
     history: DepthHistory = attrs.field(factory=DepthHistory)
+    _heartbeats: HeartbeatReader = attrs.field(init=False)
     _last: Reading = attrs.field(factory=Reading, init=False)
     _asked: float = attrs.field(default=-inf, init=False)  # trio.current_time()
     _dead_lettered: int = attrs.field(default=0, init=False)  # as given to the last `read`
     _others_until: float = attrs.field(default=-inf, init=False)  # by Trio's clock
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    @_heartbeats.default
+    def _make_heartbeats(self) -> HeartbeatReader:
+        return HeartbeatReader(secondary=self.secondary, label=self.label, clock=self.clock)
 
     async def read(self, seconds: float, *, troubled: bool, dead_lettered: int = 0) -> Reading:
         """
@@ -173,6 +181,7 @@ class BacklogDepth:
                 )
                 for info in infos
             },
+            syphons=await self._heartbeats.look(),
         )
 
     def _counted(self, infos: Sequence[EntityInfo], began: datetime) -> Reading:

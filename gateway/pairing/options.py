@@ -15,6 +15,7 @@ from gateway.domain.failover import FailoverRule
 
 SMALLEST_PAUSE: Final = 2.0  # seconds that a heartbeat may be late without a pause
 FEW_SECONDS: float | None = 2.0
+HALF_MINUTE: float | None = 30.0
 HALF: float | None = 0.5
 positive = validators.gt(0.0)
 
@@ -126,6 +127,11 @@ class SyphonOptions:
         default=None, validator=validators.optional(positive)
     )  # messages/s
     backlog_ttl: BacklogTimeToLive = BacklogTimeToLive.DEDUCT
+    # Of heartbeats on the secondary; None: the syphon leaves none.
+    heartbeat_interval: float | None = attrs.field(
+        default=HALF_MINUTE,
+        validator=validators.optional([validators.ge(1.0), validators.le(3600.0)]),
+    )
 
 
 def rule_for(entity: EntityPath, options: PairOptions) -> FailoverRule:

@@ -1,11 +1,13 @@
 """Creates backlog queues on the secondary, and finds out which can be used."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.capabilities import Peeks
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
@@ -14,7 +16,9 @@ from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
     NotAuthorized,
+    NotSupported,
 )
+from gateway.offering import offered
 from gateway.ports import Broker
 
 ASK_LIMIT: Final = 5.0  # seconds to wait for an answer about one queue
@@ -38,9 +42,11 @@ async def provision(
     properties: QueueProperties = backlog.QUEUE_PROPERTIES,
 ) -> list[EntityPath]:
     """
-    Create the backlog queues that are missing; return those that were created.
+    Create the backlog queues that are missing, and the queue of the syphons' heartbeats where one
+    can be read; return those that were created.
 
-    Needs the Manage right. Existing queues aren't changed.
+    Needs the Manage right. Existing queues aren't changed. The pair works without heartbeats, so
+    that a refusal of their queue alone isn't an error.
 
     Raises:
         BrokerError: a queue could not be created; those created before it stay.
@@ -53,6 +59,11 @@ async def provision(
         except EntityExists:
             continue
         made.append(queue)
+    if offered(secondary, Peeks) is not None:
+        queue = backlog.heartbeat_queue(label)
+        with suppress(EntityExists, NotAuthorized, NotSupported):
+            await secondary.create_queue(queue, QueueProperties())
+            made.append(queue)
     return made
 
 

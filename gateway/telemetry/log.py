@@ -52,6 +52,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.Doubtful: "warning",
     control.BacklogPurged: "warning",
     control.DrillBegan: "warning",
+    events.HeartbeatsNotLeft: "warning",
     events.ItemFailed: "warning",
     events.LeftUntouched: "error",
     events.ListenerFailed: "warning",

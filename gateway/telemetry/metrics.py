@@ -6,7 +6,8 @@ Prometheus's spelling; our own begin with `pairgate_`. A label that OpenTelemetr
 value, as `error_type` of what succeeded.
 
 Labels are bounded: namespaces, states, accepted by, outcomes, kinds of errors, operations and
-events, known reasons of dead letters, and `MOST_QUEUES` queues of a listener. Entities are no
+events, known reasons of dead letters, `MOST_QUEUES` queues of a listener, and as many backlog
+queues as a status has. Entities are no
 labels: `GET /status` names those in trouble. An unknown figure has no sample.
 """
 
@@ -28,6 +29,7 @@ from prometheus_client.registry import Collector
 from gateway.domain.billing import UsageReport, sum_of
 from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
 from gateway.domain.health.abilities import Answer
+from gateway.domain.health.depth_history import MOST_QUEUES as MOST_BACKLOG_QUEUES
 from gateway.domain.health.distribution import Distribution, added
 from gateway.domain.status import (
     BacklogStatus,
@@ -255,6 +257,7 @@ def _pair(pair: PairStatus) -> Iterator[Metric]:
         "pairgate_busy_pauses", "Pauses that the primary asked for.", value=pair.pauses
     )
     yield from _backlog(pair.backlog)
+    yield from _syphons_seen(pair)
     if pair.spool is not None:
         yield from _spool(pair.spool)
     yield from _syphon(pair.syphon)
@@ -272,6 +275,7 @@ def _backlog(backlog: BacklogStatus) -> Iterator[Metric]:
     )
     if backlog.pending is not None:
         yield _gauge("pairgate_backlog_messages", "Messages in the backlog.", backlog.pending)
+    yield from _backlog_queues(backlog)
     yield from _dead_letters("backlog", backlog.dead_letters)
     if backlog.oldest_age is not None:
         yield _gauge(
@@ -282,6 +286,44 @@ def _backlog(backlog: BacklogStatus) -> Iterator[Metric]:
             "pairgate_backlog_time_seconds",
             "Time of the secondary's last report, in seconds since 1970.",
             backlog.as_of.timestamp(),
+        )
+
+
+def _backlog_queues(backlog: BacklogStatus) -> Iterator[Metric]:
+    depths = GaugeMetricFamily(
+        "pairgate_backlog_queue_messages",
+        "Messages on a backlog queue; of all further ones together.",
+        labels=["queue"],
+    )
+    ages = GaugeMetricFamily(
+        "pairgate_backlog_queue_oldest_age_seconds",
+        "Age of the oldest message on a backlog queue.",
+        labels=["queue"],
+    )
+    for name, each in backlog.queues.items():
+        if each.pending is not None:
+            depths.add_metric([name], each.pending)
+        if each.oldest_age is not None:
+            ages.add_metric([name], each.oldest_age)
+    shown = [each.pending for each in backlog.queues.values() if each.pending is not None]
+    if backlog.pending is not None and len(backlog.queues) == MOST_BACKLOG_QUEUES:
+        depths.add_metric([OTHERS], max(0, backlog.pending - sum(shown)))
+    yield from (depths, ages)
+
+
+def _syphons_seen(pair: PairStatus) -> Iterator[Metric]:
+    if pair.syphons_alive is not None:
+        yield _gauge(
+            "pairgate_syphons_alive",
+            "Syphons of all processes that are alive.",
+            pair.syphons_alive,
+        )
+    last = pair.backlog.syphons.last
+    if last is not None:
+        yield _gauge(
+            "pairgate_syphons_last_seen_time_seconds",
+            "Last sign of life of any syphon, in seconds since 1970.",
+            last.timestamp(),
         )
 
 

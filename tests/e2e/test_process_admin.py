@@ -105,6 +105,8 @@ async def test_a_syphon_is_asked_and_paused_at_its_own_endpoint(gateways: Gatewa
     assert (paused, errors, sent, after_pause) == (0, "", (201, "backlog"), 0)
     assert attention == 1
     assert "the syphon is paused: * by anonymous" in people
+    [alive] = status["pair"]["backlog"]["syphons"]["alive"]
+    assert (alive["process"], alive["pid"]) == ("syphon", syphon.pid)
     assert (resumed[0], json.loads(resumed[1])["changed"]) == (200, True)
     assert (status["pair"]["syphon"]["running"], status["pair"]["syphon"]["moved"]) == (True, 1)
     assert {each["role"] for each in status["namespaces"]} == {"primary", "secondary"}

@@ -247,7 +247,7 @@ async def test_the_pair_starts_while_one_side_is_down(gateways: Gateways) -> Non
     arrived = await take(primary.address, "orders", wait=20)
 
     assert provisioned[0] == 0, provisioned
-    assert sum(len(made["queues"]) for made in json.loads(provisioned[1])) == 10
+    assert sum(len(made["queues"]) for made in json.loads(provisioned[1])) == 11
     assert diverted == (201, "backlog")
     assert arrived == b"one"
     assert await gateway.stop() == 0
@@ -441,7 +441,7 @@ async def test_check_tells_what_is_missing_and_an_outage_of_one_side_stops_no_ot
     down_primary, done_secondary = json.loads(partly[1])
     assert partly[0] == 3
     assert "namespace primary" in down_primary["problem"]
-    assert (len(done_secondary["queues"]), done_secondary["problem"]) == (10, None)
+    assert (len(done_secondary["queues"]), done_secondary["problem"]) == (11, None)
     assert (after[0], json.loads(after[1])["good"]) == (0, True)
     assert "missing" not in after[1]
     assert "lock messages for up to" not in fresh[1]

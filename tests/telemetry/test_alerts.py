@@ -113,6 +113,20 @@ CASES: Final = {
     "PairgateBacklogLeft": Case(
         {**HEALTHY, "pairgate_backlog_messages": "7x300"}, quiet_backlog()
     ),
+    "PairgateNoSyphon": Case({"pairgate_syphons_alive": ZERO}, {"pairgate_syphons_alive": ONE}),
+    "PairgateBacklogQueueStuck": Case(
+        {
+            'pairgate_backlog_queue_messages{queue="east/0"}': "7x300",
+            'pairgate_backlog_queue_messages{queue="east/1"}': "9000-10x300",
+            "pairgate_backlog_messages": "9007-10x300",
+        },
+        {
+            'pairgate_backlog_queue_messages{queue="east/0"}': "7000-5x300",
+            'pairgate_backlog_queue_messages{queue="east/1"}': ZERO,
+            "pairgate_backlog_messages": "7000-5x300",
+        },
+        {"queue": "east/0"},
+    ),
     "PairgateSyphonStalled": Case(
         {"pairgate_syphon_stalled": ONE}, {"pairgate_syphon_stalled": ZERO}
     ),

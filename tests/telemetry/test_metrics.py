@@ -1,14 +1,17 @@
 """The figures as Prometheus reads them."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth, first_queues
+from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status import Status
-from gateway.telemetry.metrics import exposition
-from tests.wire.pairgate.test_status import OUTAGE, WELL
+from gateway.telemetry.metrics import OTHERS, exposition
+from tests.wire.pairgate.test_status import NOW, OUTAGE, WELL
 
 
 def samples(status: Status) -> Mapping[tuple[str, frozenset[str]], float]:
@@ -141,6 +144,48 @@ def test_what_isnt_known_has_no_sample() -> None:
     assert value(silent, "pairgate_backlog_oldest_age_seconds") is None
     assert value(silent, "pairgate_backlog_dead_letters", "EnvelopeMalformed") is None
     assert value(silent, "pairgate_backlog_dead_letters_oldest_age_seconds") is None
+
+
+def test_the_depth_of_each_backlog_queue_is_told() -> None:
+    name, queue = "pairgate_backlog_queue_messages", "east/x-servicebus-transfer"
+
+    assert value(OUTAGE, name, f"{queue}/0") == 5
+    assert value(OUTAGE, name, f"{queue}/1") == 0
+    assert value(OUTAGE, "pairgate_backlog_queue_oldest_age_seconds", f"{queue}/0") == 1.5
+    assert value(OUTAGE, "pairgate_backlog_queue_oldest_age_seconds", f"{queue}/1") is None
+    assert value(OUTAGE, name, OTHERS) is None
+
+
+def test_backlog_queues_beyond_the_first_are_one() -> None:
+    shown = {f"queue {n:04}": QueueDepth(pending=2, oldest_age=None) for n in range(1000)}
+    status = with_backlog(queues=first_queues(shown), pending=2000)
+
+    assert value(status, "pairgate_backlog_queue_messages", OTHERS) == 2000 - 2 * MOST_QUEUES
+    names = [name for name, _ in samples(status) if name == "pairgate_backlog_queue_messages"]
+    assert len(names) == MOST_QUEUES + 1
+
+
+def test_syphons_of_all_processes_are_told_if_they_are_known() -> None:
+    unknown = with_backlog(syphons=SyphonsSeen())
+    none = with_backlog(syphons=SyphonsSeen(at=NOW, since=NOW, unknown=""))
+    assert none.pair is not None
+    here = attrs.evolve(none.pair.syphon, running=True)
+    own = attrs.evolve(none, pair=attrs.evolve(none.pair, syphon=here))
+    elsewhere = attrs.evolve(here, running=False)
+    none = attrs.evolve(none, pair=attrs.evolve(none.pair, syphon=elsewhere))
+
+    assert value(OUTAGE, "pairgate_syphons_alive") == 1
+    assert value(OUTAGE, "pairgate_syphons_last_seen_time_seconds") == NOW.timestamp()
+    assert value(none, "pairgate_syphons_alive") == 0
+    assert value(own, "pairgate_syphons_alive") == 1
+    assert value(none, "pairgate_syphons_last_seen_time_seconds") is None
+    assert value(unknown, "pairgate_syphons_alive") is None
+
+
+def with_backlog(**fields: Any) -> Status:
+    assert OUTAGE.pair is not None
+    backlog = attrs.evolve(OUTAGE.pair.backlog, **fields)
+    return attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, backlog=backlog))
 
 
 def test_dead_letters_of_the_backlog_are_told_by_reason() -> None:

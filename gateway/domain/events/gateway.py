@@ -195,6 +195,17 @@ class SyphonStalled(Event):
 
 
 @attrs.frozen(kw_only=True)
+class HeartbeatsNotLeft(Event):
+    """
+    The secondary refuses the heartbeats of this process's syphon, so that other processes don't
+    know whether it is alive. It moves messages all the same.
+    """
+
+    queue: EntityPath
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class BacklogOrphaned(Event):
     """
     Messages wait, the primary is healthy, and no message has moved for `seconds`: no syphon runs,

@@ -20,6 +20,11 @@ class QueueDepth:
     oldest_age: float | None  # seconds; of an empty queue None, too
 
 
+def first_queues(queues: Mapping[str, QueueDepth]) -> Mapping[str, QueueDepth]:
+    """The first `MOST_QUEUES` queues by name, as the history keeps them."""
+    return {name: queues[name] for name in sorted(queues)[:MOST_QUEUES]}
+
+
 @attrs.frozen(kw_only=True)
 class DepthSample:
     """The backlog at a date. None: not known, as while the secondary doesn't answer."""
@@ -43,8 +48,7 @@ class DepthHistory:
 
     def note(self, sample: DepthSample) -> None:
         """Keep the sample; forget those that are an hour older."""
-        names = sorted(sample.queues)[:MOST_QUEUES]
-        kept = attrs.evolve(sample, queues={name: sample.queues[name] for name in names})
+        kept = attrs.evolve(sample, queues=first_queues(sample.queues))
         while self._samples and self._samples[0].at <= kept.at - LASTS:
             self._samples.popleft()
         self._samples.append(kept)

@@ -55,6 +55,8 @@ def progress_of(pair: PairStatus, at: datetime) -> SyphonProgress:
 
 def _elsewhere(pair: PairStatus, at: datetime) -> SyphonProgress:
     backlog = pair.backlog
+    if backlog.syphons.alive and backlog.syphons.moves:
+        return SyphonProgress(state=Movement.ELSEWHERE, why=backlog.syphons.text(at))
     if backlog.consumers:
         return SyphonProgress(
             state=Movement.ELSEWHERE, why="another process receives from the backlog"
@@ -65,9 +67,10 @@ def _elsewhere(pair: PairStatus, at: datetime) -> SyphonProgress:
         )
     if backlog.pending is None:
         return SyphonProgress(state=Movement.UNKNOWN, why="the secondary doesn't report its depth")
-    return SyphonProgress(
-        state=Movement.ABSENT, why="no syphon runs in this process, and the depth doesn't fall"
-    )
+    why = "no syphon runs in this process, and the depth doesn't fall"
+    if not backlog.syphons.unknown:
+        why = backlog.syphons.text(at)
+    return SyphonProgress(state=Movement.ABSENT, why=why)
 
 
 def _waiting(pair: PairStatus) -> SyphonProgress:

@@ -3,16 +3,36 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 
+from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
 from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
 from gateway.domain.status import BacklogStatus, PairStatus, SyphonStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
+ALIVE = Heartbeat(
+    syphon="a",
+    host="gw-1",
+    process="syphon",
+    pid=42,
+    started=NOW,
+    at=NOW,
+    interval=30.0,
+    moved=7,
+)
+PAUSED = attrs.evolve(ALIVE, paused=True)
+
+
+def seen(*alive: Heartbeat) -> SyphonsSeen:
+    return SyphonsSeen(at=NOW, alive=alive, last=NOW, since=NOW, unknown="")
+
+
 def pair(*, states: dict[str, int] | None = None, **fields: Any) -> PairStatus:
-    backlog = {name: fields.pop(name) for name in ("consumers", "last_decrease") if name in fields}
+    of_backlog = ("consumers", "last_decrease", "syphons")
+    backlog = {name: fields.pop(name) for name in of_backlog if name in fields}
     pending = fields.pop("pending", 5)
     syphon: dict[str, Any] = {
         "running": True,
@@ -54,6 +74,9 @@ def test_a_backlog_that_moves_is_empty_when_its_rate_has_moved_the_rest() -> Non
         ({"pauses": ("* by night",)}, Movement.PAUSED, "* by night"),
         ({"running": False, "consumers": True}, Movement.ELSEWHERE, "another process receives"),
         ({"running": False, "last_decrease": NOW}, Movement.ELSEWHERE, "has fallen"),
+        ({"running": False, "syphons": seen(ALIVE)}, Movement.ELSEWHERE, "syphon on gw-1"),
+        ({"running": False, "syphons": seen(PAUSED)}, Movement.ABSENT, "gw-1 (process 42; seen"),
+        ({"running": False, "syphons": seen()}, Movement.ABSENT, "no syphon has been seen since"),
         (
             {"running": False, "last_decrease": NOW - timedelta(seconds=61)},
             Movement.ABSENT,

@@ -99,6 +99,15 @@ const deadLetters = (dead) => {
   return `${count(dead.messages)}: ${reasons.map(([reason, number]) => `${count(number)} ${reason}`).join(", ")}${age}`;
 };
 
+const syphonsText = ({ unknown, alive, consumers, last }, at) => {
+  if (unknown) return `${UNKNOWN} (${unknown})`;
+  if (alive.length) {
+    return alive.map((each) => `${each.process} on ${each.host}, seen ${span(between(each.at, at))} ago${each.paused ? ", paused" : ""}`).join("; ");
+  }
+  if (consumers) return "another process receives from the backlog";
+  return last ? `none has been seen for ${span(between(last, at))}` : "none has been seen";
+};
+
 export function showBacklog(status) {
   const { pair, progress, at } = status;
   const { backlog, syphon } = pair;
@@ -110,6 +119,7 @@ export function showBacklog(status) {
     ["the oldest waits for", span(backlog.oldest_age)],
     ["way home", [state(progress.state, TONES[progress.state]), ` ${rate(syphon.running ? syphon.rate : null)}${left}`,
       ...(progress.why ? [element("span", { class: "why" }, progress.why)] : [])]],
+    ["syphons", syphonsText(backlog.syphons, at)],
     ["moved since the start", `${messages(syphon.moved)}${last}`],
     ["backed off", `${count(syphon.backing_off)} entities`],
     ["backlog queues", `${count(backlog.usable)} of ${count(backlog.wanted)} are usable`],
