@@ -43,7 +43,7 @@ from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.drill.cut import CutBroker, CutReceiver, CutSession
 from gateway.ports import Broker, Receiver
-from gateway.telemetry.abilities import AbilityWatch, Watched
+from gateway.telemetry.abilities import AbilityWatch, Counted, Watched
 from gateway.telemetry.receivers import WatchedReceiver
 from gateway.telemetry.spans import Traced, TracedReceiver
 from tests.harness.clocks import VirtualClock
@@ -84,6 +84,11 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {Peeks, Placed, Sessions},
         {FailsFast},
     ),
+    Counted: (
+        {Diverts, FailsFast, SendsMany},
+        {Identifies, Peeks, Placed, Schedules, Sessions},
+        {BoundsSends},
+    ),
     Traced: (
         {Diverts, FailsFast, SendsMany},
         {Identifies, Peeks, Placed, Schedules, Sessions},
@@ -95,8 +100,8 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         set(),
     ),
     WatchedReceiver: (
-        set(),
-        {KeepsMessages, Polls, ReceivesDeferred, SettlesMany, TakesBack},
+        {SettlesMany},
+        {KeepsMessages, Polls, ReceivesDeferred, TakesBack},
         set(),
     ),
     CutReceiver: (

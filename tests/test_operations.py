@@ -21,6 +21,7 @@ METRIC = re.compile(r"`((?:pairgate|messaging)_\w+)`")
 LABELS = {
     "messaging_destination_name",
     "messaging_operation_name",
+    "messaging_operation_type",
     "messaging_system",
     "pairgate_accepted_by",
     "pairgate_namespace",

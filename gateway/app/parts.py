@@ -58,7 +58,7 @@ from gateway.pairing.syphon.purge import Purge
 from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
-from gateway.telemetry.abilities import Watched
+from gateway.telemetry.abilities import Counted, Watched
 
 ReadWorkers = Callable[[], Awaitable[Sequence[Status]]]
 SPOOL: Final = "(spool)"  # its name among the namespaces; the configuration can't have it
@@ -113,11 +113,7 @@ async def make_parts(
         announcements = Announcements()
         late = list[Service]()
         adapter = announced(await _enter_ready(stack, namespace, runtime, late), announcements)
-        observed = (
-            traced(adapter, namespace, runtime.traces)
-            if isinstance(adapter, LocalBroker)
-            else watch(adapter, namespace, runtime)
-        )
+        observed = watch_alone(adapter, namespace, runtime)
         keepers = {namespace.name: adapter}
         announcers = await make_announcers(stack, config, runtime, announcements, keepers)
         seen, services = await with_claims(stack, config, observed, runtime)
@@ -298,6 +294,17 @@ def watch(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
     """The namespace; its operations for this process are measured from now on, and traced."""
     watched = Watched(broker, runtime.abilities[namespace.name])
     return traced(watched, namespace, runtime.traces)
+
+
+def watch_alone(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
+    """
+    As `watch`, for the only namespace of a gateway; its sends are counted. A local one reports its
+    operations by itself, but for the times of receives and settlements.
+    """
+    if not isinstance(broker, LocalBroker):
+        return Counted(watch(broker, namespace, runtime), runtime.sends)
+    counted = Counted(broker, runtime.sends, runtime.abilities[namespace.name])
+    return traced(counted, namespace, runtime.traces)
 
 
 def make_visibility(

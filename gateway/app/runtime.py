@@ -14,6 +14,7 @@ import attrs
 from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.meter import Meter
 from gateway.domain.events.gateway import Event
+from gateway.domain.health.send_counters import SendCounters
 from gateway.ports import Observer
 from gateway.telemetry.abilities import AbilityWatch
 from gateway.telemetry.loop_lag import LoopLag
@@ -57,6 +58,7 @@ class Runtime:
     commits: dict[str, CommitStats] = attrs.field(factory=dict)  # of embedded ones
     loop_lag: LoopLag = attrs.field(factory=LoopLag)
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
+    sends: SendCounters = attrs.field(factory=SendCounters)  # of a gateway without a pair
     traces: "TraceExport | None" = None
     # Whether missing files are created; only a gateway does. In a wrong folder, any other command
     # would take the files that it created itself for those of an empty gateway.

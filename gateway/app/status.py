@@ -132,6 +132,8 @@ class StatusBoard:
             ),
             loop_lag=self.runtime.loop_lag.read(),
             expiries=tuple(self.expiries),
+            sends=tuple(self.runtime.sends.all()),
+            durations=tuple(self.runtime.sends.durations()),
         )
 
     def _refused(self) -> Iterator[RefusalCount]:
@@ -187,6 +189,7 @@ class StatusBoard:
                 role=roles.get(name, "only"),
                 usage=meter.usage(),
                 abilities=self.runtime.abilities[name].tell(),
+                operations=self.runtime.abilities[name].times.read(),
             )
             for name, meter in self.runtime.meters.items()
             if name != SPOOL

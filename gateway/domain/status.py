@@ -51,6 +51,18 @@ FALLS: Final = timedelta(seconds=60)  # after a fall of the depth a syphon count
 
 
 @attrs.frozen(kw_only=True)
+class OperationDuration:
+    """
+    Seconds that receives with messages, or settlements, of one namespace took. `error` is the class
+    of the error; empty: they succeeded.
+    """
+
+    name: str  # as in `health.operation_times`
+    error: str
+    seconds: Distribution
+
+
+@attrs.frozen(kw_only=True)
 class NamespaceStatus:
     """An open namespace of the configuration, with its abilities and quota usage."""
 
@@ -59,6 +71,7 @@ class NamespaceStatus:
     role: str  # primary, secondary, or only
     usage: UsageReport
     abilities: Mapping[str, AbilityStatus] = attrs.field(factory=dict)  # by their names
+    operations: tuple[OperationDuration, ...] = ()
 
     def problems(self, at: datetime) -> Sequence[str]:
         """One line per missing ability, except management, which a gateway can do without."""
@@ -345,6 +358,8 @@ class Status:
     commits: tuple[CommitStatus, ...] = ()
     loop_lag: Distribution | None = None  # seconds; None: not measured
     expiries: tuple[Expiry, ...] = ()
+    sends: tuple[SendCount, ...] = ()  # of a gateway without a pair
+    durations: tuple[SendDuration, ...] = ()  # of these sends
 
     @property
     def problems(self) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, NotSupported, Outcome, Unavailable
 from gateway.domain.events.gateway import SendFailed
 from gateway.domain.events.hedging import SentTwice
+from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Message, derive_message
 from gateway.forwarding_broker import ForwardingBroker
@@ -45,7 +46,6 @@ from gateway.pairing.hedging import Hedge
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions, entity_rule, hedge_after
 from gateway.pairing.primary import HEALTHY_OR_SUSPECT, PrimarySender
-from gateway.pairing.send_counters import SendCounters
 from gateway.pairing.sending import Batch, Sending
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination

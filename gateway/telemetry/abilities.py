@@ -16,8 +16,10 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, locate, no_answer
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus, remedy
+from gateway.domain.health.operation_times import OperationTimes
+from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.identity import Identity
-from gateway.domain.message import ReceiveMode
+from gateway.domain.message import AcceptedBy, ReceiveMode
 from gateway.forwarding_broker import SendWrapper
 from gateway.offering import required
 from gateway.ports import Broker, Observer, Receiver, WallClock
@@ -52,6 +54,7 @@ class AbilityWatch:
     name: str = ""  # of the namespace
     address: str = ""  # host and port; empty: it is in this process
     observer: Observer | None = None  # informed when the namespace is lost, and when it is back
+    times: OperationTimes = attrs.field(factory=OperationTimes)
     _lost: float | None = attrs.field(default=None, init=False)  # since when, by Trio's clock
     # receives in progress, and since when
     _receives: dict[object, datetime] = attrs.field(factory=dict, init=False)
@@ -127,6 +130,9 @@ class AbilityWatch:
             self.failed(Ability.RECEIVE, error)
         elif deliveries:
             self.worked(Ability.RECEIVE)
+
+    def took(self, name: str, seconds: float, error: BrokerError | None = None) -> None:
+        self.times.note(name, seconds, error)
 
     async def look(self, broker: Broker, entity: EntityPath | None, seconds: float) -> None:
         """
@@ -250,3 +256,47 @@ class Watched(SendWrapper):
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         with self.watch.attempt(Ability.MANAGE, entity):
             return await self._inner.create_queue(entity, properties)
+
+
+@attrs.frozen(eq=False)
+class Counted(SendWrapper):
+    """
+    `inner`, the only namespace of a gateway; its sends are counted, and timed. With `watch` its
+    receivers are watched, where nothing else does it.
+    """
+
+    _inner: Broker
+    sends: SendCounters
+    watch: AbilityWatch | None = None
+
+    @property
+    def inner(self) -> Broker:
+        return self._inner
+
+    async def wrap_sends(
+        self, send: SendEach[T], entity: EntityPath, batches: Batches
+    ) -> Sequence[T | BrokerError]:
+        began = trio.current_time()
+        try:
+            verdicts = await send(entity, batches)
+        except trio.Cancelled:
+            seconds = trio.current_time() - began
+            for batch in batches:
+                self.sends.failed(None, len(batch), seconds)
+            raise
+        seconds = trio.current_time() - began
+        for batch, verdict in zip(batches, verdicts, strict=True):
+            if isinstance(verdict, BrokerError):
+                self.sends.failed(verdict, len(batch), seconds)
+            else:
+                accepted_by = verdict if isinstance(verdict, AcceptedBy) else AcceptedBy.PRIMARY
+                self.sends.accepted(accepted_by, len(batch), seconds)
+        return verdicts
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[Receiver]:
+        """As `Broker.open_receiver`."""
+        async with self._inner.open_receiver(entity, mode) as inner:
+            yield inner if self.watch is None else WatchedReceiver(inner, entity, self.watch)

@@ -1,7 +1,7 @@
 """
 `Status` in Prometheus's text format.
 
-Names follow OpenTelemetry's semantic conventions for messaging (1.43) if these have one, in
+Names follow OpenTelemetry's semantic conventions for messaging (1.44) if these have one, in
 Prometheus's spelling; our own begin with `pairgate_`. A label that OpenTelemetry leaves out has no
 value, as `error_type` of what succeeded.
 
@@ -11,7 +11,7 @@ queues as a status has. Entities are no
 labels: `GET /status` names those in trouble. An unknown figure has no sample.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf
 from typing import Final
@@ -31,6 +31,7 @@ from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
 from gateway.domain.health.abilities import Answer
 from gateway.domain.health.depth_history import MOST_QUEUES as MOST_BACKLOG_QUEUES
 from gateway.domain.health.distribution import Distribution, added
+from gateway.domain.health.operation_times import RECEIVE, SETTLE
 from gateway.domain.status import (
     BacklogStatus,
     CommitStatus,
@@ -39,6 +40,7 @@ from gateway.domain.status import (
     NamespaceStatus,
     PairStatus,
     QueueStatus,
+    SendCount,
     SpoolStatus,
     Status,
     SyphonStatus,
@@ -51,6 +53,7 @@ DURATION: Final = "messaging_client_operation_duration_seconds"
 PROCESSED: Final = "messaging_process_duration_seconds"
 _SYSTEM: Final = "messaging_system"
 _OPERATION: Final = "messaging_operation_name"
+_KIND: Final = "messaging_operation_type"
 _PAIRGATE: Final = "pairgate"
 
 MOST_QUEUES: Final = 100  # of a listener; the sums of the others are one queue
@@ -116,6 +119,7 @@ class _Figures(Collector):
             )
         if status.expiries:
             yield _expiries(status.expiries)
+        yield from _client_operations(status)
         if status.pair is not None:
             yield from _pair(status.pair)
         if status.queues:
@@ -198,27 +202,48 @@ def _billing(label: str, usages: dict[str, UsageReport]) -> Iterator[Metric]:
         yield consumed
 
 
-def _pair(pair: PairStatus) -> Iterator[Metric]:
+def _client_operations(status: Status) -> Iterator[Metric]:
+    """The sends of the gateway, with a pair or without; receives and settlements by namespace."""
+    part = status if status.pair is None else status.pair
+    usual = ("primary",) if status.pair is None else ("primary", "backlog")
+    if status.pair is not None or part.sends:
+        yield _sent(part.sends, usual)
+    times: dict[tuple[str, ...], Distribution] = {
+        (_PAIRGATE, "send", "send", "", each.accepted_by, each.error): each.seconds
+        for each in part.durations
+    }
+    for namespace in status.namespaces:
+        for operation in namespace.operations:
+            kind = RECEIVE if operation.name == RECEIVE else SETTLE
+            labels = (_PAIRGATE, operation.name, kind, namespace.name, "", operation.error)
+            times[labels] = operation.seconds
+    if status.pair is not None or times:
+        yield _histogram(
+            DURATION,
+            "Time from a send's arrival to its verdict, of a receive, or of a settlement.",
+            times,
+            labels=[
+                *(_SYSTEM, _OPERATION, _KIND),
+                *("pairgate_namespace", "pairgate_accepted_by", "error_type"),
+            ],
+        )
+
+
+def _sent(sends: Sequence[SendCount], usual: Iterable[str]) -> Metric:
     sent = CounterMetricFamily(
         SENT,
         "Sent messages, by who accepted them and by outcome.",
         labels=[_SYSTEM, _OPERATION, "pairgate_accepted_by", "pairgate_outcome", "error_type"],
     )
     # From 0 on, so that a rate includes the first.
-    messages = {(each, "accepted", ""): 0 for each in ("primary", "backlog")}
-    messages |= {(each.accepted_by, each.outcome, each.error): each.messages for each in pair.sends}
+    messages = {(each, "accepted", ""): 0 for each in usual}
+    messages |= {(each.accepted_by, each.outcome, each.error): each.messages for each in sends}
     for labels, number in messages.items():
         sent.add_metric([_PAIRGATE, "send", *labels], number)
-    yield sent
-    yield _histogram(
-        DURATION,
-        "Time from a send's arrival to its verdict.",
-        {
-            (_PAIRGATE, "send", each.accepted_by, each.error): each.seconds
-            for each in pair.durations
-        },
-        labels=[_SYSTEM, _OPERATION, "pairgate_accepted_by", "error_type"],
-    )
+    return sent
+
+
+def _pair(pair: PairStatus) -> Iterator[Metric]:
     refused = CounterMetricFamily(
         "pairgate_admission_refused_messages",
         "Messages that were refused on arrival, by the kind of the error.",

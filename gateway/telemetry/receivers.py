@@ -1,16 +1,18 @@
-"""A receiver whose results are reported: messages were received, or couldn't be."""
+"""A receiver whose results are reported: what was received and settled, and how long it took."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar, Protocol
 
 import attrs
+import trio
 
 from gateway.capabilities import KeepsMessages, Polls, ReceivesDeferred, SettlesMany, TakesBack
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
+from gateway.domain.health.operation_times import RECEIVE, name_of, name_of_all
 from gateway.domain.message import Delivery, Settlement
-from gateway.offering import Wrapper
+from gateway.offering import Wrapper, required
 from gateway.ports import Receiver
 
 
@@ -25,17 +27,23 @@ class Listens(Protocol):
     ) -> None:
         """The receive has returned, failed, or was cancelled."""
 
+    def took(self, name: str, seconds: float, error: BrokerError | None = None) -> None:
+        """An operation of that name (`domain.health.operation_times`) has ended."""
+
 
 @attrs.frozen(eq=False)
 class WatchedReceiver(Wrapper):
-    """A `Receiver` that reports how each `receive` of `_inner` ended."""
+    """
+    A `Receiver` that reports how each `receive` of `_inner` ended, and how long receives with
+    messages and settlements took.
+    """
 
     _inner: Receiver
     entity: EntityPath
     listens: Listens
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (KeepsMessages, Polls, ReceivesDeferred, SettlesMany, TakesBack)
+        (KeepsMessages, Polls, ReceivesDeferred, TakesBack)
     )
 
     @property
@@ -43,7 +51,7 @@ class WatchedReceiver(Wrapper):
         return self._inner
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
-        receive, error, taken = object(), None, 0
+        receive, error, taken, began = object(), None, 0, trio.current_time()
         self.listens.receive_began(receive)
         try:
             deliveries = await self._inner.receive(limit)
@@ -53,10 +61,29 @@ class WatchedReceiver(Wrapper):
             raise
         finally:
             self.listens.receive_ended(receive, self.entity, error, taken)
+            if taken or error is not None:
+                self.listens.took(RECEIVE, trio.current_time() - began, error)
         return deliveries
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        await self._inner.settle(delivery, settlement)
+        began = trio.current_time()
+        try:
+            await self._inner.settle(delivery, settlement)
+        except BrokerError as error:
+            self.listens.took(name_of(settlement), trio.current_time() - began, error)
+            raise
+        self.listens.took(name_of(settlement), trio.current_time() - began)
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`: one operation, with the first error of any settlement."""
+        began = trio.current_time()
+        verdicts = await required(self._inner, SettlesMany).settle_many(settlements)
+        error = next((each for each in verdicts if each is not None), None)
+        name = name_of_all([settlement for _, settlement in settlements])
+        self.listens.took(name, trio.current_time() - began, error)
+        return verdicts
 
     async def renew(self, delivery: Delivery) -> datetime:
         return await self._inner.renew(delivery)

@@ -7,7 +7,7 @@ span links to the creation context of each of its messages, and isn't its child:
 for hours, and several messages with several contexts may share a span.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import ClassVar, Final, TypeVar
@@ -36,10 +36,8 @@ from gateway.capabilities import (
 )
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
+from gateway.domain.health.operation_times import name_of, name_of_all
 from gateway.domain.message import (
-    Abandon,
-    Complete,
-    DeadLetter,
     Delivery,
     Message,
     ReceiveMode,
@@ -159,13 +157,6 @@ class Traced(SendWrapper):
             yield TracedReceiver(inner, entity, self.spans)
 
 
-_NAMES: Final[Mapping[type, str]] = {
-    Complete: "complete",
-    Abandon: "abandon",
-    DeadLetter: "dead_letter",
-}
-
-
 @attrs.frozen(eq=False)
 class TracedReceiver(Wrapper):
     """A `Receiver`; each receive of messages and each settlement is a span."""
@@ -202,7 +193,7 @@ class TracedReceiver(Wrapper):
         return deliveries
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        name = _NAMES.get(type(settlement), "defer")
+        name = name_of(settlement)
         with self.spans.during("settle", name, self.entity, [delivery.message]):
             await self._inner.settle(delivery, settlement)
 
@@ -210,8 +201,7 @@ class TracedReceiver(Wrapper):
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         """As `SettlesMany.settle_many`."""
-        names = {_NAMES.get(type(settlement), "defer") for _, settlement in settlements}
-        name = names.pop() if len(names) == 1 else "settle"
+        name = name_of_all([settlement for _, settlement in settlements])
         messages = [delivery.message for delivery, _ in settlements]
         with self.spans.during("settle", name, self.entity, messages) as span:
             verdicts = await required(self._inner, SettlesMany).settle_many(settlements)

@@ -9,6 +9,7 @@ from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
+from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
@@ -21,6 +22,22 @@ from gateway.domain.status import (
 )
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+ALIVE = Heartbeat(
+    syphon="a",
+    host="gw-1",
+    process="syphon",
+    pid=42,
+    started=NOW,
+    at=NOW,
+    interval=30.0,
+    moved=7,
+)
+
+
+def seen(*alive: Heartbeat) -> SyphonsSeen:
+    return SyphonsSeen(at=NOW, alive=alive, last=NOW, since=NOW, unknown="")
 
 
 def pair(usable: int = 9, **states: int) -> PairStatus:
@@ -185,12 +202,39 @@ def test_messages_that_nothing_moves_while_the_primary_is_well_are_a_problem_at_
     [
         {"last_decrease": NOW - timedelta(seconds=20)},  # another process moves them
         {"consumers": True},
+        {"syphons": seen(ALIVE)},
+        {"syphons": SyphonsSeen(at=NOW, consumers=1, unknown="")},
         {"pending": 0},
         {"pending": None},
     ],
 )
 def test_messages_that_somebody_moves_are_no_problem(known: dict[str, object]) -> None:
     assert problems(left(**known)) == ()
+
+
+def test_messages_that_only_dead_or_paused_syphons_could_move_are_a_problem_with_their_story() -> (
+    None
+):
+    (dead,) = problems(left(syphons=attrs.evolve(seen(), last=NOW - timedelta(hours=1))))
+    (paused,) = problems(left(syphons=seen(attrs.evolve(ALIVE, paused=True))))
+
+    assert "(no syphon has been seen since 2026-01-01 11:00:00 UTC)" in dead
+    assert paused.startswith("5 messages wait on the backlog")
+
+
+def test_the_syphons_of_all_processes_include_that_of_this_one() -> None:
+    here, elsewhere = pair(), left()
+
+    def alive(found: PairStatus, syphons: SyphonsSeen) -> int | None:
+        with_these = attrs.evolve(found.backlog, syphons=syphons)
+        return attrs.evolve(found, backlog=with_these).syphons_alive
+
+    assert [alive(here, seen()), alive(here, seen(ALIVE)), alive(here, SyphonsSeen())] == [
+        1,
+        1,
+        None,
+    ]
+    assert alive(elsewhere, seen()) == 0
 
 
 def test_a_depth_that_fell_long_ago_shows_no_syphon() -> None:

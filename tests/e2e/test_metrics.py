@@ -41,8 +41,10 @@ LEGEND: Final = re.compile(r"\{\{(\w+)\}\}")
 EVENTFUL: Final = {
     "pairgate_alarm",
     "pairgate_backlog_oldest_age_seconds",
+    "pairgate_backlog_queue_oldest_age_seconds",
     "pairgate_credentials_refused",
     "pairgate_spool_oldest_age_seconds",
+    "pairgate_syphons_last_seen_time_seconds",
 }
 OF_PROMETHEUS: Final = {"instance", "job", "le"}  # labels of a scrape, and of histograms
 
@@ -183,6 +185,7 @@ async def test_metrics_are_well_formed_and_feed_the_dashboard_and_the_scalers(
     check_the_dashboard(families, tmp_path)
     await check_keda(running.gateway)
     check_the_autoscaler(families, tmp_path)
+    await check_the_autoscaler_by_depth(running.gateway, tmp_path)
 
 
 def check_the_dashboard(families: dict[str, Metric], folder: Path) -> None:
@@ -234,12 +237,58 @@ async def check_keda(gateway: GatewayProcess) -> None:
     assert [each["valueLocation"] for each in asked] == ["depth", "age_seconds"]
 
 
+def scale_for_prometheus(port: int, path: str) -> tuple[str | None, str]:
+    """The content type and the body of an answer to a scrape."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        accepts = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
+        connection.request("GET", path, headers={"Accept": f"{accepts},*/*;q=0.2"})
+        answer = connection.getresponse()
+        return answer.getheader("Content-Type"), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def autoscaling(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The adapter's rule of that kind, and the metric of the autoscaler that uses it."""
+    parts = [each for text in blocks(SCALERS, "yaml") for each in yaml.safe_load_all(text)]
+    [rule] = [rule for each in parts for rule in each.get("rules", {}).get(kind, ())]
+    scalers = [each for each in parts if each.get("kind") == "HorizontalPodAutoscaler"]
+    [metric] = [
+        metric
+        for each in scalers
+        for metric in each["spec"]["metrics"]
+        if metric["type"] == {"custom": "Pods", "external": "External"}[kind]
+    ]
+    return rule, metric
+
+
+async def check_the_autoscaler_by_depth(gateway: GatewayProcess, folder: Path) -> None:
+    """The scrape finds the depth where the adapter's rule and the autoscaler look for it."""
+    parts = [each for text in blocks(SCALERS, "yaml") for each in yaml.safe_load_all(text)]
+    [scrape] = [each for part in parts for each in part.get("scrape_configs", ())]
+    kind, text = await trio.to_thread.run_sync(
+        scale_for_prometheus, gateway.ports[1], scrape["metrics_path"]
+    )
+    told = series(
+        {family.name: family for family in text_string_to_metric_families(text)},
+        **scrape["static_configs"][0]["labels"],
+    )
+    rule, metric = autoscaling("external")
+    wanted = metric["external"]["metric"]["selector"]["matchLabels"]
+    labels = ",".join(f'{name}="{value}"' for name, value in wanted.items())
+    query = rule["metricsQuery"].replace("<<.LabelMatchers>>", f'namespace="shop",{labels}')
+    query = query.replace("<<.GroupBy>>", "namespace")
+    tests = [finds_something(rule["seriesQuery"]), finds_something(query)]
+
+    check_rules(folder, [], [{"interval": "1m", "input_series": told, "promql_expr_test": tests}])
+    assert kind == "text/plain; version=0.0.4; charset=utf-8"
+    assert metric["external"]["metric"]["name"] == rule["name"]["as"]
+
+
 def check_the_autoscaler(families: dict[str, Metric], folder: Path) -> None:
     """The adapter's queries find the pod of the listener, and the autoscaler uses their name."""
-    parts = [each for text in blocks(SCALERS, "yaml") for each in yaml.safe_load_all(text)]
-    [rule] = [rule for each in parts if "rules" in each for rule in each["rules"]["custom"]]
-    [autoscaler] = [each for each in parts if each.get("kind") == "HorizontalPodAutoscaler"]
-    [metric] = autoscaler["spec"]["metrics"]
+    rule, metric = autoscaling("custom")
     query = rule["metricsQuery"].replace("<<.LabelMatchers>>", 'namespace="shop",pod="orders-1"')
     query = query.replace("<<.GroupBy>>", "pod")
     # Prometheus adds the labels of the pod.

@@ -1,6 +1,8 @@
 """Spans: one for each operation on a namespace, with links to the contexts of its messages."""
 
+import inspect
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,14 +22,26 @@ from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.telemetry.spans import SpanMaker, Traced, creation_context
+from gateway.telemetry.trace_export import TraceExport
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker
+from tests.harness.promtool import ROOT
 from tests.trace_contexts import TRACE_CONTEXT, TRACEPARENT
 
 ORDERS = EntityPath("orders")
 TRACE_ID = int(TRACEPARENT.split("-")[1], 16)
 OTHER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_metrics_and_spans_follow_one_version_of_the_conventions() -> None:
+    found = re.findall(r"V(\d+)_(\d+)_0", inspect.getsource(TraceExport))
+    pages = [ROOT / "docs" / page for page in ("reference/metrics.md", "how-to/trace-messages.md")]
+
+    assert found == [("1", "44")]
+    for page in pages:
+        named = re.findall(r"(?:version|OpenTelemetry) (1\.\d+)", page.read_text())
+        assert set(named) == {"1.44"}, page
 
 
 @attrs.define(eq=False)

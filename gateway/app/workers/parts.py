@@ -24,6 +24,7 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.pair import Pair
 from gateway.ports import Service
+from gateway.telemetry.abilities import Counted
 
 
 async def make_parts(
@@ -49,6 +50,8 @@ async def make_parts(
     # A store announces what comes in by itself, in the parent.
     seen = adapter if home.name in stores else announced(adapter, announcements)
     broker = watch(seen, home, runtime)
+    if pairing is None:
+        broker = Counted(broker, runtime.sends)
     namespaces, pair, gauge, services = {home.name: broker}, None, None, list[Service]()
     if pairing is not None:
         space = config.namespaces[pairing.secondary]

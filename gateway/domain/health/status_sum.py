@@ -14,6 +14,7 @@ from gateway.domain.status import (
     Alarm,
     ConnectionCount,
     NamespaceStatus,
+    OperationDuration,
     PairStatus,
     RefusalCount,
     SendCount,
@@ -42,6 +43,8 @@ def summed(parent: Status, workers: Sequence[Status]) -> Status:
         alarms=tuple(_alarms(alarms)),
         refused=tuple(_refused(parent, workers)),
         connections=tuple(_connections(parent, workers)),
+        sends=tuple(_sends((parent, *workers))),
+        durations=tuple(_durations((parent, *workers))),
         loop_lag=added(each.loop_lag for each in (parent, *workers) if each.loop_lag is not None),
     )
 
@@ -84,7 +87,8 @@ def _namespace(own: NamespaceStatus, workers: Sequence[Status]) -> NamespaceStat
     usages = [own.usage, *(space.usage for space in same)]
     # The parent sees all operations on its own stores.
     usage = own.usage if own.kind in STORES else sum_of(usages)
-    return attrs.evolve(own, usage=usage, abilities=abilities)
+    operations = tuple(_operations([own, *same]))
+    return attrs.evolve(own, usage=usage, abilities=abilities, operations=operations)
 
 
 def _seen(ability: AbilityStatus) -> datetime:
@@ -93,12 +97,9 @@ def _seen(ability: AbilityStatus) -> datetime:
 
 def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
     pairs = [own, *(status.pair for status in workers if status.pair is not None)]
-    sends: Counter[tuple[str, str, str]] = Counter()
     changes: Counter[tuple[str, str, str]] = Counter()
     refused: Counter[str] = Counter()
     for pair in pairs:
-        for count in pair.sends:
-            sends[count.accepted_by, count.outcome, count.error] += count.messages
         for change in pair.state_changes:
             changes[change.before, change.after, change.cause] += change.times
         refused.update(pair.refused)
@@ -113,10 +114,7 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
             attrs.evolve(each, diverted=diverted[each.entity.lower()]) for each in own.entities
         ),
         backlog=attrs.evolve(own.backlog, usable=usable),
-        sends=tuple(
-            SendCount(accepted_by=accepted_by, outcome=outcome, messages=messages, error=error)
-            for (accepted_by, outcome, error), messages in sends.items()
-        ),
+        sends=tuple(_sends(pairs)),
         durations=tuple(_durations(pairs)),
         refused=dict(refused),
         slow_calls=sum(pair.slow_calls for pair in pairs),
@@ -132,10 +130,30 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
     )
 
 
-def _durations(pairs: Sequence[PairStatus]) -> Iterable[SendDuration]:
+def _operations(namespaces: Sequence[NamespaceStatus]) -> Iterable[OperationDuration]:
     found: defaultdict[tuple[str, str], list[Distribution]] = defaultdict(list)
-    for pair in pairs:
-        for each in pair.durations:
+    for namespace in namespaces:
+        for each in namespace.operations:
+            found[each.name, each.error].append(each.seconds)
+    for (name, error), several in found.items():
+        seconds = added(several)
+        if seconds is not None:
+            yield OperationDuration(name=name, error=error, seconds=seconds)
+
+
+def _sends(parts: Sequence[PairStatus | Status]) -> Iterable[SendCount]:
+    found: Counter[tuple[str, str, str]] = Counter()
+    for part in parts:
+        for each in part.sends:
+            found[each.accepted_by, each.outcome, each.error] += each.messages
+    for (accepted_by, outcome, error), messages in found.items():
+        yield SendCount(accepted_by=accepted_by, outcome=outcome, messages=messages, error=error)
+
+
+def _durations(parts: Sequence[PairStatus | Status]) -> Iterable[SendDuration]:
+    found: defaultdict[tuple[str, str], list[Distribution]] = defaultdict(list)
+    for part in parts:
+        for each in part.durations:
             found[each.accepted_by, each.error].append(each.seconds)
     for (accepted_by, error), several in found.items():
         seconds = added(several)

@@ -2,7 +2,8 @@
 The HTTP interface for operators and their tools: health, queue depth, triggers and redrive.
 
     GET /livez, /readyz            health; /status and /metrics: state and figures (`figures`)
-    GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them
+    GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them,
+                                   or in Prometheus's text format
     GET /triggers?queues=A,B       new messages in these queues, as events (`wire/announcements`)
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
     POST /redrive, /v1/redrive     counts or moves dead letters of the backlog (`wire/redrive`)
@@ -31,7 +32,7 @@ from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.control import ControlFrontend
-from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.admin.figures import PROMETHEUS_TEXT, FiguresFrontend
 from gateway.frontends.admin.operators import (
     JSON,
     body_answer,
@@ -52,7 +53,7 @@ from gateway.wire.pairgate import purge as purging
 from gateway.wire.pairgate.announcements import OPEN, build_announcement
 from gateway.wire.pairgate.control import PREFIX
 from gateway.wire.pairgate.redrive import build_answer, parse_order
-from gateway.wire.pairgate.scale import Figures, build_figures
+from gateway.wire.pairgate.scale import Figures, build_figures, build_samples
 
 _SCALE: Final = "/scale/"
 _TRIGGERS: Final = "/triggers"
@@ -163,7 +164,7 @@ class AdminFrontend:
     async def _read(self, request: Request) -> Response:
         await trio.lowlevel.checkpoint()
         if request.path.startswith(_SCALE):
-            return json_answer(200, await self._scale(request))
+            return _scale_answer(request, await self._scale(request))
         if request.path == _TRIGGERS:
             return self._stream(request)
         answer = health(request, self.readiness)
@@ -171,12 +172,12 @@ class AdminFrontend:
             answer = await self.figures.answer(request)
         return answer or self.refuse(404, f"{request.path} not found")
 
-    async def _scale(self, request: Request) -> Mapping[str, object]:
+    async def _scale(self, request: Request) -> Figures:
         entity = EntityPath.parse(request.path.removeprefix(_SCALE))
         self._check(request, entity, Right.LISTEN)
         with answered_within(self.options.answer_timeout, f"from {entity}"):
             info = await self.broker.inspect(entity)
-            return build_figures(_figures(info, await self._age(info)))
+            return _figures(info, await self._age(info))
 
     def _trigger(self, request: Request) -> Response:
         queue = self._queue_of(request)
@@ -266,6 +267,14 @@ class AdminFrontend:
         if enqueued is None:
             return None
         return max(0.0, (self.wall_clock() - enqueued).total_seconds())
+
+
+def _scale_answer(request: Request, figures: Figures) -> Response:
+    """JSON, but for a client that asks for Prometheus's format, as Prometheus does."""
+    accepted = (request.headers.get("Accept") or "").lower()
+    if "text/plain" in accepted and JSON not in accepted:
+        return body_answer(200, PROMETHEUS_TEXT, build_samples(figures))
+    return json_answer(200, build_figures(figures))
 
 
 def _figures(info: EntityInfo, age: float | None) -> Figures:

@@ -287,8 +287,8 @@ def _of_queues() -> Iterator[Operation]:
     refusals = (*_ALWAYS, 404, 501, 503, 504)
     yield Operation(
         path="/scale/{entity}",
-        summary="depth and age of a queue or subscription, for scalers",
-        answers={200: {JSON: figures}},
+        summary="depth and age of a queue or subscription, for scalers (Prometheus gets text)",
+        answers={200: {JSON: figures, "text/plain": _TEXT}},
         right="Listen",
         refusals=refusals,
         parameters=(_in_path("entity"),),

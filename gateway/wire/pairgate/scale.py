@@ -4,7 +4,7 @@ The load of a queue, as the admin endpoint reports it to scalers of listeners.
     {"entity": "orders", "status": "Active", "depth": 12, "age_seconds": 3.4}
 
 Unknown values are omitted, so that a scaler keeps its last ones. KEDA's metrics-api scaler reads
-one number by `valueLocation`.
+one number by `valueLocation`. Prometheus gets the same figures in its text format.
 """
 
 from collections.abc import Mapping
@@ -37,6 +37,21 @@ def build_figures(figures: Figures) -> Mapping[str, object]:
         "age_seconds": figures.age,
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def build_samples(figures: Figures) -> bytes:
+    """The figures in Prometheus's text format."""
+    known = {
+        "pairgate_entity_messages": ("Messages that wait or are locked.", figures.depth),
+        "pairgate_entity_oldest_age_seconds": ("Age of the oldest message.", figures.age),
+    }
+    lines = [
+        f"# HELP {name} {text}\n# TYPE {name} gauge\n"
+        f'{name}{{messaging_destination_name="{figures.entity}"}} {value}\n'
+        for name, (text, value) in known.items()
+        if value is not None
+    ]
+    return "".join(lines).encode()
 
 
 def parse_figures(data: bytes) -> Figures:

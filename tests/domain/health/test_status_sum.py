@@ -14,6 +14,7 @@ from gateway.domain.status import (
     BacklogStatus,
     ConnectionCount,
     NamespaceStatus,
+    OperationDuration,
     PairStatus,
     RefusalCount,
     SendCount,
@@ -73,6 +74,7 @@ def status(
         role="primary",
         usage=usage,
         abilities={} if reach is None else {"reach": reach},
+        operations=(OperationDuration(name="receive", error="", seconds=values(sent)),),
     )
     return Status(
         at=NOW,
@@ -86,6 +88,8 @@ def status(
             ConnectionCount(protocol="amqp", open=sent, opened=sent, refused=sent, limit=9),
         ),
         loop_lag=values(sent),
+        sends=(SendCount(accepted_by="primary", outcome="accepted", messages=sent),),
+        durations=(SendDuration(accepted_by="primary", error="", seconds=values(sent)),),
     )
 
 
@@ -107,6 +111,8 @@ def test_counts_are_added() -> None:
     assert (pair.refused, pair.slow_calls) == ({"Busy": 7}, 7)
     assert [each.times for each in pair.state_changes] == [7]
     assert total.loop_lag == values(7)
+    assert (total.sends, total.durations) == (pair.sends, pair.durations)
+    assert space.operations == (OperationDuration(name="receive", error="", seconds=values(7)),)
 
 
 def test_connections_of_all_processes_have_the_limit_of_all() -> None:

@@ -10,6 +10,7 @@ from datetime import timedelta
 import attrs
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 from gateway.brokers.local.memory import MemoryBroker
@@ -41,8 +42,15 @@ def frontend_of(
     return AdminFrontend(broker=broker, authorizer=authorizer, wall_clock=wall_clock)
 
 
-async def ask(frontend: AdminFrontend, target: str, authorization: str | None = None) -> Response:
-    fields = {} if authorization is None else {"Authorization": authorization}
+async def ask(
+    frontend: AdminFrontend,
+    target: str,
+    authorization: str | None = None,
+    *,
+    accept: str | None = None,
+) -> Response:
+    given = {"Authorization": authorization, "Accept": accept}
+    fields = {name: value for name, value in given.items() if value is not None}
     return await frontend.handle(Request(method="GET", target=target, headers=Headers.of(fields)))
 
 
@@ -77,6 +85,30 @@ async def test_depth_and_age_of_the_oldest_message_are_told(
     told = figures(await ask(frontend_of(broker), "/scale/orders"))
 
     assert told == {"entity": "orders", "status": "Active", "depth": 2, "age_seconds": 90.0}
+
+
+async def test_prometheus_gets_depth_and_age_in_its_own_format(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    await broker.send(ORDERS, [Message()])
+    await trio.sleep(90)
+    frontend = frontend_of(broker)
+
+    scraped = await ask(frontend, "/scale/orders", accept="text/plain;version=0.0.4;q=0.3,*/*")
+    plain = await ask(frontend, "/scale/orders", accept="*/*")
+    either = await ask(frontend, "/scale/orders", accept="application/json, text/plain")
+
+    told = {
+        sample.name: (sample.labels, sample.value)
+        for family in text_string_to_metric_families(scraped.body.decode())
+        for sample in family.samples
+    }
+    labels = {"messaging_destination_name": "orders"}
+    assert told == {
+        "pairgate_entity_messages": (labels, 1.0),
+        "pairgate_entity_oldest_age_seconds": (labels, 90.0),
+    }
+    assert figures(plain) == figures(either)
 
 
 async def test_an_empty_queue_has_no_age(broker: MemoryBroker) -> None:

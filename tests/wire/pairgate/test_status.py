@@ -22,6 +22,7 @@ from gateway.domain.status import (
     ConnectionCount,
     Expiry,
     NamespaceStatus,
+    OperationDuration,
     PairStatus,
     QueueStatus,
     RefusalCount,
@@ -70,6 +71,10 @@ OUTAGE = Status(
             .worked(Ability.RECEIVE, NOW)
             .failed(Ability.SEND, Unreachable("refused"), NOW + timedelta(seconds=10))
             .tell(NOW + timedelta(seconds=10)),
+            operations=(
+                OperationDuration(name="receive", error="", seconds=SECONDS),
+                OperationDuration(name="complete", error="LockLost", seconds=SECONDS),
+            ),
         ),
     ),
     pair=PairStatus(

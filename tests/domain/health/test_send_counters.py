@@ -2,9 +2,9 @@
 
 from gateway.domain.errors import Busy, MessageTooLarge, NoAnswer, OutcomeUnknown
 from gateway.domain.health.distribution import LATENCIES, Distribution
+from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status import SendCount, SendDuration
-from gateway.pairing.send_counters import SendCounters
 
 
 def durations(*ranges: int, total: float) -> Distribution:

@@ -1,4 +1,4 @@
-"""Counts the sends of a pair by who accepted them and by outcome, and how long they took."""
+"""Counts sends by who accepted them and by outcome, and how long they took."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
