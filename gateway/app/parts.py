@@ -84,7 +84,8 @@ class Parts:
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
     control: Control | None = None  # of the pair and its syphons; None in a worker
-    drills: Drills | None = None  # of the pair
+    drills: Drills | None = None  # of the pair; None in a worker
+    cuts: Mapping[str, Cut] = attrs.field(factory=dict)  # that drills begin and end
     spool: SpoolGauge | None = None
     syphons: Sequence[Syphon] = ()
     redrive: Redrive | None = None  # of the pair's backlog
@@ -158,8 +159,13 @@ async def _make_paired_parts(
     destination = await find_destination(config, pairing, sides.primary, runtime, adopted=adopted)
     await refuse_confusion(config, pairing, sides.secondary, destination, runtime)
     note = partial(note_or_tell, config, pairing, sides.secondary, destination, runtime)
-    drills = _make_drills(config, pairing, runtime)
-    cut_sides = _behind_cuts(sides, pairing, drills)
+    drills = Drills(
+        clock=runtime.now,
+        observer=runtime.observer,
+        cuts=make_cuts(config, pairing),
+        longest=config.drill.max_duration,
+    )
+    cut_sides = behind_cuts(sides, pairing, drills.cuts)
     observed = attrs.evolve(
         cut_sides,
         primary=watch(cut_sides.primary, config.namespaces[pairing.primary], runtime),
@@ -213,6 +219,7 @@ async def _make_paired_parts(
         pair=pair,
         control=control,
         drills=drills,
+        cuts=drills.cuts,
         spool=gauge,
         syphons=syphons,
         redrive=make_redrive(pairing, sides.secondary, runtime),
@@ -226,24 +233,20 @@ async def _make_paired_parts(
     )
 
 
-def _make_drills(config: Config, pairing: Pairing, runtime: Runtime) -> Drills:
+def make_cuts(config: Config, pairing: Pairing) -> Mapping[str, Cut]:
+    """The ways that a drill can cut, by namespace, the primary first; none if it isn't allowed."""
     names = (pairing.primary, pairing.secondary) if config.drill.allowed else ()
-    return Drills(
-        clock=runtime.now,
-        observer=runtime.observer,
-        cuts={name: Cut() for name in names},
-        longest=config.drill.max_duration,
-    )
+    return {name: Cut() for name in names}
 
 
-def _behind_cuts(sides: Sides, pairing: Pairing, drills: Drills) -> Sides:
+def behind_cuts(sides: Sides, pairing: Pairing, cuts: Mapping[str, Cut]) -> Sides:
     """The same namespaces; drills can cut the way to them, if they are allowed."""
-    if not drills.cuts:
+    if not cuts:
         return sides
     return attrs.evolve(
         sides,
-        primary=CutBroker(sides.primary, drills.cuts[pairing.primary]),
-        secondary=CutBroker(sides.secondary, drills.cuts[pairing.secondary]),
+        primary=CutBroker(sides.primary, cuts[pairing.primary]),
+        secondary=CutBroker(sides.secondary, cuts[pairing.secondary]),
     )
 
 

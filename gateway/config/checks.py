@@ -83,10 +83,6 @@ def problems_of(config: Config) -> list[str]:
         found.append("entities: needs [pairing], because these options belong to a pair")
     if config.drill.allowed and config.pairing is None:
         found.append("drill.allowed: needs [pairing]; without a pair an outage has no other way")
-    if config.drill.allowed and config.workers > 1:
-        found.append(
-            "drill.allowed: needs workers = 1, because a drill cuts the way of one process"
-        )
     return found
 
 

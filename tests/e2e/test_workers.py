@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from tests.e2e.installation import client
 from tests.e2e.plain_rest import KEY, KEY_NAME
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.test_admin import ADMIN, get
+from tests.e2e.test_process_admin import call
 from tests.e2e.test_serve import pairgate, with_fixed_port
 from tests.e2e.test_status import samples
 
@@ -39,6 +41,7 @@ ORDERS: Final = EntityPath("orders")
 PATIENCE: Final = 60.0
 LOOK: Final = 0.02
 CONNECTIONS: Final = 16
+DELAY: Final = 0.2  # seconds, of a drill
 MOST_CONNECTIONS: Final = 500
 
 
@@ -315,6 +318,45 @@ async def test_a_new_worker_knows_what_has_failed_over(gateways: Gateways) -> No
 
     assert answers == [(201, "backlog")] * CONNECTIONS
     assert gateway.count("entity_state_changed") == 1
+
+
+async def test_a_drill_cuts_the_way_of_all_workers_and_of_one_that_starts_meanwhile(
+    gateways: Gateways,
+) -> None:
+    """Each send to the primary is late in each worker; a failover would be every worker's anyway."""
+    allowed = "\n[drill]\nallowed = true\n"
+    gateway = (await install(gateways, allowed, slow_call_duration="off")).gateway
+
+    async def steer(path: str, order: object) -> Any:
+        asked = await trio.to_thread.run_sync(call, gateway.ports[-1], "POST", path, order)
+        assert asked[0] == 200, asked
+        return json.loads(asked[1])
+
+    async def all_are(late: bool, servers: dict[Connection, int]) -> bool:
+        """True if each worker's next send is late, or none is."""
+        sends: dict[int, list[bool]] = {}
+        for connection, pid in servers.items():
+            began = trio.current_time()
+            assert await connection.send("one") == (201, "primary")
+            sends.setdefault(pid, []).append(trio.current_time() - began >= DELAY)
+        assert sends.keys() == set(pids_of(gateway))
+        return {each for several in sends.values() for each in several} == {late}
+
+    async with AsyncExitStack() as stack:
+        servers = await connect_to_all(gateway, stack)
+        began = await steer("/v1/drill", {"seconds": 600, "fault": "slow", "delay": DELAY})
+        await until(partial(all_are, True, servers))
+        told = await status_of(gateway)
+        os.kill(pids_of(gateway)[0], signal.SIGKILL)
+        await gateway.until(lambda: gateway.count("worker_started") == 3)
+        others = await connect_to_all(gateway, stack)
+        assert await all_are(True, others)
+        ended = await steer("/v1/end-drill", {})
+        await until(partial(all_are, False, others))
+
+    assert (began["changed"], ended["changed"]) == (True, True)
+    assert told["pair"]["drill"]["fault"] == "slow"
+    assert (gateway.count("drill_began"), gateway.count("drill_ended")) == (1, 1)
 
 
 async def test_workers_need_no_parent_to_send_and_to_fail_over(gateways: Gateways) -> None:

@@ -12,7 +12,15 @@ from gateway.app.identities import find_destination
 from gateway.app.late_setup import BacklogSetup
 from gateway.app.namespaces import Sides, enter
 from gateway.app.pairs import make_gauge, make_pair
-from gateway.app.parts import Parts, announced, make_visibility, spool_namespace, watch
+from gateway.app.parts import (
+    Parts,
+    announced,
+    behind_cuts,
+    make_cuts,
+    make_visibility,
+    spool_namespace,
+    watch,
+)
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.app.workers.stores import enter_store
@@ -22,8 +30,9 @@ from gateway.domain.identity import Identity
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
+from gateway.pairing.drill.cut import Cut
 from gateway.pairing.pair import Pair
-from gateway.ports import Service
+from gateway.ports import Broker, Service
 from gateway.telemetry.abilities import Counted
 
 
@@ -49,15 +58,21 @@ async def make_parts(
     adapter = await _enter(stack, home, runtime, stores)
     # A store announces what comes in by itself, in the parent.
     seen = adapter if home.name in stores else announced(adapter, announcements)
-    broker = watch(seen, home, runtime)
+    pair, gauge, services, cuts = None, None, list[Service](), dict[str, Cut]()
     if pairing is None:
-        broker = Counted(broker, runtime.sends)
-    namespaces, pair, gauge, services = {home.name: broker}, None, None, list[Service]()
-    if pairing is not None:
+        broker = Counted(watch(seen, home, runtime), runtime.sends)
+        namespaces: dict[str, Broker] = {home.name: broker}
+    else:
         space = config.namespaces[pairing.secondary]
-        secondary = watch(await _enter(stack, space, runtime, stores), space, runtime)
-        namespaces[space.name] = secondary
-        sides = Sides(primary=broker, secondary=secondary)
+        cuts = make_cuts(config, pairing)
+        sides = Sides(primary=seen, secondary=await _enter(stack, space, runtime, stores))
+        sides = behind_cuts(sides, pairing, cuts)
+        sides = attrs.evolve(
+            sides,
+            primary=watch(sides.primary, home, runtime),
+            secondary=watch(sides.secondary, space, runtime),
+        )
+        namespaces = {home.name: sides.primary, space.name: sides.secondary}
         if pairing.spool is not None:
             spool = spool_namespace(pairing.spool)
             sides = attrs.evolve(sides, spool=await _enter(stack, spool, runtime, stores))
@@ -76,6 +91,7 @@ async def make_parts(
         refusals=refusals,
         namespaces=namespaces,
         pair=pair,
+        cuts=cuts,
         spool=gauge,
     )
 

@@ -17,6 +17,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.workers.channel import Channel, Values
+from gateway.app.workers.drilling import drill_message
 from gateway.app.workers.limits import of_workers, shared
 from gateway.app.workers.passing_on import doors, serve_unix
 from gateway.app.workers.sharing import CacheSync, StateHub
@@ -27,6 +28,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.workers import WorkerLost, WorkerStarted
 from gateway.domain.health.status_sum import ended, summed
+from gateway.domain.operators.drill import Drill
 from gateway.domain.status import Status
 from gateway.wire.pairgate.status import parse_status
 
@@ -104,6 +106,8 @@ class WorkerPool:
         """Keep all workers running until `drain`. Cancelled, it kills those that still run."""
         pair = self.parts.pair
         self._hub = None if pair is None else StateHub(pair.states)
+        if self.parts.drills is not None:
+            self.parts.drills.followers.append(self._tell_drill)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_again)
             for number, endpoint in self._endpoints.items():
@@ -156,6 +160,9 @@ class WorkerPool:
     def _tell(self, message: Values) -> None:
         for worker in self._workers.values():
             worker.channel.put(message)
+
+    def _tell_drill(self, drill: Drill | None, seconds: float) -> None:
+        self._tell(drill_message(drill, seconds))
 
     async def _ask_again(self) -> None:
         while True:
@@ -267,6 +274,9 @@ class WorkerPool:
         if worker.cache is not None:
             greeting |= worker.cache.collect() or {}
             channel.collectors.append(worker.cache.collect)
+        drills = self.parts.drills
+        if drills is not None and drills.drill is not None:
+            greeting |= drill_message(drills.drill, drills.left)
         channel.put(greeting)
         if self._reloaded is not None:
             channel.put({"reload": self._reloaded})

@@ -28,6 +28,7 @@ from gateway.app.serving import Ending, NoWorkers, run_parts
 from gateway.app.status import StatusBoard
 from gateway.app.traces import open_traces
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
+from gateway.app.workers.drilling import DrillReplica
 from gateway.app.workers.limits import of_worker
 from gateway.app.workers.parts import make_parts
 from gateway.app.workers.passing_on import open_parent
@@ -91,6 +92,7 @@ class Serving:
     board: StatusBoard = attrs.field(init=False)
     states: StateReplica | None = attrs.field(default=None, init=False)
     cache: CacheSync | None = attrs.field(default=None, init=False)
+    drills: DrillReplica = attrs.field(init=False)
     apply: Callable[[], None] = attrs.field(init=False)
 
     async def run(self, texts: list[str], reload: Reloader) -> None:
@@ -141,6 +143,8 @@ class Serving:
 
     def _share(self, parts: Parts) -> None:
         pair = parts.pair
+        self.drills = DrillReplica(parts.cuts)
+        self.drills.take(self.greeting)
         if pair is None:
             return
         self.states = StateReplica(pair.states, self.channel.wake)
@@ -192,6 +196,7 @@ class Serving:
                 reload()
             if "drain" in message:
                 ending.ask(message["drain"])
+            self.drills.take(message)
             if self.states is not None:
                 self.states.take(message)
             if self.cache is not None:

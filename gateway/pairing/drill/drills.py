@@ -1,6 +1,6 @@
 """Drills of this process: begun and ended by operators, and over when their time is up."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -30,6 +30,8 @@ class Drills:
     observer: Observer
     cuts: Mapping[str, Cut]  # by namespace, the primary first; empty: drills aren't allowed
     longest: float  # seconds
+    # Told of each drill that begins, with its seconds, and of its end (None).
+    followers: list[Callable[[Drill | None, float], None]] = attrs.field(factory=list, init=False)
     _drill: Drill | None = attrs.field(default=None, init=False)
     _began: float = attrs.field(default=0.0, init=False)  # as `trio.current_time()`
     _deadline: float = attrs.field(default=0.0, init=False)
@@ -39,6 +41,11 @@ class Drills:
     def drill(self) -> Drill | None:
         """The drill that is under way."""
         return None if trio.current_time() >= self._deadline else self._drill
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end of the drill that is under way."""
+        return 0.0 if self.drill is None else self._deadline - trio.current_time()
 
     def state(self) -> DrillState:
         return DrillState(allowed=bool(self.cuts), longest=self.longest, drill=self.drill)
@@ -140,6 +147,7 @@ class Drills:
             )
         )
         self.cuts[drill.namespace].begin(drill, self._deadline)
+        self._tell_followers(drill, seconds)
         self._orders.note()
 
     def _end_if_over(self) -> None:
@@ -150,6 +158,7 @@ class Drills:
         drill, self._drill = self._drill, None
         assert drill is not None, "the callers have checked"
         self.cuts[drill.namespace].end()
+        self._tell_followers(None, 0.0)
         self.observer.report(
             DrillEnded(
                 namespace=drill.namespace,
@@ -160,3 +169,7 @@ class Drills:
             )
         )
         self._orders.note()
+
+    def _tell_followers(self, drill: Drill | None, seconds: float) -> None:
+        for follow in self.followers:
+            follow(drill, seconds)

@@ -1,0 +1,43 @@
+"""
+Drills of a gateway with workers: the parent begins and ends them, and each worker cuts its own way
+to the namespace as the parent does.
+"""
+
+import json
+from collections.abc import Mapping
+
+import attrs
+import trio
+
+from gateway.app.workers.channel import Values
+from gateway.domain.operators.drill import Drill
+from gateway.pairing.drill.cut import Cut
+from gateway.wire.pairgate import admin_json
+
+
+def drill_message(drill: Drill | None, seconds: float) -> Values:
+    """Tells a worker of the drill that is under way for so many more seconds; None: of its end."""
+    value = None if drill is None else admin_json.value_of(drill)
+    return {"drill": value, "seconds": seconds}
+
+
+@attrs.define(eq=False)
+class DrillReplica:
+    """
+    The worker's side. A drill ends at its time by itself, even if the parent has ended before.
+    """
+
+    cuts: Mapping[str, Cut]  # by namespace
+    _drill: Drill | None = attrs.field(default=None, init=False)
+
+    def take(self, message: Values) -> None:
+        """Do as the message tells, if it is about drills."""
+        if "drill" not in message:
+            return
+        if self._drill is not None:
+            self.cuts[self._drill.namespace].end()
+            self._drill = None
+        if message["drill"] is not None:
+            value = json.dumps(message["drill"]).encode()
+            drill = self._drill = admin_json.parse_answer(value, Drill, "a drill")
+            self.cuts[drill.namespace].begin(drill, trio.current_time() + message["seconds"])
