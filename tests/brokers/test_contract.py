@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import trio
 
 from gateway.capabilities import Peeks, SettlesMany, send_accepted_by
+from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -18,8 +20,10 @@ from gateway.domain.errors import (
     InvalidRequest,
     LockLost,
     MessageTooLarge,
+    NotSupported,
     QuotaExceeded,
 )
+from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.message import (
     MAX_REASON_LENGTH,
     Abandon,
@@ -37,8 +41,10 @@ from gateway.domain.message import (
     symbol,
 )
 from gateway.offering import required
+from gateway.pairing.syphon.heartbeats import HeartbeatReader, Heartbeats
 from gateway.ports import Broker, Receiver
-from tests.brokers.kinds import Capability, needs, waits
+from tests.brokers.kinds import Capability, needs, real_date, waits
+from tests.pairing.harness import Events
 
 PATIENCE = 60  # seconds until something that must happen has not
 SHORTLY = 0.2  # seconds for something that must not happen
@@ -741,6 +747,52 @@ async def test_the_properties_of_a_queue_are_kept(broker):
     info = await broker.inspect(queue)
 
     assert created.properties == info.properties == wanted
+
+
+@needs(Capability.TIME_TO_LIVE)
+async def test_heartbeats_of_a_syphon_are_seen_where_messages_can_be_shown(broker, orders):
+    events = Events()
+    label = orders.name
+    await broker.create_queue(backlog.queue_name(label, 0), QueueProperties())
+    ahead, shows = timedelta(), False  # of the broker's clock
+    await broker.send(orders, numbered(1))
+    with suppress(NotSupported):
+        [shown] = await required(broker, Peeks).peek(orders)
+        ahead, shows = (shown.enqueued or real_date()) - real_date(), True
+
+    def clock() -> datetime:
+        return real_date() + ahead
+
+    reader = HeartbeatReader(secondary=broker, label=label, clock=clock)
+    heartbeats = Heartbeats(
+        secondary=broker,
+        label=label,
+        interval=30.0,
+        host="here",
+        process="syphon",
+        pid=7,
+        clock=clock,
+        new_id=lambda: "1",
+        observer=events,
+        moved=lambda: 3,
+        paused=lambda: False,
+    )
+    seen = SyphonsSeen()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(heartbeats.run)
+        with trio.fail_after(30):
+            while shows and not seen.alive:
+                seen = await reader.look()
+                await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    seen = await reader.look()
+
+    assert events.all == []
+    if shows:
+        [heartbeat] = seen.alive
+        assert (heartbeat.host, heartbeat.pid, heartbeat.moved) == ("here", 7, 3)
+    else:
+        assert seen.count in {0, None}
 
 
 @needs(Capability.MANAGEMENT)

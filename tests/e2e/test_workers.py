@@ -323,7 +323,7 @@ async def test_a_new_worker_knows_what_has_failed_over(gateways: Gateways) -> No
 async def test_a_drill_cuts_the_way_of_all_workers_and_of_one_that_starts_meanwhile(
     gateways: Gateways,
 ) -> None:
-    """Each send to the primary is late in each worker; a failover would be every worker's anyway."""
+    """Each send to the primary is late in each worker. (A failover would be every worker's.)"""
     allowed = "\n[drill]\nallowed = true\n"
     gateway = (await install(gateways, allowed, slow_call_duration="off")).gateway
 
