@@ -5,7 +5,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from gateway.domain.billing import Operation, OperationCounter, UsageReport, units
+from gateway.domain.billing import UPKEEP, Operation, OperationCounter, UsageReport, units
 
 
 @attrs.define(eq=False)
@@ -28,6 +28,7 @@ class Meter:
 
     def request(self, operation: Operation, messages: int = 0) -> None:
         """Count a request that is billed as one operation, whatever it carries."""
+        operation, messages = _judged(operation, messages)
         self._operations.count(operation, self.clock(), messages=messages)
         self.heard(operation)
 
@@ -36,8 +37,9 @@ class Meter:
         Count messages that were transferred, with their total size in bytes; each is billed by its
         size.
         """
-        now = self.clock()
-        self._operations.count(operation, now, units(messages, size), messages)
+        now, billed = self.clock(), units(messages, size)
+        operation, messages = _judged(operation, messages)
+        self._operations.count(operation, now, billed, messages)
         self.heard(operation)
 
     def settled(self, messages: int) -> None:
@@ -48,3 +50,10 @@ class Meter:
     def usage(self) -> UsageReport:
         """The operations counted up to now."""
         return self._operations.report(self.clock())
+
+
+def _judged(operation: Operation, messages: int) -> tuple[Operation, int]:
+    """The operation, and the number of messages of others that it carries."""
+    if operation is Operation.SEND and UPKEEP.get():
+        return Operation.MANAGE, 0
+    return operation, messages

@@ -135,6 +135,8 @@ def summary(found: Status) -> str:
         counts["pins"] = len(pair.pins)
         counts["pauses"] = len(pair.syphon.pauses)
         facts += [f"{name}: {count}" for name, count in counts.items() if count]
+        if pair.syphons_alive == 0:
+            facts.append("no syphon is alive")
         pending = pair.backlog.pending
         facts.append(f"backlog: {'unknown' if pending is None else pending}")
         if pair.drill is not None:

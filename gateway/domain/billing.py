@@ -15,6 +15,7 @@ Storage Queue: each request is one operation, whether it carries 32 messages or 
 import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from math import inf
 from typing import Final
 
@@ -40,12 +41,18 @@ class Operation(enum.Enum):
     RENEW = "renew"
     PEEK = "peek"
     INSPECT = "inspect"  # asks about entities: depth, a probe, a list
-    MANAGE = "manage"  # creates, changes or deletes entities
+    MANAGE = "manage"  # creates, changes or deletes entities; heartbeats of syphons
     SEND = "send"
 
     # Hashed by identity, since a hash by name in Python code is slow and needed for each message.
     __hash__ = object.__hash__
 
+
+UPKEEP: Final = ContextVar("upkeep", default=False)
+"""
+True while a task sends messages of Pairgate's own, which are nobody's work: such a send counts as
+`Operation.MANAGE`, so that a namespace with heartbeats can be idle.
+"""
 
 WORK: Final = frozenset({Operation.RECEIVE, Operation.SETTLE, Operation.SEND})
 """Operations that only messages cause: after one of them, a namespace isn't idle for `QUIET`."""

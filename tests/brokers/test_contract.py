@@ -788,6 +788,9 @@ async def test_heartbeats_of_a_syphon_are_seen_where_messages_can_be_shown(broke
     seen = await reader.look()
 
     assert events.all == []
+    meter = getattr(broker, "meter", None)
+    if meter is not None:
+        assert meter.usage().sent == 1  # a heartbeat is nobody's message
     if shows:
         [heartbeat] = seen.alive
         assert (heartbeat.host, heartbeat.pid, heartbeat.moved) == ("here", 7, 3)

@@ -18,6 +18,7 @@ import trio
 
 from gateway.capabilities import Peeks
 from gateway.domain import backlog
+from gateway.domain.billing import UPKEEP
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound, NotSupported
 from gateway.domain.events.gateway import HeartbeatsNotLeft
@@ -62,6 +63,7 @@ class Heartbeats:
         task_status.started()
         if not await self._can_be_read():
             return
+        UPKEEP.set(True)  # of this task
         syphon, started = self.new_id(), self.clock()
         while True:
             heartbeat = Heartbeat(

@@ -158,6 +158,16 @@ async def test_a_syphon_that_lives_for_hours_leaves_a_handful_of_messages(place:
     assert (await place.secondary.inspect(QUEUE)).dead_lettered == 0
 
 
+async def test_heartbeats_are_billed_and_leave_the_secondary_idle(place: Place) -> None:
+    place.secondary.meter.start()
+    await place.start("gw-1")
+    await trio.sleep(3 * 3600)
+
+    usage = place.secondary.meter.usage()
+    assert usage.sent == 0
+    assert usage.per_idle_day == pytest.approx(86_400 / INTERVAL, rel=0.02)
+
+
 async def test_each_syphon_of_several_is_seen_once(place: Place) -> None:
     for host in ("gw-1", "gw-2"):
         await place.start(host)
