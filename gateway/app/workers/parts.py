@@ -58,7 +58,9 @@ async def make_parts(
     adapter = await _enter(stack, home, runtime, stores)
     # A store announces what comes in by itself, in the parent.
     seen = adapter if home.name in stores else announced(adapter, announcements)
-    pair, gauge, services, cuts = None, None, list[Service](), dict[str, Cut]()
+    pair, gauge, services = None, None, list[Service]()
+    cuts: Mapping[str, Cut] = {}
+    broker: Broker
     if pairing is None:
         broker = Counted(watch(seen, home, runtime), runtime.sends)
         namespaces: dict[str, Broker] = {home.name: broker}
