@@ -12,6 +12,7 @@ PROTON_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(she
 # With them Proton has TLS.
 TLS_PACKAGES := libssl-dev pkg-config
 BENCH_PACKAGES := nginx-light rabbitmq-server wrk
+CONTAINER_PACKAGES := buildah crun mmdebstrap util-linux
 POWERCUT_PACKAGES := e2fsprogs mount strace
 
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
@@ -23,12 +24,12 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist clean
+.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist container-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
 
-test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .node/.stamp
+test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
@@ -114,6 +115,7 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
 	$(COMPILE) --output-file locks/openapi.txt locks/openapi.in
 	$(COMPILE) --output-file locks/docs.txt locks/docs.in
+	$(COMPILE) --output-file locks/kubernetes.txt locks/kubernetes.in
 	@$(call node)
 	cd locks/node && npm install --package-lock-only --ignore-scripts
 
@@ -126,8 +128,13 @@ dist: .venv/.test-stamp
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
 
+# As root: builds the image of Containerfile without a registry, and runs it; some minutes.
+container-check: .venv/.run-stamp
+	@$(call debian,$(CONTAINER_PACKAGES))
+	.venv/bin/python -m tests.deploy.container_check
+
 clean:
-	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-docs .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-docs .venv-kubernetes .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -152,7 +159,7 @@ clean:
 		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/proton.txt
 	touch $@
 
-.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
+.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
@@ -163,7 +170,7 @@ clean:
 	cd $(@D) && npm ci --ignore-scripts --silent
 	touch $@
 
-.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-docs/bin/pip:
+.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-docs/bin/pip .venv-kubernetes/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }

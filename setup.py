@@ -20,12 +20,19 @@ def built() -> str:
     """As JSON; of a source archive, which has no history, what it brings with it."""
     if (HERE / BUILT).exists():
         return (HERE / BUILT).read_text()
-    asked = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False
-    )
-    commit = asked.stdout.strip() if asked.returncode == 0 else None
+    commit = os.environ.get("PAIRGATE_COMMIT") or asked_commit()
     lock = hashlib.sha256((HERE / "locks" / "run.txt").read_bytes()).hexdigest()
     return json.dumps({"commit": commit, "lock": lock}) + "\n"
+
+
+def asked_commit() -> str | None:
+    """Of the history here; None: there is none, or no git."""
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        asked = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return asked.stdout.strip() if asked.returncode == 0 else None
 
 
 class BuildPy(build_py):

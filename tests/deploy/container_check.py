@@ -1,0 +1,191 @@
+"""
+Builds the image of Containerfile without Docker and without a registry, and runs it.
+
+    python -m tests.deploy.container_check     as root; some minutes
+
+The base is a root file system that mmdebstrap makes of Debian's packages, and buildah executes the
+steps. The image then runs as its user, with a read-only root.
+"""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from gateway.demo.ports import free_port
+
+ROOT: Final = Path(__file__).parents[2]
+WORK: Final = ROOT / "build" / "container"
+BASE: Final = "localhost/base"
+IMAGE: Final = "localhost/pairgate"
+SUITE: Final = "bookworm"
+USER: Final = "65532"
+PAIRGATE: Final = "/opt/pairgate/bin/pairgate"
+# The certificate authorities and the settings of apt here: steps reach what this system does.
+SHARED: Final = ("/etc/ssl/certs", "/etc/apt/apt.conf.d")
+MISSING: Final = ("bin/sh", "usr/bin/apt-get", "usr/bin/cc", "opt/pairgate/bin/pip", "usr/bin/perl")
+CONFIG: Final = """
+[namespaces.east]
+url = "embedded:/var/lib/pairgate/east.db"
+queues = ["orders"]
+
+[namespaces.west]
+url = "embedded:/var/lib/pairgate/west.db"
+
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+envelope_keys = [{{ id = "1", key = {{ env = "ENVELOPE_KEY" }} }}]
+state = "/var/lib/pairgate/state.json"
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:{0}"
+
+[[endpoints]]
+protocol = "admin"
+bind = "127.0.0.1:{1}"
+"""
+# Mounts of a container: its root read-only, and two places to write.
+MOUNTS: Final = """
+set -e
+mount --bind "$1" "$1"
+mount --bind -o ro "$2" "$1/etc/pairgate"
+mount -t proc proc "$1/proc"
+mount -t tmpfs tmpfs "$1/tmp"
+mount -t tmpfs -o mode=0700,uid=65532,gid=65532 tmpfs "$1/var/lib/pairgate"
+mount -o remount,ro,bind "$1"
+cd "$1"
+exec chroot --userspec=65532:65532 "$1" "$3" serve --json --config /etc/pairgate/pairgate.toml
+"""
+
+
+def run(*command: object, **options: Any) -> str:
+    """The output of the command, which must succeed."""
+    done = subprocess.run(
+        [*map(str, command)], stdout=subprocess.PIPE, text=True, check=True, **options
+    )
+    return done.stdout.strip()
+
+
+def buildah(*arguments: object) -> str:
+    store = ("--storage-driver", "vfs", "--root", WORK / "store", "--runroot", WORK / "run")
+    return run("buildah", *store, *arguments)
+
+
+def make_base() -> None:
+    """A minimal Debian as the image `BASE`."""
+    archive = WORK / "base.tar"
+    if not archive.exists():
+        run(
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            "--include=ca-certificates",
+            SUITE,
+            archive,
+        )
+    container = buildah("from", "scratch")
+    buildah("add", "--quiet", container, archive, "/")
+    buildah("commit", "--quiet", container, BASE)
+
+
+def build(commit: str) -> Path:
+    """Execute the steps of Containerfile; return the root of the image."""
+    shared = [word for folder in SHARED for word in ("--volume", f"{folder}:{folder}:ro")]
+    arguments = ("--build-arg", f"DEBIAN={BASE}", "--build-arg", f"COMMIT={commit}")
+    context = ("--file", ROOT / "Containerfile", "--tag", IMAGE, ROOT)
+    buildah("build", "--isolation", "chroot", "--format", "docker", *arguments, *shared, *context)
+    return Path(buildah("mount", buildah("from", IMAGE)))
+
+
+def size_of(root: Path) -> tuple[float, float]:
+    """The bytes of the image as an archive, and compressed, in MB."""
+    archive = WORK / "image.tar"
+    run("tar", "--create", "--file", archive, "--directory", root, ".")
+    packed = WORK / "image.tar.gz"
+    with archive.open("rb") as plain, gzip.open(packed, "wb", compresslevel=6) as compressed:
+        shutil.copyfileobj(plain, compressed)
+    return archive.stat().st_size / 1e6, packed.stat().st_size / 1e6
+
+
+@contextmanager
+def running(root: Path) -> Iterator[subprocess.Popen[str]]:
+    """The image's process, once it has started."""
+    settings = WORK / "settings"
+    settings.mkdir(exist_ok=True)
+    (settings / "pairgate.toml").write_text(CONFIG.format(free_port(), free_port()))
+    (root / "proc").mkdir(exist_ok=True)  # an engine makes it, too
+    command = ["unshare", "--mount", "sh", "-c", MOUNTS, "sh", str(root), str(settings), PAIRGATE]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stderr is not None
+        try:
+            log = until_started(process.stderr)
+            assert log[-1]["event"] == "started", log
+            yield process
+        finally:
+            process.terminate()
+            process.stderr.read()
+
+
+def until_started(lines: IO[str]) -> list[dict[str, Any]]:
+    seen = list[dict[str, Any]]()
+    for line in lines:
+        seen.append(json.loads(line))
+        if seen[-1].get("event") == "started":
+            break
+    return seen
+
+
+def inside(process: subprocess.Popen[str], *command: str) -> str:
+    """The output of a command beside the process, as `docker exec` runs it."""
+    target = ("--target", process.pid, "--mount", "--root", "--wdns=/etc/pairgate")
+    user = ("--setuid", USER, "--setgid", USER)
+    return run("nsenter", *target, *user, "--", PAIRGATE, *command, env=environment())
+
+
+def environment() -> dict[str, str]:
+    path = f"/opt/pairgate/bin:{os.environ['PATH']}"
+    return {"PATH": path, "LANG": "C.UTF-8", "ENVELOPE_KEY": "a key of many bytes, in a test"}
+
+
+def properties(root: Path) -> Sequence[str]:
+    """The settings of the image that matter, checked."""
+    settings = json.loads(buildah("inspect", "--type", "image", IMAGE))["Docker"]["config"]
+    assert settings["User"] == f"{USER}:{USER}", settings
+    assert settings["Entrypoint"] == ["pairgate"], settings
+    assert settings["Healthcheck"]["Test"] == ["CMD", "pairgate", "status", "--ready"], settings
+    assert [name for name in MISSING if (root / name).exists()] == []
+    owned = run("find", root / "opt", root / "usr", "-perm", "/022", "-not", "-type", "l")
+    assert owned == "", owned  # its user can change nothing of it
+    return [f"user {USER}", "no shell, no compiler, no package manager"]
+
+
+def main() -> None:
+    if os.geteuid() != 0:
+        sys.exit("container-check mounts file systems: run it as root")
+    WORK.mkdir(parents=True, exist_ok=True)
+    commit = run("git", "rev-parse", "HEAD", cwd=ROOT)
+    make_base()
+    root = build(commit)
+    found = list(properties(root))
+    plain, compressed = size_of(root)
+    with running(root) as process:
+        assert "serving" in inside(process, "status", "--ready")
+        inside(process, "send", "orders", "hello")
+        assert "hello" in inside(process, "receive", "orders")
+    assert process.returncode == 0, process.returncode
+    found += ["read-only root: served, sent, received, healthy, drained"]
+    found += [f"{plain:.0f} MB, {compressed:.0f} MB compressed"]
+    sys.stdout.write("\n".join(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""
+The Helm chart, the manifests and the Compose file: rendered by Helm, valid by the schemas of
+Kubernetes and Compose, confined, and of one mind with the configurations in them.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli import COMMANDS, command_named
+from gateway.config.file import Loaded, parse
+from gateway.config.options import ADMIN, SERVE
+from tests.deploy.deployed import (
+    CASES,
+    CHART,
+    COMPOSE,
+    MANIFEST,
+    ROOT,
+    SIDECAR,
+    WRONG,
+    deployed,
+    manifest,
+)
+
+VARIABLE = re.compile(r'env = "(\w+)"')
+NODE_SECONDS = 5  # in which a Service forgets a pod
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    return deployed()
+
+
+def read(text: str, name: str) -> Loaded:
+    environ = dict.fromkeys(VARIABLE.findall(text), "c2VjcmV0IG9mIG1hbnkgYnl0ZXM=")
+    return parse(text, source=name, folder=Path("/etc/pairgate"), environ=environ)
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+
+
+def pods(found: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The pods of all manifests, each with its container of Pairgate."""
+    cases = [found["cases"][name]["objects"] for name in CASES]
+    for objects in [*cases, *(each["objects"] for each in found["manifests"].values())]:
+        for deployment in of_kind(objects, "Deployment").values():
+            pod = deployment["spec"]["template"]["spec"]
+            containers = [*pod.get("initContainers", ()), *pod["containers"]]
+            [container] = [each for each in containers if each["name"] == "pairgate"]
+            yield pod, container
+
+
+def test_helm_finds_no_fault_in_the_chart(found: dict[str, Any]) -> None:
+    assert found["lint"]["errors"] == []
+    assert [each["error"] for each in found["lint"]["messages"]] == ["icon is recommended"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_chart_renders_manifests_that_kubernetes_takes(
+    name: str, found: dict[str, Any]
+) -> None:
+    case = found["cases"][name]
+
+    assert case.get("error") is None
+    assert case["problems"] == []
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_values_are_refused(name: str, found: dict[str, Any]) -> None:
+    assert found["cases"][name]["error"]
+
+
+def test_the_manifest_is_the_rendered_chart(found: dict[str, Any]) -> None:
+    text = MANIFEST.read_text()
+
+    assert text == manifest(found), "render it again: python -m tests.deploy.deployed"
+    assert [each["problems"] for each in found["manifests"].values()] == [[], []]
+
+
+def test_the_chart_has_the_version_of_the_package(found: dict[str, Any]) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = (CHART / "Chart.yaml").read_text()
+
+    assert f'appVersion: "{version}"' in chart
+    images = {container["image"] for _, container in pods(found)}
+    assert images == {f"pairgate:{version}", "here/pairgate:2"}
+
+
+def test_every_pod_is_confined(found: dict[str, Any]) -> None:
+    everything = list(pods(found))
+
+    assert len(everything) > len(CASES)
+    for pod, container in everything:
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert container["resources"]["limits"]["memory"]
+        assert {"startupProbe", "livenessProbe"} <= set(container)
+        mounted = {
+            each["mountPath"]: each.get("readOnly", False) for each in container["volumeMounts"]
+        }
+        assert mounted["/etc/pairgate"] is True
+        assert mounted["/var/lib/pairgate"] is mounted["/tmp"] is False
+
+
+def test_every_pod_runs_a_command_that_there_is(found: dict[str, Any]) -> None:
+    for _, container in pods(found):
+        name, *arguments = container["args"]
+        options = {option for each in command_named(name).params for option in each.opts}
+
+        assert name in COMMANDS
+        assert {each for each in arguments if each.startswith("--")} <= options
+
+
+def test_the_configuration_has_the_ports_of_the_pods(found: dict[str, Any]) -> None:
+    objects = found["cases"]["everything"]["objects"]
+    text = of_kind(objects, "ConfigMap")["pairgate"]["data"]["pairgate.toml"]
+    config = read(text, "the chart").config
+    deployments, service = of_kind(objects, "Deployment"), of_kind(objects, "Service")["pairgate"]
+    processes = {"pairgate": SERVE, "pairgate-syphon": "syphon", "pairgate-listener": "listen"}
+
+    assert config.pairing is not None
+    assert set(deployments) == set(processes)
+    for name, process in processes.items():
+        [container] = deployments[name]["spec"]["template"]["spec"]["containers"]
+        ports = {each["containerPort"] for each in container["ports"]}
+        bound = {
+            int(each.bind.rpartition(":")[2]) for each in config.endpoints_of(process).values()
+        }
+        assert ports == bound, name
+    names = {
+        each["name"]
+        for each in deployments["pairgate"]["spec"]["template"]["spec"]["containers"][0]["ports"]
+    }
+    assert {each["targetPort"] for each in service["spec"]["ports"]} == names
+    policy = of_kind(objects, "NetworkPolicy")["pairgate"]["spec"]
+    assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == names
+
+
+def test_a_pod_has_time_to_leave_and_to_drain(found: dict[str, Any]) -> None:
+    objects = found["cases"]["everything"]["objects"]
+    deployments = of_kind(objects, "Deployment")
+    config = read(
+        of_kind(objects, "ConfigMap")["pairgate"]["data"]["pairgate.toml"], "the chart"
+    ).config
+    gateway = deployments["pairgate"]["spec"]["template"]["spec"]
+    leaves = gateway["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    listener = deployments["pairgate-listener"]["spec"]["template"]["spec"]
+
+    assert leaves >= NODE_SECONDS
+    assert gateway["terminationGracePeriodSeconds"] > leaves + config.limits.grace
+    assert listener["terminationGracePeriodSeconds"] > config.listener.options.grace
+    rolling = deployments["pairgate"]["spec"]["strategy"]["rollingUpdate"]
+    assert rolling == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_keda_scales_the_listener_by_figures_of_the_gateway(found: dict[str, Any]) -> None:
+    objects = found["cases"]["everything"]["objects"]
+    scaled = of_kind(objects, "ScaledObject")["pairgate-listener"]["spec"]
+    [service] = of_kind(objects, "Service").values()
+    admin = next(each["port"] for each in service["spec"]["ports"] if each["name"] == ADMIN)
+    keys = of_kind(objects, "TriggerAuthentication")["pairgate-listener"]["spec"]["secretTargetRef"]
+
+    assert scaled["scaleTargetRef"]["name"] in of_kind(objects, "Deployment")
+    assert "replicas" not in of_kind(objects, "Deployment")["pairgate-listener"]["spec"]
+    assert scaled["minReplicaCount"] == 0
+    for trigger in scaled["triggers"]:
+        assert trigger["type"] == "metrics-api"
+        url = f"http://pairgate.default.svc:{admin}/scale/orders"
+        assert trigger["metadata"]["url"] == url
+        assert trigger["authenticationRef"] == {"name": "pairgate-listener"}
+    assert [each["metadata"]["valueLocation"] for each in scaled["triggers"]] == [
+        "depth",
+        "age_seconds",
+    ]
+    assert [each["parameter"] for each in keys] == ["username", "password"]
+
+
+def test_a_sidecar_starts_before_its_application_and_ends_after_it(found: dict[str, Any]) -> None:
+    [deployment] = found["manifests"][str(SIDECAR)]["objects"]
+    pod = deployment["spec"]["template"]["spec"]
+    [sidecar], [application] = pod["initContainers"], pod["containers"]
+
+    assert sidecar["restartPolicy"] == "Always"
+    assert sidecar["livenessProbe"]["exec"]["command"] == ["pairgate", "status", "--ready"]
+    assert "Endpoint=sb://127.0.0.1:5672" in application["env"][0]["value"]
+
+
+def test_the_compose_file_is_valid_and_its_gateway_confined(found: dict[str, Any]) -> None:
+    compose = found["compose"]
+
+    assert compose["problems"] == []
+    services = compose["value"]["services"]
+    assert set(services) == {"north", "south", "provision", "gateway"}
+    for name in ("provision", "gateway"):
+        service = services[name]
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["user"] == "65532:65532"
+        assert service["command"][0] in COMMANDS
+    assert services["gateway"]["healthcheck"]["test"] == ["CMD", "pairgate", "status", "--ready"]
+    assert all(port.startswith("127.0.0.1:") for port in services["gateway"]["ports"])
+
+
+def test_the_configuration_of_the_compose_file_is_a_pair_of_its_services(
+    found: dict[str, Any],
+) -> None:
+    text = (COMPOSE / "pairgate.toml").read_text()
+    config = read(text, "compose").config
+    services = found["compose"]["value"]["services"]
+
+    assert config.pairing is not None
+    assert (config.pairing.primary, config.pairing.secondary) == ("north", "south")
+    assert {"north", "south"} <= set(services)
+    published = {int(each.rpartition(":")[2]) for each in services["gateway"]["ports"]}
+    bound = {int(each.bind.rpartition(":")[2]) for each in config.endpoints_of(SERVE).values()}
+    assert published == bound
+    variables = set(VARIABLE.findall(text))
+    assert variables <= set(services["gateway"]["environment"])
+    example = (COMPOSE / "example.env").read_text()
+    assert variables == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
