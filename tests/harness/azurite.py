@@ -27,12 +27,13 @@ MODULES: Final = Path(__file__).parents[2] / ".node" / "node_modules"  # where m
 
 @asynccontextmanager
 async def azurite(
-    folder: Path, modules: Path = MODULES, service: str = "queue"
+    folder: Path, modules: Path = MODULES, service: str = "queue", certificate: Path | None = None
 ) -> AsyncIterator[tuple[ServerProcess, int]]:
     """
     Run one with its data in `folder`; yield its process and its port. It's killed in the end.
 
-    `service` is "queue" or "blob".
+    `service` is "queue" or "blob". With a certificate, whose key is beside it, it has TLS and takes
+    access tokens too; it doesn't check their signatures.
 
     Raises:
         ServerFailed: it or Node.js isn't installed, or it didn't start.
@@ -44,14 +45,27 @@ async def azurite(
     port = free_port()
     options = [f"--{service}Host", "127.0.0.1", f"--{service}Port", str(port)]
     options += ["--location", str(folder)]
+    if certificate is not None:
+        key = certificate.with_suffix(".key")
+        options += ["--cert", str(certificate), "--key", str(key), "--oauth", "basic"]
     server = ServerProcess(
         # By its script: the command of that name starts another process.
         command=["node", str(script), *options, *_SWITCHES],
         folder=folder,
-        is_ready=lambda: answers(port, _question(port), b"HTTP/1.1 403"),
+        is_ready=lambda: _is_ready(port, secure=certificate is not None),
     )
     async with running(server):
         yield server, port
+
+
+async def _is_ready(port: int, *, secure: bool) -> bool:
+    if not secure:
+        return await answers(port, _question(port), b"HTTP/1.1 403")
+    try:
+        await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
+    except OSError:
+        return False
+    return True
 
 
 def _question(port: int) -> bytes:

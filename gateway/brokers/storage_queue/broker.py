@@ -139,7 +139,7 @@ class StorageQueueBroker:
             await trio.lowlevel.checkpoint()
             for client in self._clients:
                 await client.aclose()
-            await self._opened.aclose()
+        await self._opened.aclose()  # outside of the scope above, which is younger than it
 
     @property
     def meter(self) -> Meter:

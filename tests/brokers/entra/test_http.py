@@ -1,14 +1,27 @@
 """Access tokens in HTTP requests, to Service Bus REST and to Storage."""
 
+import random
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gateway.brokers.amqp.options import ServiceBusOptions
+from gateway.brokers.entra.options import (
+    SERVICE_BUS_SCOPE,
+    STORAGE_SCOPE,
+    CredentialKind,
+    CredentialOptions,
+)
+from gateway.brokers.entra.requesting import TokenRequests
 from gateway.brokers.entra.tokens import AccessTokens
+from gateway.brokers.registry import BrokerDependencies, build
+from gateway.brokers.servicebus.broker import ServiceBusRestOptions
 from gateway.brokers.servicebus.peer import BearerTokens, RestPeer
+from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue.peer import StorageAccountPeer
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized, NoToken
@@ -21,6 +34,7 @@ from gateway.wire.storage_queue.operations import DeleteQueue
 from tests.brokers.entra.provider import Provider, opened
 from tests.harness.clocks import VirtualClock
 
+IDENTITY = CredentialOptions(kind=CredentialKind.MANAGED_IDENTITY)
 ACCOUNT = parse_storage_connection("AccountName=contoso")
 SEND = SendMessages(entity=EntityPath("orders"), messages=(Message(body=b"x"),), form=Form.SINGLE)
 GONE = DeleteQueue(queue="orders")
@@ -92,6 +106,40 @@ async def test_a_401_to_a_token_leads_to_another(autojump_clock: MockClock) -> N
             await peer.run(operation)  # type: ignore[arg-type]
 
         assert server.authorizations == ["Bearer 1", "Bearer 2"]
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("servicebus:Endpoint=sb://a/", ServiceBusOptions(credential=IDENTITY)),
+        ("servicebus+https://a", ServiceBusRestOptions(credential=IDENTITY)),
+        ("storage-queue:AccountName=contoso", StorageQueueNamespaceOptions(credential=IDENTITY)),
+    ],
+)
+async def test_each_kind_requests_a_token_when_it_is_opened_and_ends_with_its_block(
+    url: str, options: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = list[str]()
+
+    async def request(self: TokenRequests) -> NoReturn:
+        requests.append(self._scope)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(TokenRequests, "request", request)
+    dependencies = BrokerDependencies(
+        clock=VirtualClock(), rng=random.Random(0), observer=Provider()
+    )
+    async with build(url, "one", dependencies, options):
+        await wait_all_tasks_blocked()
+    with pytest.raises(KeyError):
+        async with build(url, "one", dependencies, options):
+            raise KeyError("x")
+    with trio.move_on_after(0.01):
+        async with build(url, "one", dependencies, options):
+            await trio.sleep_forever()
+
+    scope = STORAGE_SCOPE if url.startswith("storage") else SERVICE_BUS_SCOPE
+    assert set(requests) == {scope}
 
 
 async def test_without_a_token_nothing_is_sent(autojump_clock: MockClock) -> None:
