@@ -16,6 +16,7 @@ from gateway.app.servers import Basis, Makings, Server, Tls, make_server
 from gateway.config.checks import host_of_bind, requires_tls
 from gateway.config.options import SERVE, Config
 from gateway.config.places import is_loopback
+from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
@@ -25,6 +26,8 @@ from gateway.net import unix
 from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import BoundSockets, CannotListen, Listener, OnEnd, open_listener
 from gateway.net.tls import TlsFileError, server_context
+from gateway.net.tls_handshake import UntrustedCertificate
+from gateway.net.visits import host_of
 
 
 @attrs.frozen(kw_only=True)
@@ -82,7 +85,9 @@ async def open_endpoints(
             number=number,
             protocol=endpoint.protocol,
             server=make_server(endpoint.protocol, makings, tls_of(config, number)),
-            listener=await bind_endpoint(config, number, runtime, port_offset, given=sockets),
+            listener=await bind_endpoint(
+                config, number, runtime, parts.refusals, port_offset, given=sockets
+            ),
             makings=makings,
         )
         stack.push_async_callback(opened.listener.aclose)
@@ -94,6 +99,7 @@ async def bind_endpoint(
     config: Config,
     number: int,
     runtime: Runtime,
+    refusals: Refusals,
     port_offset: int,
     *,
     given: BoundSockets | None = None,
@@ -105,7 +111,8 @@ async def bind_endpoint(
         Failure: the port is in use, or more users may connect than the endpoint allows.
     """
     endpoint = config.endpoints[number]
-    on_crash, on_lost = crash_reporter(runtime), loss_reporter(runtime, endpoint.protocol)
+    on_crash = crash_reporter(runtime)
+    on_lost = loss_reporter(runtime, endpoint.protocol, refusals)
     options = config.limits.listener
     if given is not None:
         await trio.lowlevel.checkpoint()
@@ -207,12 +214,19 @@ def crash_reporter(runtime: Runtime) -> OnEnd:
     return lambda peer, error: runtime.observer.report(crashed(peer, error))
 
 
-def loss_reporter(runtime: Runtime, protocol: str) -> OnEnd:
-    """Reports connections that an expected error has ended; counts those that were refused."""
+def loss_reporter(runtime: Runtime, protocol: str, refusals: Refusals) -> OnEnd:
+    """
+    Reports connections that an expected error has ended; counts those that were refused, and tells
+    `refusals` of clients whose certificate isn't trusted.
+    """
 
     def report(peer: str, error: BaseException) -> None:
-        if any(isinstance(each, ConnectionRefusedError) for each in _leaves(error)):
-            runtime.observer.connections.refused[protocol] += 1
+        for each in _leaves(error):
+            if isinstance(each, ConnectionRefusedError):
+                runtime.observer.connections.refused[protocol] += 1
+            elif isinstance(each, UntrustedCertificate):
+                name = "" if each.certificate is None else each.certificate.subject
+                refusals.note(protocol, host_of(peer), name, Refusal(each.why))
         runtime.observer.report(lost(peer, error))
 
     return report

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 import attrs
+import trio
 
 from gateway.app.runtime import Runtime, Silence
 from gateway.config.file import Loaded
@@ -74,19 +75,25 @@ class Reloader:
     log: LogObserver
     load: Callable[[], Loaded]  # may raise ConfigError
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
+    _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     current: Loaded = attrs.field(init=False)  # in effect, as far as it is reloaded
 
     def __attrs_post_init__(self) -> None:
         self.current = self.loaded
 
-    def __call__(self, apply: Callable[[Loaded], None]) -> Reloading:
-        """Call `apply` with the new configuration, unless it is invalid; report the result."""
-        with self.service_manager.reloading():
-            return self._reload(apply)
+    async def __call__(self, apply: Callable[[Loaded], None]) -> Reloading:
+        """
+        Call `apply` with the new configuration, unless it is invalid; report the result. One reload
+        waits for another. If cancelled, it changes nothing.
+        """
+        async with self._turn:
+            with self.service_manager.reloading():
+                return await self._reload(apply)
 
-    def _reload(self, apply: Callable[[Loaded], None]) -> Reloading:
+    async def _reload(self, apply: Callable[[Loaded], None]) -> Reloading:
         try:
-            fresh = self.load()
+            # In a thread, since a command that prints a secret may take its time.
+            fresh = await trio.to_thread.run_sync(self.load, abandon_on_cancel=True)
         except ConfigError as error:
             self.log.report(Doubtful(text=f"not reloaded: {error}"))
             return Reloading(problems=tuple(error.problems))

@@ -137,7 +137,7 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
         locate(error, authority_of(namespace), str(entity))
         raise refused(namespace.name, error, rights_of(namespace)) from error
     except Untrusted as error:
-        text = f"namespace {namespace.name} has an untrusted certificate: {error}; set its tls.ca"
+        text = f"namespace {namespace.name}: {error}; {remedy(Ability.REACH, error)}"
         raise Failure(text, ExitCode.WRONG) from error
     except EntityNotFound:
         return f"{kind} {entity} is missing; `pairgate provision` creates it"

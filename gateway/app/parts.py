@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.certificates import CertificateWatch
 from gateway.app.claiming import with_claims
 from gateway.app.entities import make_entities
 from gateway.app.failure import Failure
@@ -94,6 +95,7 @@ class Parts:
     workers: ReadWorkers = no_workers  # the status of each
     readiness: Readiness = attrs.field(factory=Readiness)
     process: ProcessControl | None = None  # None in a worker
+    certificates: CertificateWatch | None = None  # None in a worker
 
 
 async def make_parts(

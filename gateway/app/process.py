@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -92,19 +92,27 @@ class Trimmer:
 
 async def watch_signals(
     end: Callable[[str], None],
-    reload: Callable[[], None],
+    reload: Callable[[], Awaitable[object]],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Until cancelled, call `end` at each SIGTERM and SIGINT, and `reload` at each SIGHUP."""
+    """
+    Until cancelled, call `end` at each SIGTERM and SIGINT, and start `reload` at each SIGHUP.
+    """
     wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     with trio.open_signal_receiver(*wanted) as received:
-        task_status.started()
-        async for number in received:
-            if number == signal.SIGHUP:
-                reload()
-            else:
-                end(signal.Signals(number).name)
+        async with trio.open_nursery() as reloads:
+            task_status.started()
+            async for number in received:
+                if number == signal.SIGHUP:
+                    reloads.start_soon(reload)
+                else:
+                    end(signal.Signals(number).name)
+
+
+async def reload_nothing() -> None:
+    """The process has nothing that it could read again."""
+    await trio.lowlevel.checkpoint()
 
 
 async def cancel_at_signal(

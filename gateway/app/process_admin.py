@@ -11,8 +11,8 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
-from gateway.app.expiries import read_expiries
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
@@ -41,6 +41,7 @@ class ProcessAdmin:
     port_offset: int = 0
     _bases: list[Basis] = attrs.field(factory=list, init=False)
     _closing: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _certificates: CertificateWatch = attrs.field(init=False)
     _ports: list[tuple[Listener, Server]] = attrs.field(factory=list, init=False)
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -51,9 +52,11 @@ class ProcessAdmin:
             Failure: a port is in use, a certificate can't be used, or no client could authenticate.
         """
         await trio.lowlevel.checkpoint()
-        expiries = read_expiries(self.board.config, self.process)
-        self.board = attrs.evolve(self.board, expiries=expiries)
         config, runtime = self.board.config, self.board.runtime
+        self._certificates = CertificateWatch.of(
+            config, self.process, runtime.now, runtime.observer
+        )
+        self.board = attrs.evolve(self.board, certificates=self._certificates)
         budget = BodyBudget(config.limits.http.max_body_memory)
         for number, endpoint in config.endpoints_of(self.process).items():
             if not is_loopback(host_of_bind(endpoint.bind)) and not config.access:
@@ -61,7 +64,9 @@ class ProcessAdmin:
                 raise Failure(text, ExitCode.WRONG)
             basis = make_basis(config, number, self.board.refusals, runtime, budget)
             server = make_http(partial(self._make, basis), basis, tls_of(config, number))
-            port = await bind_endpoint(config, number, runtime, self.port_offset)
+            port = await bind_endpoint(
+                config, number, runtime, self.board.refusals, self.port_offset
+            )
             stack.push_async_callback(port.aclose)
             self._ports.append((port, server))
             self._bases.append(basis)
@@ -89,6 +94,7 @@ class ProcessAdmin:
             await services.start(runtime.loop_lag.run)
         await services.start(runtime.service_manager.run)
         await services.start(self.control.run)
+        await services.start(self._certificates.run)
         for port, server in self._ports:
             await services.start(
                 partial(port.serve, server.serve_connection, connections=connections)
@@ -103,6 +109,7 @@ class ProcessAdmin:
     def _apply(self, fresh: Loaded) -> None:
         for basis in self._bases:
             basis.apply(fresh.config)
+        self._certificates.look(is_final=True)
 
     def _make(self, basis: Basis, *, secure: bool) -> Server:
         steering = self.steering

@@ -52,7 +52,7 @@ class ProcessControl:
         await trio.lowlevel.checkpoint()
         before = self.state()
         if order.action is ProcessAction.RELOAD:
-            return self._reload(order, operator, before)
+            return await self._reload(order, operator, before)
         begins = not self.readiness.is_ending
         self._report(order, operator, changed=begins)
         if begins:
@@ -72,10 +72,11 @@ class ProcessControl:
             self._before, self._began = self.work(), trio.current_time()
         self.ask_end(reason)
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Reload the configuration, unless it is wrong: for SIGHUP."""
+        await trio.lowlevel.checkpoint()
         if self.reloader is not None:
-            self.reloader(self.apply)
+            await self.reloader(self.apply)
 
     def state(self) -> ProcessState:
         current = None if self.reloader is None else self.reloader.current.config
@@ -86,12 +87,12 @@ class ProcessControl:
             access=() if current is None else tuple(each.name for each in current.access),
         )
 
-    def _reload(
+    async def _reload(
         self, order: ProcessOrder, operator: Operator, before: ProcessState
     ) -> ProcessAnswer:
         if self.reloader is None:
             raise NotSupported("this process has no configuration to read again")
-        result = self.reloader(self.apply)
+        result = await self.reloader(self.apply)
         self._report(order, operator, changed=result.changed)
         if result.problems:
             raise InvalidRequest(f"nothing was changed: {'; '.join(result.problems)}")

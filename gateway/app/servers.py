@@ -8,12 +8,11 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from gateway.app.expiries import read_expiries
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.status import StatusBoard, make_figures
 from gateway.brokers.local.visibility import LocalVisibility
-from gateway.config.options import ADMIN, AMQP, ONE_PORT, SERVE, STORAGE_QUEUE, Config
+from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
 from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
@@ -248,7 +247,7 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         runtime=makings.runtime,
         parts=makings.parts,
         refusals=makings.parts.refusals,
-        expiries=read_expiries(makings.config, SERVE),
+        certificates=makings.parts.certificates,
     )
     parts = makings.parts
     figures = make_figures(

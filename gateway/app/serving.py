@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import OpenEndpoint, moved, open_endpoints, tls_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
@@ -191,7 +192,13 @@ class _Gateway:
         pool = _pool(stack, loaded, parts, ending, as_json=options.as_json)
         process = _make_control(config, ending, self.reloader)
         parts = attrs.evolve(
-            parts, workers=pool.statuses, readiness=ending.readiness, process=process
+            parts,
+            workers=pool.statuses,
+            readiness=ending.readiness,
+            process=process,
+            certificates=(
+                certificates := CertificateWatch.of(config, SERVE, runtime.now, runtime.observer)
+            ),
         )
         endpoints = await open_endpoints(
             stack, config, parts, runtime, port_offset=options.port_offset, given=given
@@ -207,6 +214,7 @@ class _Gateway:
             for endpoint in endpoints:
                 endpoint.apply(fresh.config)
             pool.reload(fresh)
+            certificates.look(is_final=True)
 
         process.apply = apply
 
@@ -222,7 +230,7 @@ class _Gateway:
         if self._reloaded is not None:
             apply(self._reloaded)
         await run_parts(
-            attrs.evolve(parts, services=[*parts.services, *further]),
+            attrs.evolve(parts, services=[*parts.services, *further, certificates]),
             own,
             ending,
             announce=announce,

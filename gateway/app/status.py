@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.certificates import CertificateWatch
 from gateway.app.listener.waking import expected_wake
 from gateway.app.parts import SPOOL, Parts
 from gateway.app.process_control import ProcessControl
@@ -25,7 +26,6 @@ from gateway.domain.status import (
     BacklogStatus,
     CommitStatus,
     ConnectionCount,
-    Expiry,
     NamespaceStatus,
     PairStatus,
     QueueStatus,
@@ -76,7 +76,7 @@ class StatusBoard:
     syphon: LoneSyphon | None = None  # of a process that is nothing else
     states: Callable[[], Sequence[QueueState]] = tuple  # of a listener
     wake: Callable[[], Wake] | None = None  # of a listener; None: as the configuration implies
-    expiries: Sequence[Expiry] = ()  # of the certificates that the process has loaded
+    certificates: CertificateWatch | None = None  # of the process; None: of a worker
 
     async def read(self) -> Status:
         """The present status. Now and then this sends a request to the secondary."""
@@ -131,9 +131,9 @@ class StatusBoard:
                 for name, each in self.runtime.commits.items()
             ),
             loop_lag=self.runtime.loop_lag.read(),
-            expiries=tuple(self.expiries),
             sends=tuple(self.runtime.sends.all()),
             durations=tuple(self.runtime.sends.durations()),
+            expiries=() if self.certificates is None else self.certificates.expiries(),
         )
 
     def _refused(self) -> Iterator[RefusalCount]:

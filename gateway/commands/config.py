@@ -1,6 +1,7 @@
 """`pairgate config`: prints shipped configurations, and makes a new one."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from functools import partial, wraps
 from pathlib import Path
@@ -13,9 +14,10 @@ from rich.text import Text
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import new_config
 from gateway.app.operations.new_config import KINDS, Answers, NewNamespace
-from gateway.commands.terminal import Invocation, add_json, failing_in_words, printable
+from gateway.commands.terminal import Invocation, add_config, add_json, failing_in_words, printable
 from gateway.config.file import FILE_NAME
 from gateway.config.shipped import DEFAULT_NAME, default_text, example_names, example_text
+from gateway.config.showing import shown_table, toml_of
 
 NO_SECONDARY: Final = "none"
 _WORDS: Final = re.compile(r"[\s,]+")
@@ -44,12 +46,12 @@ def _reads_no_config(function: Callable[..., None]) -> Callable[..., None]:
 )
 @_reads_no_config
 def config(invocation: Invocation, default: bool, example: str | None) -> None:
-    """Print a complete configuration, or make a new one."""
+    """Print a complete configuration, make a new one, or show the one in effect."""
     context = click.get_current_context()
     if context.invoked_subcommand is not None:
         return
     if default is (example is not None):
-        raise Failure("one of --default, --example NAME and `new` expected", ExitCode.WRONG)
+        raise Failure("one of --default, --example NAME, `new` and `show` expected", ExitCode.WRONG)
     name = DEFAULT_NAME if example is None else example
     text = default_text() if example is None else example_text(example)
     if invocation.as_json:
@@ -75,6 +77,24 @@ def new(invocation: Invocation, file: Path) -> None:
     lines = [*(f"written: {path}" for path in made), f"next: {next_step}"]
     value = {"files": [str(path) for path in made], "next": next_step}
     invocation.print(value, *(Text(printable(line)) for line in lines))
+
+
+@config.command()
+@add_config
+@add_json
+@failing_in_words
+def show(invocation: Invocation) -> None:
+    """
+    Print the configuration in effect, with each default.
+
+    A secret is shown by the place that it comes from, and of a command that prints one its program.
+    """
+    loaded = invocation.read()
+    table = shown_table(loaded.config, tomllib.loads(loaded.text))
+    if invocation.as_json:
+        invocation.print({"source": loaded.source, "configuration": table})
+    else:
+        click.echo(f"# {loaded.source}\n{toml_of(table)}", nl=False)
 
 
 def _answers() -> Answers:

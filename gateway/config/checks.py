@@ -280,6 +280,8 @@ def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
         )
     if endpoint.tls and endpoint.tls.client_ca and endpoint.tls.required is False:
         yield "tls.required: must be true with client_ca"
+    if endpoint.tls and endpoint.tls.crl and not endpoint.tls.client_ca:
+        yield "tls.crl: needs client_ca, whose certificates the lists revoke"
     for origin in endpoint.allowed_origins:
         if not _ORIGIN.fullmatch(origin):
             yield f"allowed_origins: http(s)://HOST[:PORT] expected, found {origin!r:.60}"

@@ -21,7 +21,7 @@ from gateway.config.places import authority_of, label_of, location_of
 from gateway.config.plans import read_plan, with_topic
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
-from gateway.config.values import SecretSource
+from gateway.config.secrets import SecretSource
 from gateway.net import unix
 
 FILE_NAME: Final = "pairgate.toml"

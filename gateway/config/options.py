@@ -13,7 +13,8 @@ import attrs
 from attrs import validators
 
 from gateway.claims.options import ClaimOptions, PackingRule
-from gateway.config.values import Secret, expected
+from gateway.config.secrets import Secret
+from gateway.config.values import expected
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey

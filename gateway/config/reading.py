@@ -14,7 +14,8 @@ from cattrs.gen import make_dict_structure_fn, override
 from gateway.brokers.registry import options_class
 from gateway.config.options import AccessEntry, AccountEntry, EnvelopeKeyEntry, Namespace
 from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
-from gateway.config.values import Secret, SecretSource, count, expected, not_one_of, seconds, size
+from gateway.config.secrets import Secret, SecretSource
+from gateway.config.values import count, expected, not_one_of, seconds, size
 from gateway.domain.access import AccessPolicy
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest

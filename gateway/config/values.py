@@ -1,13 +1,9 @@
-"""Values of the file: durations, sizes and secrets, parsed from their text."""
+"""Values of the file: durations and sizes, parsed from their text."""
 
 import difflib
 import re
-import stat
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any, Final
-
-import attrs
 
 _UNITS_OF_TIME: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(?P<number>\d{1,12}(?:\.\d{1,6})?)(?P<unit>ms|s|m|h|d)", re.ASCII)
@@ -18,18 +14,10 @@ _ISO_DURATION: Final = re.compile(
 )
 _UNITS_OF_SIZE: Final = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SIZE: Final = re.compile(r"(?P<number>\d{1,12}) ?(?P<unit>B|KiB|MiB|GiB)", re.ASCII)
-_LONGEST_SECRET: Final = 64 * 1024
 # Values above these limits are typing errors, and many of them would hang or exhaust the process.
 _LONGEST: Final = 10 * 365 * 86400.0  # seconds
 _LARGEST: Final = 1024**4  # bytes
 _MOST: Final = 100_000_000
-
-
-@attrs.frozen
-class Secret:
-    """A text that no log, error or `repr` ever shows."""
-
-    text: str = attrs.field(repr=False)
 
 
 def seconds(value: object) -> float:
@@ -81,53 +69,6 @@ def _not_above(most: float, value: float) -> float:
     if value > most:
         raise ValueError(f"must be <= {most:.0f}: {value:.0f}")
     return value
-
-
-@attrs.define
-class SecretSource:
-    """Reads secrets from environment variables, and from files relative to a folder."""
-
-    environ: Mapping[str, str] = attrs.field(repr=False)
-    folder: Path
-    warnings: list[str] = attrs.field(factory=list)
-
-    def read(self, value: object) -> Secret:
-        """
-        Resolve `{ env = "NAME" }` or `{ file = "PATH" }`; a file's last line end is dropped.
-
-        Raises:
-            ValueError: it isn't such a reference, or the secret is missing; the text never contains
-                a secret.
-        """
-        match value:
-            case {"env": str(name), **rest} if not rest:
-                return self._from_environment(name)
-            case {"file": str(path), **rest} if not rest:
-                return self._from_file(self.folder / path)
-        raise ValueError(
-            'a secret must not be in this file: write { env = "NAME" } or { file = "PATH" }'
-        )
-
-    def _from_environment(self, name: str) -> Secret:
-        text = self.environ.get(name, "")
-        if not text:
-            raise ValueError(f"set the environment variable {name}: it is empty or missing")
-        return Secret(text)
-
-    def _from_file(self, path: Path) -> Secret:
-        try:
-            with path.open(encoding="utf-8-sig") as file:
-                text = file.read(_LONGEST_SECRET).rstrip("\r\n")
-            mode = path.stat().st_mode
-        except OSError as error:
-            raise ValueError(f"{path}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: isn't UTF-8 text") from error
-        if not text:
-            raise ValueError(f"{path}: a secret expected, but the file is empty")
-        if mode & (stat.S_IRGRP | stat.S_IROTH):
-            self.warnings.append(f"{path}: other users can read this secret; run chmod 600 on it")
-        return Secret(text)
 
 
 def expected(what: str, value: Any) -> ValueError:

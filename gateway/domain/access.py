@@ -37,6 +37,8 @@ class Refusal(enum.Enum):
     WRONG_KEY = "wrong-key"
     EXPIRED = "expired"  # or not valid yet
     NOT_ALLOWED = "not-allowed"  # genuine, but not for this operation
+    UNTRUSTED = "untrusted"  # a certificate of no known authority
+    REVOKED = "revoked"  # a certificate
 
 
 OnRefused = Callable[[str, Refusal], None]
@@ -127,6 +129,8 @@ def authenticate(
     policy = policies.get(claim.key_name)
     if policy is None:
         text = f"unknown key name {claim.key_name!r}"
+        if any(claim.key_name in each.keys for each in policies.values()):
+            text = "the key name is a key: name and key are swapped"
         raise Refused(text, Refusal.UNKNOWN_NAME, claim.key_name)
     if claim.key is None:
         text = f"the token's signature is not by a key of {policy.name!r}"

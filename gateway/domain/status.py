@@ -17,6 +17,7 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
 from gateway.domain.health.depth_history import QueueDepth
 from gateway.domain.health.distribution import Distribution
+from gateway.domain.health.expiry import Expiry
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.operators.drill import Drill
 
@@ -243,15 +244,6 @@ class CommitStatus:
 
 
 @attrs.frozen(kw_only=True)
-class Expiry:
-    """The end of a certificate in a file that the configuration names."""
-
-    setting: str
-    file: str
-    at: datetime
-
-
-@attrs.frozen(kw_only=True)
 class RefusalCount:
     """Requests whose credentials were refused, since the start."""
 
@@ -369,7 +361,8 @@ class Status:
             for each in self.alarms
         )
         namespaces = (text for each in self.namespaces for text in each.problems(self.at))
-        return (*namespaces, *_problems_of(self.pair, self._lost(), self.at), *alarms)
+        ends = dict.fromkeys(text for each in self.expiries for text in each.problems())
+        return (*namespaces, *_problems_of(self.pair, self._lost(), self.at), *alarms, *ends)
 
     def _lost(self) -> bool:
         """True if some namespace can't be reached."""

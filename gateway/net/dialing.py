@@ -14,16 +14,11 @@ import trio
 
 from gateway.domain.errors import Unreachable, Untrusted
 from gateway.net.direct import DirectStream
-
-# Alerts by which a server refuses the client's certificate. In TLS 1.3 they arrive after the
-# handshake.
-_CERTIFICATE_ALERTS: Final = (
-    "CERTIFICATE_REQUIRED",
-    "ALERT_BAD_CERTIFICATE",
-    "ALERT_CERTIFICATE_EXPIRED",
-    "ALERT_CERTIFICATE_REVOKED",
-    "ALERT_CERTIFICATE_UNKNOWN",
-    "ALERT_UNKNOWN_CA",
+from gateway.net.tls_handshake import (
+    UntrustedCertificate,
+    connect_tls,
+    is_certificate_alert,
+    refusal_of,
 )
 
 
@@ -78,15 +73,11 @@ async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.a
     stream = DirectStream(await open_tcp(place.host, place.port))
     if place.tls is None:
         return stream
-    secured = trio.SSLStream(
-        stream, place.tls, server_hostname=place.host, https_compatible=https_compatible
-    )
     try:
-        await secured.do_handshake()
+        return await connect_tls(stream, place.tls, place.host, https_compatible=https_compatible)
     except BaseException:
         await trio.aclose_forcefully(stream)
         raise
-    return secured
 
 
 async def open_tcp(host: str, port: int) -> trio.SocketStream:
@@ -108,10 +99,23 @@ def failure_of(where: object, error: Exception) -> Unreachable | Untrusted:
     """Classify the failure of opening a connection. Nothing was sent."""
     if isinstance(error, UnicodeError):  # from IDNA
         return Unreachable(f"{where}: invalid host name: {error}")
+    if isinstance(error, UntrustedCertificate):
+        return Untrusted(f"{where}: TLS: {error}")
     cause = error.__cause__ or error
-    if isinstance(cause, ssl.SSLCertVerificationError) or is_certificate_alert(cause):
-        return Untrusted(f"{where}: TLS: {cause}")
     return Unreachable(f"{where}: {_reasons(cause)}")
+
+
+def late_refusal(
+    where: object, tls: ssl.SSLContext | None, error: BaseException | None
+) -> Untrusted | None:
+    """
+    The error for a connection that broke before the server had answered, if that is because the
+    server refuses the client's certificate, as it does after the handshake in TLS 1.3; else None.
+    """
+    cause = None if error is None else error.__cause__ or error
+    if cause is None or not is_certificate_alert(cause):
+        return None
+    return Untrusted(f"{where}: TLS: {refusal_of(tls, cause)}")
 
 
 def _reasons(cause: BaseException) -> str:
@@ -129,9 +133,3 @@ def _reason(error: BaseException) -> str:
         case OSError(errno=int(number), filename=None) if len(error.args) > 1 and "'" in str(error):
             return os.strerror(number)  # the text repeats the address
     return str(error) or type(error).__name__
-
-
-def is_certificate_alert(error: BaseException | None) -> bool:
-    """True if the server refuses the client's certificate."""
-    reason = str(getattr(error, "reason", None) or "")
-    return isinstance(error, ssl.SSLError) and reason.endswith(_CERTIFICATE_ALERTS)

@@ -15,7 +15,7 @@ import trio
 
 from gateway.net import unix
 from gateway.net.direct import DirectStream, socket_of
-from gateway.net.tls import accept_tls
+from gateway.net.tls_handshake import accept_tls
 from gateway.net.visits import Visits
 
 CLOSE_SECONDS = 2.0

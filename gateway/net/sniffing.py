@@ -17,7 +17,7 @@ import trio
 
 from gateway.net.http.websocket import PATH, Refusal, accept_websocket
 from gateway.net.listeners import ConnectionHandler
-from gateway.net.tls import accept_tls, say_goodbye
+from gateway.net.tls_handshake import accept_tls, say_goodbye
 from gateway.net.visits import FIRST_ON_ITS_WAY
 
 _RECEIVE_SIZE: Final = 64 * 1024

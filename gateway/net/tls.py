@@ -1,19 +1,17 @@
-"""TLS contexts from files, with the settings that Pairgate requires, and a server's handshake."""
+"""TLS contexts from files, with the settings that Pairgate requires."""
 
 import ssl
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Self
 
 import attrs
-import trio
+
+from gateway.net.certificates import foreign_block
 
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
-_GOODBYE_SECONDS: Final = 2.0
-_GOODBYE_BYTES: Final = 1024 * 1024
-_RECEIVE_SIZE: Final = 64 * 1024
+_CERTIFICATE: Final = 11  # the type of the handshake's message (RFC 8446, 4)
 
 
 class TlsFileError(ValueError):
@@ -21,7 +19,7 @@ class TlsFileError(ValueError):
 
     def __init__(self, text: str, field: str) -> None:
         super().__init__(text)
-        self.field = field  # of the options: certificate, key, ca, client_ca
+        self.field = field  # of the options: certificate, key, ca, client_ca, crl
 
 
 @attrs.frozen(kw_only=True)
@@ -31,6 +29,7 @@ class TlsOptions:
     certificate: Path
     key: Path
     client_ca: Path | None = None  # if given, clients need a certificate by this authority
+    crl: Path | None = None  # revocation lists; client certificates are looked up in them
     # Whether plain text is refused. None: yes, except on a "service-bus" endpoint on loopback.
     required: bool | None = None
 
@@ -40,6 +39,7 @@ class ClientTlsOptions:
     """The trusted authorities, and the client's own certificate."""
 
     ca: Path | None = None  # None: the system's authorities
+    crl: Path | None = None  # revocation lists; the server's certificate is looked up in them
     certificate: Path | None = None
     key: Path | None = None  # None: the key is in the certificate's file
 
@@ -54,24 +54,95 @@ class PinnedTlsOptions(ClientTlsOptions):
     pinned: Path
 
 
-def server_context(options: TlsOptions) -> ssl.SSLContext:
+AnyTlsOptions = TlsOptions | ClientTlsOptions
+
+
+def files_of(options: AnyTlsOptions) -> dict[str, Path]:
+    """The files that the options name, by the names of their settings."""
+    fields = attrs.fields(type(options))
+    values = {field.name: getattr(options, field.name) for field in fields}
+    return {name: value for name, value in values.items() if isinstance(value, Path)}
+
+
+class WatchedObject(ssl.SSLObject):
+    """One end of a connection in TLS, which knows the certificate that its peer has shown."""
+
+    shown: bytes = b""  # the peer's message Certificate; empty: it has sent none
+    is_1_3: bool = False  # whether that is one of TLS 1.3
+
+
+class FileContext(ssl.SSLContext):
+    """
+    A context made from files.
+
+    A handshake uses the files as they are when it begins; earlier connections keep the certificate
+    that they began with. If the files can't be used, the previous ones stay in use, and `problem`
+    says why.
+    """
+
+    made_of: AnyTlsOptions
+    problem: TlsFileError | None
+    loads: int  # how often the files were read successfully
+    _fill: Callable[[ssl.SSLContext, Any], None]
+    _current: ssl.SSLContext | None  # None: this one
+    _stamps: Sequence[object]
+
+    @classmethod
+    def of(
+        cls,
+        protocol: int,
+        options: AnyTlsOptions,
+        fill: Callable[[ssl.SSLContext, Any], None],
+    ) -> Self:
+        """
+        A context that `fill` has filled by the options, and will fill again.
+
+        Raises:
+            TlsFileError: a file can't be read, or has invalid content.
+        """
+        context = cls(protocol)
+        context.made_of, context.problem, context.loads = options, None, 1
+        context._fill, context._stamps = fill, _stamps_of(options)
+        _harden(context)
+        context._current = None
+        fill(context, options)
+        return context
+
+    def refresh(self) -> ssl.SSLContext:
+        """Read the files again if they have changed; return the context for a handshake."""
+        stamps = _stamps_of(self.made_of)
+        if stamps != self._stamps:
+            self._stamps = stamps
+            fresh = ssl.SSLContext(self.protocol)
+            _harden(fresh)
+            try:
+                self._fill(fresh, self.made_of)
+            except TlsFileError as error:
+                self.problem = error
+            else:
+                self._current, self.problem = fresh, None
+                self.loads += 1
+        return self._current or self
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        """As of any context, with the files as they are now."""
+        current = self.refresh()
+        if current is self:
+            return super().wrap_bio(*args, **options)
+        return current.wrap_bio(*args, **options)
+
+
+def server_context(options: TlsOptions) -> FileContext:
     """
     A server's context: TLS 1.2 or later; with `client_ca` every client must show a certificate.
 
     Raises:
         TlsFileError: a file can't be read, or has invalid content.
     """
-    # Not ssl.create_default_context, which writes the session keys to $SSLKEYLOGFILE.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    _load_certificate(context, options.certificate, options.key)
-    if options.client_ca is not None:
-        _load_authorities(context, options.client_ca, "client_ca")
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    return FileContext.of(ssl.PROTOCOL_TLS_SERVER, options, _fill_server)
 
 
-def client_context(options: ClientTlsOptions | None = None) -> ssl.SSLContext:
+def client_context(options: ClientTlsOptions | None = None) -> FileContext:
     """
     A client's context: TLS 1.2 or later. The server's certificate is always checked, and its name
     unless the certificate is pinned.
@@ -80,39 +151,47 @@ def client_context(options: ClientTlsOptions | None = None) -> ssl.SSLContext:
         TlsFileError: a file can't be read, or has invalid content.
     """
     options = options or ClientTlsOptions()
-    if isinstance(options, PinnedTlsOptions):
-        return _pinned_context(options)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    fill = _fill_pinned if isinstance(options, PinnedTlsOptions) else _fill_client
+    return FileContext.of(ssl.PROTOCOL_TLS_CLIENT, options, fill)
+
+
+def _harden(context: ssl.SSLContext) -> None:
+    # Not ssl.create_default_context, which writes the session keys to $SSLKEYLOGFILE.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # OpenSSL forgets a certificate that it doesn't trust, and its error doesn't name it. Python
+    # offers the messages of a handshake under this private name only (`ssl`, since 3.8).
+    context.sslobject_class = WatchedObject
+    context._msg_callback = _note_certificate  # type: ignore[attr-defined]
+
+
+def _note_certificate(
+    connection: ssl.SSLObject, direction: str, version: int, content: int, kind: int, data: bytes
+) -> None:
+    if kind == _CERTIFICATE and direction == "read" and isinstance(connection, WatchedObject):
+        connection.shown, connection.is_1_3 = bytes(data), version == ssl.TLSVersion.TLSv1_3
+
+
+def _fill_server(context: ssl.SSLContext, options: TlsOptions) -> None:
+    _load_certificate(context, options.certificate, options.key)
+    if options.client_ca is not None:
+        _load_authorities(context, options.client_ca, "client_ca")
+        context.verify_mode = ssl.CERT_REQUIRED
+    _load_revoked(context, options.crl)
+
+
+def _fill_client(context: ssl.SSLContext, options: ClientTlsOptions) -> None:
     if options.ca is None:
         context.load_default_certs()
     else:
         _load_authorities(context, options.ca, "ca")
+    _load_revoked(context, options.crl)
     if options.certificate is not None:
         _load_certificate(context, options.certificate, options.key)
-    return context
 
 
-def expiry_of(file: Path, *, authorities: bool) -> datetime | None:
-    """
-    The date on which the first certificate of a PEM file ends, as the others don't work without it;
-    of `authorities` the last one. None: there is no certificate.
-    """
-    # Imported here: most processes have no certificates.
-    from cryptography.x509 import load_pem_x509_certificates
-
-    try:
-        ends = [each.not_valid_after_utc for each in load_pem_x509_certificates(file.read_bytes())]
-    except (OSError, ValueError):
-        return None
-    return max(ends) if authorities else min(ends)
-
-
-def _pinned_context(options: PinnedTlsOptions) -> ssl.SSLContext:
+def _fill_pinned(context: ssl.SSLContext, options: PinnedTlsOptions) -> None:
     certificate = options.pinned
     _must_be_readable(certificate, "certificate")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _, begin, rest = certificate.read_text(errors="replace").partition(_BEGIN)
@@ -123,7 +202,6 @@ def _pinned_context(options: PinnedTlsOptions) -> ssl.SSLContext:
         raise TlsFileError(text, "certificate") from error
     if options.certificate is not None:
         _load_certificate(context, options.certificate, options.key)
-    return context
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
@@ -131,7 +209,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | No
     _must_be_readable(key, "key")
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
-    except (ssl.SSLError, ValueError) as error:
+    except (OSError, ValueError) as error:
         files = f"{certificate}" if key is None else f"{certificate} and {key}"
         text = f"{files}: no certificate with its key in PEM form: {error}"
         raise TlsFileError(text, _field_at_fault(certificate, key)) from error
@@ -146,7 +224,7 @@ def _field_at_fault(certificate: Path, key: Path | None) -> str:
         return "certificate"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
-    except ssl.SSLError:
+    except OSError:
         return "certificate"
     return "key"
 
@@ -155,8 +233,27 @@ def _load_authorities(context: ssl.SSLContext, path: Path, field: str) -> None:
     _must_be_readable(path, field)
     try:
         context.load_verify_locations(path)
-    except ssl.SSLError as error:
+    except OSError as error:
         raise TlsFileError(f"{path}: no certificates in PEM form: {error}", field) from error
+
+
+def _load_revoked(context: ssl.SSLContext, path: Path | None) -> None:
+    """
+    From then on a peer's certificate is looked up in the lists, and refused if its issuer has none
+    there.
+    """
+    if path is None:
+        return
+    _must_be_readable(path, "crl")
+    # OpenSSL would trust a certificate in this file as an authority.
+    if (other := foreign_block(path.read_bytes())) is not None:
+        text = f"{path}: revocation lists (X509 CRL) expected, found {other}"
+        raise TlsFileError(text, "crl")
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:
+        raise TlsFileError(f"{path}: no revocation lists in PEM form: {error}", "crl") from error
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _must_be_readable(path: Path | None, field: str) -> None:
@@ -174,60 +271,17 @@ def _no_password() -> str:
     raise ValueError("the key is encrypted; give one without a pass phrase")
 
 
-@attrs.define(eq=False)
-class _Context:
-    """A context that lets its user see the bytes that a connection is about to send."""
-
-    _context: ssl.SSLContext
-    outgoing: ssl.MemoryBIO = attrs.field(factory=ssl.MemoryBIO, init=False)
-
-    def wrap_bio(
-        self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any
-    ) -> ssl.SSLObject:
-        self.outgoing = outgoing
-        return self._context.wrap_bio(incoming, outgoing, **options)
-
-
-async def accept_tls(
-    stream: trio.abc.Stream, context: ssl.SSLContext, seconds: float
-) -> "trio.SSLStream[trio.abc.Stream]":
+def _stamps_of(options: AnyTlsOptions) -> Sequence[object]:
     """
-    Return the connection inside TLS after its handshake, which may last so many seconds.
-
-    A client whose handshake fails, as without the certificate that is required, gets TLS's alert,
-    which says why (RFC 8446, 6.2); `trio.SSLStream` keeps it to itself. On an error the caller
-    closes `stream`.
-
-    Raises:
-        trio.TooSlowError: the handshake took too long.
-        trio.BrokenResourceError: it failed, or the connection was lost.
+    A value that changes with the files, also if a symbolic link on the way to one is exchanged, as
+    Kubernetes does it.
     """
-    watched = _Context(context)
-    secured = trio.SSLStream(
-        stream, cast(ssl.SSLContext, watched), server_side=True, https_compatible=True
-    )
-    failure: trio.BrokenResourceError | None = None
-    with trio.fail_after(seconds):
-        try:
-            await secured.do_handshake()
-        except trio.BrokenResourceError as error:
-            failure = error
-    if failure is None:
-        return secured
-    if alert := watched.outgoing.read():
-        await say_goodbye(stream, alert)
-    raise failure
+    return [_stamp(path) for path in files_of(options).values()]
 
 
-async def say_goodbye(stream: trio.abc.Stream, last: bytes) -> None:
-    """
-    Send these last bytes, and give the client up to two seconds to read them: closing while the
-    client still sends would reset the connection before. A connection that breaks is no error.
-    """
-    with trio.move_on_after(_GOODBYE_SECONDS), suppress(trio.BrokenResourceError):
-        await stream.send_all(last)
-        if isinstance(stream, trio.abc.HalfCloseableStream):
-            await stream.send_eof()
-        left = _GOODBYE_BYTES
-        while left > 0 and (data := await stream.receive_some(_RECEIVE_SIZE)):
-            left -= len(data)
+def _stamp(path: Path) -> object:
+    try:
+        found = path.stat()
+    except OSError as error:
+        return error.errno
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -23,6 +23,11 @@ ON_ITS_WAY: Final = 0.3
 FIRST_ON_ITS_WAY: Final = 2.0
 
 
+def host_of(peer: str) -> str:
+    """The address without its port."""
+    return peer.rpartition(":")[0].strip("[]").removeprefix("::ffff:")
+
+
 @attrs.define(eq=False)
 class Visit:
     """
@@ -45,8 +50,7 @@ class Visit:
     @property
     def host(self) -> str:
         """The client's address without its port."""
-        host = self.peer.rpartition(":")[0]
-        return host.strip("[]").removeprefix("::ffff:")
+        return host_of(self.peer)
 
     def begin_wait(self) -> None:
         """Note that the connection waits for its client from now on."""

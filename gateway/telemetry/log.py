@@ -13,6 +13,7 @@ import attrs
 from gateway.domain.events import (
     access,
     agents,
+    certificates,
     control,
     hedging,
     outages,
@@ -39,6 +40,8 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     agents.ProcessesCrash: "error",
     agents.ProcessKilled: "warning",
     agents.ProcessLost: "warning",
+    certificates.CertificateEnds: "warning",
+    certificates.CertificatesRefused: "warning",
     events.BacklogOrphaned: "error",
     events.BacklogQueueFailed: "warning",
     events.ClaimCollectionFailed: "warning",

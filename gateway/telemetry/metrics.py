@@ -31,12 +31,12 @@ from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
 from gateway.domain.health.abilities import Answer
 from gateway.domain.health.depth_history import MOST_QUEUES as MOST_BACKLOG_QUEUES
 from gateway.domain.health.distribution import Distribution, added
+from gateway.domain.health.expiry import Expiry
 from gateway.domain.health.operation_times import RECEIVE, SETTLE
 from gateway.domain.status import (
     BacklogStatus,
     CommitStatus,
     ConnectionCount,
-    Expiry,
     NamespaceStatus,
     PairStatus,
     QueueStatus,
@@ -118,7 +118,7 @@ class _Figures(Collector):
                 {(): status.loop_lag},
             )
         if status.expiries:
-            yield _expiries(status.expiries)
+            yield from _expiries(status.expiries)
         yield from _client_operations(status)
         if status.pair is not None:
             yield from _pair(status.pair)
@@ -517,15 +517,23 @@ def _commits(commits: Sequence[CommitStatus]) -> Iterator[Metric]:
     )
 
 
-def _expiries(expiries: Sequence[Expiry]) -> Metric:
+def _expiries(expiries: Sequence[Expiry]) -> Iterator[Metric]:
+    labels = ["setting", "file"]
     family = GaugeMetricFamily(
         "pairgate_certificate_expiry_time_seconds",
         "End of a certificate, in seconds since 1970.",
-        labels=["setting", "file"],
+        labels=labels,
+    )
+    refused = GaugeMetricFamily(
+        "pairgate_certificate_files_refused",
+        "1: changed files can't be used, and the previous certificate stays in use.",
+        labels=labels,
     )
     for each in expiries:
         family.add_metric([each.setting, each.file], each.at.timestamp())
-    return family
+        refused.add_metric([each.setting, each.file], bool(each.refused))
+    yield family
+    yield refused
 
 
 def _histogram(

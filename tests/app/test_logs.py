@@ -21,20 +21,20 @@ def loaded(text: str) -> Loaded:
     return parse(text, source="x.toml", folder=Path("/nowhere"), environ={"KEY": "secret"})
 
 
-def reloaded(before: str, load: Callable[[], Loaded]) -> list[dict[str, Any]]:
+async def reloaded(before: str, load: Callable[[], Loaded]) -> list[dict[str, Any]]:
     with TemporaryFile("w+") as stream:
         with open_log(loaded(before), stream.fileno(), as_json=True) as log:
-            Reloader(loaded(before), log, load)(lambda config: None)
+            await Reloader(loaded(before), log, load)(lambda config: None)
         stream.seek(0)
         *lines, last = [json.loads(line) for line in stream]
     assert last["event"] == "stopped"
     return lines
 
 
-def test_the_level_changes_at_once_and_the_rest_needs_a_restart() -> None:
+async def test_the_level_changes_at_once_and_the_rest_needs_a_restart() -> None:
     after = ONE + '[logging]\nlevel = "debug"\n[limits]\ngrace = "1s"\n'
 
-    (line,) = reloaded(ONE, lambda: loaded(after))
+    (line,) = await reloaded(ONE, lambda: loaded(after))
 
     assert (line["event"], line["log_level"]) == ("reloaded", "debug")
     assert line["needs_restart"] == "limits"
@@ -55,17 +55,17 @@ def test_a_process_that_fails_is_not_logged_as_stopped() -> None:
     assert events == ["started"]
 
 
-def test_a_new_level_alone_needs_no_restart() -> None:
-    (line,) = reloaded(ONE, lambda: loaded(ONE + '[logging]\nlevel = "debug"\n'))
+async def test_a_new_level_alone_needs_no_restart() -> None:
+    (line,) = await reloaded(ONE, lambda: loaded(ONE + '[logging]\nlevel = "debug"\n'))
 
     assert line["needs_restart"] == ""
 
 
-def test_access_needs_no_restart() -> None:
+async def test_access_needs_no_restart() -> None:
     taken: list[Loaded] = []
     with TemporaryFile("w+") as stream:
         with open_log(loaded(ONE), stream.fileno(), as_json=True) as log:
-            Reloader(loaded(ONE), log, lambda: loaded(ONE + ACCESS))(taken.append)
+            await Reloader(loaded(ONE), log, lambda: loaded(ONE + ACCESS))(taken.append)
         stream.seek(0)
         line = json.loads(stream.readline())
 
@@ -73,8 +73,8 @@ def test_access_needs_no_restart() -> None:
     assert (line["access"], line["needs_restart"]) == ("sender", "")
 
 
-def test_a_file_with_mistakes_changes_nothing() -> None:
-    (line,) = reloaded(ONE, lambda: loaded(ONE + "bogus = 1"))
+async def test_a_file_with_mistakes_changes_nothing() -> None:
+    (line,) = await reloaded(ONE, lambda: loaded(ONE + "bogus = 1"))
 
     assert line["event"] == "doubtful"
     assert "bogus" in line["text"]

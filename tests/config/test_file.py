@@ -10,7 +10,7 @@ from gateway.config.file import load, parse
 from gateway.config.options import Config
 from gateway.config.places import is_loopback, label_of
 from gateway.config.problems import ConfigError
-from gateway.config.values import SecretSource
+from gateway.config.secrets import SecretSource
 from gateway.domain.access import Right
 
 SECRET = "a secret of sixteen bytes"

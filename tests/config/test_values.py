@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.values import Secret, SecretSource, seconds, size
+from gateway.config.secrets import Secret, SecretSource
+from gateway.config.values import seconds, size
 
 
 @pytest.mark.parametrize(

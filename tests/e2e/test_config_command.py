@@ -39,7 +39,7 @@ def test_an_example_is_printed(file: Path) -> None:
     ("arguments", "text"),
     [
         (("--example", "nope"), "'rabbitmq-pair'"),
-        ((), "one of --default, --example NAME and `new` expected"),
+        ((), "one of --default, --example NAME, `new` and `show` expected"),
         (("--default", "--example", "embedded"), "one of --default"),
     ],
 )

@@ -1,5 +1,6 @@
 """Files that aren't what they were: certificates that expire or change, other stores."""
 
+import signal
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.brokers.embedded.test_migration import make_store_1
 from tests.e2e.installation import LABEL, client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send, take
+from tests.harness.certificates import Authority
 from tests.harness.wall_clock import WallClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -64,37 +66,83 @@ async def test_a_certificate_that_expires_is_a_mistake_and_no_outage(
     assert arrived == [b"in time", b"good again"]
 
 
-async def test_a_certificate_that_changes_on_the_disk_is_shown_after_a_restart(
+async def test_a_certificate_that_changes_on_the_disk_is_shown_to_the_next_client(
     gateways: Gateways,
 ) -> None:
-    broker = served_with_tls(gateways)
-    tls = broker.folder / "tls"
-    before = client_context(ClientTlsOptions(ca=tls / "ca.pem"))
+    """Both ends show certificates, in a folder that is exchanged by a link as in Kubernetes."""
+    broker = gateways.prepare(
+        broker_config("orders")
+        + '\ntls = { certificate = "tls/server.pem", key = "tls/server.key",'
+        + ' client_ca = "tls/tests-ca.pem", crl = "tls/tests-crl.pem" }\n',
+        name="broker",
+    )
+    old, new = Authority(broker.folder / "old"), Authority(broker.folder / "new")
+    shown = [(each.issue("server"), each.issue("client"), each.revoke()) for each in (old, new)]
+    (broker.folder / "tls").symlink_to("old")
+    contexts = [
+        client_context(
+            ClientTlsOptions(ca=each.file, certificate=client.certificate, key=client.key)
+        )
+        for each, (_, client, _) in zip((old, new), shown, strict=True)
+    ]
     await broker.start()
-    for file in tls.iterdir():
-        file.unlink()
-    write_certificates(tls, now=datetime.now(UTC))
-    after = client_context(ClientTlsOptions(ca=tls / "ca.pem"))
+    async with await connected(broker, contexts[0]) as kept:
+        assert await answers(kept)
+        broken = broker.folder / "broken"
+        broken.mkdir()
+        await exchange(broker, "broken")
+        refused = await broker.seen("certificates_refused")
+        assert await trusts(contexts[0], broker)
+        await exchange(broker, "new")
+        loaded = await broker.seen("certificates_loaded")
+        meanwhile = [await trusts(each, broker) for each in contexts]
+        assert await answers(kept)
+    assert refused["setting"] == "endpoints[0].tls.certificate"
+    assert "broken" not in refused["reason"]
+    assert "tls/server.pem: No such file" in refused["reason"]
+    assert shown[1][0].hexadecimal in loaded["certificate"]
+    assert meanwhile == [False, True]
 
-    meanwhile = [await trusts(before, broker), await trusts(after, broker)]
-    await broker.stop()
-    await broker.start()
-    restarted = [await trusts(before, broker), await trusts(after, broker)]
+    new.revoke(shown[1][1])
+    assert not await trusts(contexts[1], broker)
+    told = await broker.seen("credentials_refused", reason="revoked")
+    assert told["name"] == "CN=client"
 
-    assert meanwhile == [True, False]
-    assert restarted == [False, True]
+
+async def exchange(process: GatewayProcess, target: str) -> None:
+    """Let the link `tls` lead to another folder, in one step, and let the process look at once."""
+    link = process.folder / "link"
+    link.symlink_to(target)
+    link.rename(process.folder / "tls")
+    process.signal(signal.SIGHUP)
+    await trio.lowlevel.checkpoint()
+
+
+async def connected(process: GatewayProcess, context: ssl.SSLContext) -> trio.SSLStream:
+    return await trio.open_ssl_over_tcp_stream(
+        "localhost", process.port, ssl_context=context, https_compatible=True
+    )
+
+
+async def answers(stream: trio.SSLStream) -> bool:
+    """Whether the server answers a request; with an error, as it has no key."""
+    with trio.fail_after(30):
+        await stream.send_all(b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        try:
+            return (await stream.receive_some()).startswith(b"HTTP/1.1 40")
+        except trio.BrokenResourceError:
+            return False
 
 
 async def trusts(context: ssl.SSLContext, process: GatewayProcess) -> bool:
-    stream = await trio.open_ssl_over_tcp_stream("localhost", process.port, ssl_context=context)
-    with trio.fail_after(30):
-        try:
-            await stream.do_handshake()
-        except trio.BrokenResourceError:
-            return False
-        finally:
-            await trio.aclose_forcefully(stream)
-    return True
+    """Whether both ends trust each other."""
+    stream = await connected(process, context)
+    try:
+        return await answers(stream)
+    except trio.BrokenResourceError:
+        return False
+    finally:
+        await trio.aclose_forcefully(stream)
 
 
 async def test_a_store_of_an_earlier_version_is_served(gateways: Gateways) -> None:

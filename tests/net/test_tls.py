@@ -101,8 +101,7 @@ def test_keys_can_be_read_by_their_owner_only(certificates):
     assert modes == {"server.key": 0o600, "client.key": 0o600}
 
 
-def test_certificates_that_change_on_the_disk_are_those_of_the_next_start(certificates, tmp_path):
-    """What has begun keeps what it has read, and breaks at nothing that is half written."""
+def test_a_half_written_certificate_breaks_a_start_and_nothing_that_runs(certificates, tmp_path):
     for file in certificates.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     options = TlsOptions(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")

@@ -69,6 +69,8 @@ def test_the_process_tells_of_its_connections_commits_loop_and_certificates() ->
     [expiry] = OUTAGE.expiries
     ends = value(OUTAGE, "pairgate_certificate_expiry_time_seconds", expiry.setting, expiry.file)
     assert ends == expiry.at.timestamp()
+    refused = value(OUTAGE, "pairgate_certificate_files_refused", expiry.setting, expiry.file)
+    assert refused == 1
 
 
 def test_what_a_process_does_not_measure_has_no_sample() -> None:

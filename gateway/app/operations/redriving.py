@@ -13,7 +13,7 @@ from gateway.app.namespaces import enter, is_own
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, find_admin
 from gateway.app.pairs import make_redrive
 from gateway.app.parts import spool_namespace
-from gateway.app.process import watch_signals
+from gateway.app.process import reload_nothing, watch_signals
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.deadlines import answered_within
@@ -126,7 +126,7 @@ async def _run(driver: Driver, wish: Wish, moved: Callable[[int], None]) -> Redr
         def stop(_: str) -> None:
             nursery.cancel_scope.cancel()
 
-        await nursery.start(watch_signals, stop, lambda: None)
+        await nursery.start(watch_signals, stop, reload_nothing)
         redriven = await driver.run(wish.selection, moved=note, rate=wish.rate)
         nursery.cancel_scope.cancel()
     return redriven or Redriven(moved=count, problems=("it was stopped",))

@@ -21,7 +21,7 @@ from gateway.app.endpoints import (
 from gateway.app.failure import Failure
 from gateway.app.logs import Reloader, open_log
 from gateway.app.parts import Parts
-from gateway.app.process import allow_files, collect_seldom, watch_signals
+from gateway.app.process import allow_files, collect_seldom, reload_nothing, watch_signals
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, run_parts
@@ -126,14 +126,15 @@ class Serving:
                 nursery.start_soon(self._announce, parts)
                 if self.cache is not None:
                     nursery.start_soon(self.cache.watch, self.channel)
-                nursery.start_soon(self._listen, ending, texts, partial(reload, apply))
+                begin = partial(nursery.start_soon, reload, apply)
+                nursery.start_soon(self._listen, ending, texts, begin)
                 await run_parts(
                     parts,
                     endpoints,
                     ending,
                     announce=lambda: self.channel.put({"ready": True}),
                     # the parent reads the file for all
-                    signals=partial(watch_signals, ending.ask, lambda: None),
+                    signals=partial(watch_signals, ending.ask, reload_nothing),
                     pool=NoWorkers(),
                 )
                 self.channel.put(self._status())
@@ -171,7 +172,7 @@ class Serving:
                 inherited_sockets(descriptors),
                 options=config.limits.listener,
                 on_crash=crash_reporter(self.runtime),
-                on_lost=loss_reporter(self.runtime, protocol),
+                on_lost=loss_reporter(self.runtime, protocol, parts.refusals),
             )
             listener.at_once = 1
             stack.push_async_callback(listener.aclose)

@@ -242,6 +242,7 @@ class Connections:
             name=str(place),
             hostname=place.host,
             credentials=self._access.credentials,
+            tls=place.tls,
             options=EngineOptions(
                 idle_timeout=self._options.idle_timeout,
                 channel_max=min(2 * self._options.max_links + 2 * _MAX_EXCHANGES, 65535),

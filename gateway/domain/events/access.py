@@ -11,7 +11,9 @@ class CredentialsRefused(Event):
 
     protocol: str  # of the endpoint, as the configuration names it
     peer: str  # the client's address; empty: not known, or several
-    name: str  # of the policy or account that the client claims; empty: as `peer`
+    # Of the policy or account that the client claims, or its certificate's subject; empty: as
+    # `peer`.
+    name: str
     reason: str  # the value of a `Refusal`
     times: int
 

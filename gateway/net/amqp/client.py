@@ -8,6 +8,7 @@ by a begin would share a channel number, and RabbitMQ may send its answers to th
 order.
 """
 
+import ssl
 import sys
 from typing import Final
 
@@ -15,6 +16,7 @@ import trio
 
 from gateway.domain.errors import BrokerError
 from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
+from gateway.net.dialing import late_refusal
 from gateway.wire.amqp.conditions import error_from_condition, refusal_from_condition
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import (
@@ -52,9 +54,14 @@ class AmqpClient:
         hostname: str,
         credentials: Credentials,
         options: EngineOptions,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`name` is for error texts; `hostname` is the peer's name in the open frame."""
+        """
+        `name` is for error texts; `hostname` is the peer's name in the open frame; `tls` is the
+        context of the stream.
+        """
         self.name = name
+        self._tls = tls
         self.links: dict[LinkId, ClientLink] = {}
         self.leaving: dict[LinkId, trio.Event] = {}  # set when the peer has detached, too
         self.opened: ConnectionOpened | None = None
@@ -98,11 +105,15 @@ class AmqpClient:
 
         Raises:
             NotAuthorized: the peer refuses the login.
+            Untrusted: it refuses the client certificate.
             Unavailable: the connection ended. Nothing was sent.
         """
         await self._told.wait()
         if self.opened is None:
             assert self.end is not None, "one of both was told"
+            refused = late_refusal(self.name, self._tls, self._connection.broken)
+            if refused is not None:
+                raise refused
             raise refusal_from_condition(self.end.condition, self.end.description)
         return self.opened
 

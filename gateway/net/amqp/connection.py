@@ -62,6 +62,7 @@ class AmqpConnection:
         "_ticking",
         "_touched",
         "_written",
+        "broken",
         "engine",
         "on_tick",
     )
@@ -81,6 +82,7 @@ class AmqpConnection:
         self._options = options or _DEFAULTS
         # Called with each tick; returns when (by Trio's clock) it wants the next one.
         self.on_tick: Callable[[], float] = _never
+        self.broken: BaseException | None = None  # with which the peer was read last
         self._opened = False
         self._ended = False
         self._silent = False
@@ -191,7 +193,8 @@ class AmqpConnection:
         """Return some bytes, or none if the peer has closed or reset the connection."""
         try:
             return await self._stream.receive_some(_RECEIVE_SIZE)
-        except trio.BrokenResourceError:
+        except trio.BrokenResourceError as error:
+            self.broken = error
             return b""  # noqa: ASYNC910 the receive has waited
 
     async def _write(self) -> None:  # noqa: ASYNC910 there is a greeting at least, or a wait

@@ -11,8 +11,8 @@ import attrs
 import h11
 import trio
 
-from gateway.domain.errors import OutcomeUnknown, Unreachable, Untrusted
-from gateway.net.dialing import FAILURES, Place, failure_of, is_certificate_alert, open_stream
+from gateway.domain.errors import OutcomeUnknown, Unreachable
+from gateway.net.dialing import FAILURES, Place, failure_of, late_refusal, open_stream
 from gateway.net.direct import socket_of
 from gateway.net.http.client_codec import ClientCodec
 from gateway.wire.http.messages import Request, Response
@@ -61,7 +61,7 @@ class HttpClient(trio.abc.AsyncResource):
         """
         self._options = options or HttpClientOptions()
         place = Place(host=host, port=port, tls=tls, unix=unix)
-        self._authority = place.authority
+        self._authority, self._tls = place.authority, tls
         self._connect = connect or partial(open_stream, place, https_compatible=True)
         self._slots = trio.Semaphore(self._options.max_connections)
         self._idle: list[_Connection] = []  # the last used connection is at the end
@@ -138,7 +138,7 @@ class HttpClient(trio.abc.AsyncResource):
             raise Unreachable(f"{self._authority} didn't connect within {seconds:g} s") from error
         except FAILURES as error:
             raise failure_of(self._authority, error) from error
-        return _Connection(stream, self._authority)
+        return _Connection(stream, self._authority, self._tls)
 
     async def _give_back(self, connection: "_Connection") -> None:  # noqa: ASYNC910
         if self._closed or not connection.goes_on:
@@ -154,6 +154,7 @@ class _Connection:
 
     stream: trio.abc.Stream
     authority: str
+    tls: ssl.SSLContext | None = None
     idle_since: float = 0.0
     goes_on: bool = False  # another request can follow
     _proven: bool = False  # whether the server has answered on this connection before
@@ -182,11 +183,10 @@ class _Connection:
             response = await self._receive(codec)
         except (trio.BrokenResourceError, h11.RemoteProtocolError) as error:
             first = broken or error
+            refused = None if self._proven else late_refusal(self.authority, self.tls, first)
+            if refused is not None:  # the server hasn't read the request
+                raise refused from error
             cause = first.__cause__ or first
-            if not self._proven and is_certificate_alert(cause):
-                # In TLS 1.3 the alert arrives after a request was sent, which the server hasn't
-                # read.
-                raise Untrusted(f"{self.authority}: {cause}") from error
             raise OutcomeUnknown(f"{self.authority}: no whole answer: {cause}") from error
         self._proven = True
         self.goes_on = broken is None and codec.goes_on

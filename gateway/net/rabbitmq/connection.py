@@ -13,7 +13,7 @@ import trio
 from pamqp import base, commands
 
 from gateway.domain.errors import BrokerError, Busy, Unavailable, Unreachable
-from gateway.net.dialing import Place, dial
+from gateway.net.dialing import Place, dial, late_refusal
 from gateway.net.rabbitmq.channel import Channel
 from gateway.wire.rabbitmq.errors import error_of
 from gateway.wire.rabbitmq.frames import (
@@ -194,7 +194,7 @@ class RabbitmqConnection:
             try:
                 data = await self._stream.receive_some(_RECEIVE_SIZE)
             except (trio.BrokenResourceError, OSError) as error:
-                return self.fail(self._lost(str(error) or "reset"))  # noqa: ASYNC910 over
+                return self.fail(self._broken(error))  # noqa: ASYNC910 over
             if not data:
                 return self.fail(self._lost("the broker ended it"))  # noqa: ASYNC910 over
             self._heard = trio.current_time()
@@ -209,6 +209,12 @@ class RabbitmqConnection:
                 task_status = trio.TASK_STATUS_IGNORED
             if self._conversation.has_own:
                 self._wake.unpark_all()
+
+    def _broken(self, error: Exception) -> BrokerError:
+        refused = None
+        if self.opened is None:
+            refused = late_refusal(self._target, self._target.place.tls, error)
+        return refused or self._lost(str(error) or "reset")
 
     def _lost(self, why: str) -> Unavailable:
         return Unavailable(f"{self._target}: the connection was lost: {why}")
@@ -247,7 +253,7 @@ class RabbitmqConnection:
             try:
                 await self._stream.send_all(data)
             except (trio.BrokenResourceError, OSError) as error:
-                return self.fail(self._lost(str(error) or "reset"))  # noqa: ASYNC910 over
+                return self.fail(self._broken(error))  # noqa: ASYNC910 over
             self._room.unpark_all()
 
     async def _keep_time(self) -> None:

@@ -14,6 +14,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.take_over.given import by_bind, from_systemd
 from gateway.config.file import parse
 from gateway.config.options import Config
+from gateway.frontends.refusals import Refusals
 from gateway.net import unix
 from gateway.net.listeners import Listener
 
@@ -169,10 +170,15 @@ async def test_the_file_of_a_given_unix_socket_gets_its_mode_and_stays_until_the
     endpoint = f'[[endpoints]]\nprotocol = "admin"\nbind = "unix:{path}"\n'
     text = f'[namespaces.here]\nurl = "memory:"\n{endpoint}'
     config = parse(text, source="test", folder=Path(), environ={}).config
-    given = by_bind([(f"unix:{path}", [os.dup(bound.fileno())]) for _ in range(2)])
+    given, runtime = (
+        by_bind([(f"unix:{path}", [os.dup(bound.fileno())]) for _ in range(2)]),
+        Runtime(),
+    )
 
     for owns, is_left in ((False, True), (True, False)):
-        listener = await bind_endpoint(config, 0, Runtime(), 0, given=given.take(f"unix:{path}"))
+        sockets = given.take(f"unix:{path}")
+        refusals = Refusals(runtime.observer)
+        listener = await bind_endpoint(config, 0, runtime, refusals, 0, given=sockets)
         assert (await path.stat()).st_mode & 0o777 == 0o600
         if owns:
             listener.own_file()

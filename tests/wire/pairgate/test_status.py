@@ -12,6 +12,7 @@ from gateway.domain.errors import MessageError, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
 from gateway.domain.health.depth_history import QueueDepth
 from gateway.domain.health.distribution import Distribution
+from gateway.domain.health.expiry import Expiry
 from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
 from gateway.domain.operators.drill import Drill, DrillFault
 from gateway.domain.status import (
@@ -20,7 +21,6 @@ from gateway.domain.status import (
     Cause,
     CommitStatus,
     ConnectionCount,
-    Expiry,
     NamespaceStatus,
     OperationDuration,
     PairStatus,
@@ -165,7 +165,16 @@ OUTAGE = Status(
     connections=(ConnectionCount(protocol="amqp", open=2, opened=5, refused=1, limit=1000),),
     commits=(CommitStatus(name="east", seconds=SECONDS, operations=SECONDS),),
     loop_lag=SECONDS,
-    expiries=(Expiry(setting="endpoints[0].tls.certificate", file="server.pem", at=NOW),),
+    expiries=(
+        Expiry(
+            setting="endpoints[0].tls.certificate",
+            file="server.pem",
+            at=NOW,
+            certificate="CN=localhost, serial 1f",
+            urgency=2,
+            refused="server.key: no key",
+        ),
+    ),
 )
 
 
@@ -191,6 +200,10 @@ def test_what_follows_from_the_figures_is_told() -> None:
         " fix the cause, then run `pairgate redrive --spool`",
         "syphon_stalled: pending 5; check the primary, and the events `syphon_backed_off`"
         " and `syphon_failed` in the log",
+        "changed certificate files can't be used, and the previous ones stay in use: server.key:"
+        " no key; correct the files",
+        "endpoints[0].tls.certificate (CN=localhost, serial 1f, server.pem) ends at"
+        " 2026-01-01T12:00:00Z; replace the file",
     ]
     usage = value["namespaces"][0]["usage"]
     assert (usage["total"], usage["per_message"], usage["per_idle_day"]) == (63, 1.0, 1440.0)

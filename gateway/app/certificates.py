@@ -1,0 +1,185 @@
+"""The certificates that the configuration names: changed files, and ends that come near."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.config.options import Config
+from gateway.domain.events.certificates import (
+    CertificateEnds,
+    CertificatesLoaded,
+    CertificatesRefused,
+)
+from gateway.domain.health.expiry import Expiry, Urgency, urgency_of
+from gateway.net.certificates import AUTHORITIES, REVOKED, CertificateName, name_in
+from gateway.net.tls import (
+    AnyTlsOptions,
+    ClientTlsOptions,
+    FileContext,
+    TlsFileError,
+    TlsOptions,
+    client_context,
+    files_of,
+    server_context,
+)
+from gateway.ports import Observer, WallClock
+
+LOOK_EVERY: Final = 5.0  # seconds
+_TOLD: Final = ("certificate", *sorted(AUTHORITIES), REVOKED)  # files whose ends are told
+_DAY: Final = 86400.0
+
+
+@attrs.define(eq=False)
+class _Watched:
+    """The files of one `tls` table."""
+
+    setting: str
+    context: FileContext
+    loads: int = 1  # that were reported
+    # Unusable files, seen at the last look. Reported if they are so at the next look, too: perhaps
+    # somebody is writing them.
+    doubt: TlsFileError | None = None
+    told: TlsFileError | None = None
+    names: dict[str, CertificateName] = attrs.field(factory=dict)
+
+    def read(self) -> None:
+        """Note the names of the certificates that the files have now."""
+        files = files_of(self.context.made_of)
+        names = {field: name_in(files[field], field) for field in _TOLD if field in files}
+        self.names = {field: name for field, name in names.items() if name is not None}
+
+    @property
+    def refused(self) -> str:
+        return "" if self.told is None else str(self.told)
+
+
+@attrs.define(eq=False)
+class CertificateWatch:
+    """
+    Watches the files of the namespaces' certificates, and of the endpoints' of one process.
+
+    The contexts of TLS read changed files themselves, at the next handshake. This part reads them
+    too, to report that they are used from now on, or why not, and that a certificate ends soon.
+    """
+
+    _clock: WallClock
+    _observer: Observer
+    _watched: list[_Watched] = attrs.field(factory=list, init=False)
+    _warned: dict[tuple[str, CertificateName], Urgency] = attrs.field(factory=dict, init=False)
+
+    @classmethod
+    def of(
+        cls, config: Config, process: str, clock: WallClock, observer: Observer
+    ) -> "CertificateWatch":
+        """
+        The watch for such a process, which has loaded the files already. Nothing is reported yet.
+        """
+        watch = cls(clock, observer)
+        for setting, of_endpoint in _of_endpoints(config, process):
+            watch.add(setting, of_endpoint)
+        for setting, of_namespace in _of_namespaces(config):
+            watch.add(setting, of_namespace)
+        return watch
+
+    def add(self, setting: str, options: AnyTlsOptions) -> None:
+        """Watch the files of one more table, unless it names none."""
+        if not files_of(options):
+            return
+        try:
+            context = _context(options)
+        except TlsFileError:  # changed since the process has loaded it
+            return
+        watched = _Watched(f"{setting}.tls", context)
+        watched.read()
+        self._watched.append(watched)
+
+    def expiries(self) -> tuple[Expiry, ...]:
+        """
+        The ends of the certificates in use: of a chain the first to end, of authorities the last.
+        """
+        now = self._clock()
+        return tuple(
+            Expiry(
+                setting=f"{watched.setting}.{field}",
+                file=str(files_of(watched.context.made_of)[field]),
+                at=name.ends,
+                certificate=name.short,
+                urgency=urgency_of(name.starts, name.ends, now),
+                refused=watched.refused,
+            )
+            for watched in self._watched
+            for field, name in watched.names.items()
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look at the files every five seconds, until cancelled; without any return at once."""
+        self._warn()
+        task_status.started()
+        while self._watched:
+            await trio.sleep(LOOK_EVERY)
+            self.look()
+
+    def look(self, *, is_final: bool = False) -> None:
+        """
+        Look at the files now. `is_final`: they aren't being written, so that unusable ones are
+        reported at once.
+        """
+        for watched in self._watched:
+            self._look_at(watched, is_final=is_final)
+        self._warn()
+
+    def _look_at(self, watched: _Watched, *, is_final: bool) -> None:
+        context = watched.context
+        context.refresh()
+        problem = context.problem
+        if problem is None:
+            watched.doubt = watched.told = None
+        elif (problem is watched.doubt or is_final) and problem is not watched.told:
+            watched.told = problem
+            setting = f"{watched.setting}.{problem.field}"
+            self._observer.report(CertificatesRefused(setting=setting, reason=str(problem)))
+        watched.doubt = problem
+        if context.loads != watched.loads:
+            watched.loads = context.loads
+            watched.read()
+            named = next(iter(watched.names.values()), None)
+            self._observer.report(
+                CertificatesLoaded(setting=watched.setting, certificate=str(named or ""))
+            )
+
+    def _warn(self) -> None:
+        """Report each end when it comes near, when it is very near, and when it has passed."""
+        now, current = self._clock(), dict[tuple[str, CertificateName], Urgency]()
+        for watched in self._watched:
+            for field, name in watched.names.items():
+                setting = f"{watched.setting}.{field}"
+                urgency = urgency_of(name.starts, name.ends, now)
+                current[setting, name] = urgency
+                if urgency > self._warned.get((setting, name), Urgency.NONE):
+                    days = max(0.0, (name.ends - now).total_seconds() / _DAY)
+                    file = str(files_of(watched.context.made_of)[field])
+                    self._observer.report(
+                        CertificateEnds(
+                            setting=setting, file=file, certificate=str(name), days=days
+                        )
+                    )
+        self._warned = current
+
+
+def _context(options: AnyTlsOptions) -> FileContext:
+    return server_context(options) if isinstance(options, TlsOptions) else client_context(options)
+
+
+def _of_endpoints(config: Config, process: str) -> Iterator[tuple[str, TlsOptions]]:
+    for index, endpoint in config.endpoints_of(process).items():
+        if endpoint.tls is not None:
+            yield f"endpoints[{index}]", endpoint.tls
+
+
+def _of_namespaces(config: Config) -> Iterator[tuple[str, ClientTlsOptions]]:
+    for name, namespace in config.namespaces.items():
+        options = getattr(namespace.options, "tls", None)
+        if isinstance(options, ClientTlsOptions):
+            yield f"namespaces.{name}", options

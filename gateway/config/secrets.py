@@ -1,0 +1,150 @@
+"""
+Secrets, which the configuration names and doesn't contain.
+
+    { env = "NAME" }                  an environment variable
+    { file = "PATH" }                 a file, from the configuration's folder
+    { systemd_credential = "NAME" }   a credential of systemd (LoadCredential=)
+    { command = ["vault", "kv", "get", "..."], timeout = "10s" }     the output of a command
+"""
+
+import re
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from gateway.config.values import seconds
+
+CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"  # systemd sets it (systemd.exec(5), CREDENTIALS)
+NOT_SHOWN: Final = "(not shown)"
+_TIMEOUT: Final = 10.0  # seconds, of a command
+_LONGEST: Final = 64 * 1024  # characters of a secret
+_CREDENTIAL: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,255}", re.ASCII)
+_FORMS: Final = (
+    '{ env = "NAME" }, { file = "PATH" }, { systemd_credential = "NAME" } or'
+    ' { command = ["PROGRAM", ...] }'
+)
+
+
+@attrs.frozen
+class Secret:
+    """A text that no log, error or `repr` ever shows."""
+
+    text: str = attrs.field(repr=False)
+
+
+@attrs.define
+class SecretSource:
+    """Reads the secrets of one configuration; paths are relative to its folder."""
+
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    folder: Path
+    warnings: list[str] = attrs.field(factory=list)
+
+    def read(self, value: object) -> Secret:
+        """
+        The secret that the reference names. The line ends at the end of a file's or a command's
+        text don't count. A command may block for its timeout.
+
+        Raises:
+            ValueError: it isn't a reference, or the secret is missing; the text never contains a
+                secret.
+        """
+        match value:
+            case {"env": str(name), **rest} if not rest:
+                return self._from_environment(name)
+            case {"file": str(path), **rest} if not rest:
+                return self._from_file(self.folder / path, private=True)
+            case {"systemd_credential": str(name), **rest} if not rest:
+                return self._from_credential(name)
+            case {"command": list(arguments), **rest} if rest.keys() <= {"timeout"}:
+                timeout = rest.get("timeout")
+                return self._from_command(
+                    arguments, _TIMEOUT if timeout is None else seconds(timeout)
+                )
+        raise ValueError(f"a secret must not be in this file: write {_FORMS}")
+
+    def _from_environment(self, name: str) -> Secret:
+        text = self.environ.get(name, "")
+        if not text:
+            raise ValueError(f"set the environment variable {name}: it is empty or missing")
+        return Secret(text)
+
+    def _from_file(self, path: Path, *, private: bool) -> Secret:
+        try:
+            with path.open(encoding="utf-8-sig") as file:
+                text = file.read(_LONGEST).rstrip("\r\n")
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: isn't UTF-8 text") from error
+        if not text:
+            raise ValueError(f"{path}: a secret expected, but the file is empty")
+        if private and mode & (stat.S_IRGRP | stat.S_IROTH):
+            self.warnings.append(f"{path}: other users can read this secret; run chmod 600 on it")
+        return Secret(text)
+
+    def _from_credential(self, name: str) -> Secret:
+        if not _CREDENTIAL.fullmatch(name):
+            raise ValueError(
+                f"systemd_credential: a name without slashes expected, found {name!r:.60}"
+            )
+        folder = self.environ.get(CREDENTIALS, "")
+        if not folder:
+            raise ValueError(
+                f"systemd_credential: {CREDENTIALS} isn't set; write LoadCredential={name}:PATH"
+                " into the unit of systemd"
+            )
+        return self._from_file(Path(folder) / name, private=False)  # systemd guards the folder
+
+    def _from_command(self, arguments: Sequence[object], timeout: float) -> Secret:
+        words = [each for each in arguments if isinstance(each, str) and each]
+        if not words or len(words) != len(arguments):
+            raise ValueError("command: a list of texts expected, the first of which is a program")
+        named = f"command {words[0]}"  # the other words may be secrets
+        try:
+            done = subprocess.run(
+                words,
+                cwd=self.folder,
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            # Its own text would name all words, and the output.
+            raise ValueError(f"{named}: no output within {timeout:g} s") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "can't be started"
+            raise ValueError(f"{named}: {reason}") from None
+        if done.returncode:
+            raise ValueError(f"{named}: it failed with exit code {done.returncode}")
+        try:
+            text = done.stdout.decode().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise ValueError(f"{named}: its output isn't UTF-8 text") from None
+        if not text or len(text) > _LONGEST:
+            raise ValueError(f"{named}: a secret of up to {_LONGEST} characters expected")
+        return Secret(text)
+
+
+def shown_reference(value: object) -> object:
+    """
+    The reference, as it may be shown: of a command the program only, since its other words may be
+    secrets. Anything else isn't shown.
+    """
+    match value:
+        case list():
+            return [shown_reference(each) for each in value]
+        case {"command": [str(program), *words], **rest}:
+            shown = [program, f"({len(words)} more)"] if words else [program]
+            return {"command": shown, **rest}
+        case {"env": str()} | {"file": str()} | {"systemd_credential": str()}:
+            return value if isinstance(value, dict) and len(value) == 1 else NOT_SHOWN
+    return NOT_SHOWN

@@ -1,0 +1,144 @@
+"""Certificates and revocation lists in files, and their names for people."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+AUTHORITIES: Final = frozenset({"ca", "client_ca"})  # settings that name authorities
+REVOKED: Final = "crl"  # the setting that names revocation lists
+LONGEST_NAME: Final = 120
+_MOST_NAMES: Final = 4
+_LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----")
+_LIST: Final = b"X509 CRL"
+
+
+@attrs.frozen(kw_only=True)
+class CertificateName:
+    """The parts of a certificate by which people find it. Of a revocation list: its issuer."""
+
+    subject: str
+    serial: str  # hexadecimal; of a revocation list its number, or empty
+    starts: datetime
+    ends: datetime
+    hosts: tuple[str, ...] = ()  # the names that it is for
+
+    def __str__(self) -> str:
+        return f"{self.short}, valid until {self.ends:%Y-%m-%dT%H:%M:%SZ}"
+
+    @property
+    def short(self) -> str:
+        """Subject and serial."""
+        return f"{self.subject}, serial {self.serial}" if self.serial else self.subject
+
+
+def name_in(file: Path, setting: str) -> CertificateName | None:
+    """
+    The certificate of the file that ends first, as a chain doesn't work without it; of authorities
+    the one that ends last; of revocation lists the one that is out of date first. None: the file
+    has none, or can't be read.
+    """
+    try:
+        names = list(_names(file.read_bytes(), setting))
+    except (OSError, ValueError):
+        return None
+    if not names:
+        return None
+    ends = max if setting in AUTHORITIES else min
+    return ends(names, key=lambda each: each.ends)
+
+
+def first_in(file: Path) -> CertificateName | None:
+    """The first certificate of the file, which its owner shows; None: there is none."""
+    try:
+        return next(_names(file.read_bytes(), "certificate"), None)
+    except (OSError, ValueError):
+        return None
+
+
+def name_of(der: bytes) -> CertificateName | None:
+    """The name of a certificate that a peer has shown; None: it isn't one."""
+    # Imported here: most processes have no certificates.
+    from cryptography import x509
+
+    try:
+        return _name(x509.load_der_x509_certificate(der))
+    except ValueError:
+        return None
+
+
+def foreign_block(data: bytes) -> str | None:
+    """The label of the first PEM block that is no revocation list; None: all are."""
+    found = (label for label in _LABEL.findall(data) if label != _LIST)
+    other: bytes | None = next(found, None)
+    return None if other is None else other.decode("ascii")
+
+
+def _names(data: bytes, setting: str) -> Iterator[CertificateName]:
+    from cryptography import x509
+
+    if setting != REVOKED:
+        yield from map(_name, x509.load_pem_x509_certificates(data))
+        return
+    for block in re.findall(rb"-----BEGIN X509 CRL-----.*?-----END X509 CRL-----", data, re.DOTALL):
+        revoked = x509.load_pem_x509_crl(block)
+        starts = revoked.last_update_utc
+        yield CertificateName(
+            subject=_bounded(revoked.issuer.rfc4514_string()),
+            serial=_number(revoked),
+            starts=starts,
+            ends=revoked.next_update_utc or datetime.max.replace(tzinfo=starts.tzinfo),
+        )
+
+
+def _number(revoked: "x509.CertificateRevocationList") -> str:
+    from cryptography import x509
+
+    try:
+        value = revoked.extensions.get_extension_for_class(x509.CRLNumber).value
+    except (x509.ExtensionNotFound, ValueError):
+        return ""
+    return f"{value.crl_number:x}"
+
+
+def _name(certificate: "x509.Certificate") -> CertificateName:
+    hosts = tuple(_hosts(certificate))
+    return CertificateName(
+        subject=_bounded(certificate.subject.rfc4514_string() or f"names {_listed(hosts)}"),
+        serial=f"{certificate.serial_number:x}",
+        starts=certificate.not_valid_before_utc,
+        ends=certificate.not_valid_after_utc,
+        hosts=hosts,
+    )
+
+
+def _hosts(certificate: "x509.Certificate") -> Iterator[str]:
+    from cryptography import x509
+
+    try:
+        kind = x509.SubjectAlternativeName
+        names = certificate.extensions.get_extension_for_class(kind).value
+    except (x509.ExtensionNotFound, ValueError):
+        return
+    yield from names.get_values_for_type(x509.DNSName)
+    yield from map(str, names.get_values_for_type(x509.IPAddress))
+
+
+def listed_hosts(certificate: CertificateName) -> str:
+    """The first names that the certificate is for."""
+    return _listed(certificate.hosts)
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    more = ", ..." if len(hosts) > _MOST_NAMES else ""
+    return _bounded(", ".join(hosts[:_MOST_NAMES]) + more) or "none"
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 3]}..."

@@ -1,0 +1,186 @@
+"""A secret is in no log, event, metric, status, error, file or command line."""
+
+import base64
+import http.client
+import signal
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+from click.testing import CliRunner
+
+from gateway.cli import main
+from gateway.demo.ports import free_port
+from tests.e2e.processes import GatewayProcess, Gateways, environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+CANARIES = {name: f"canary-{name}-0f3a9c" for name in ("env", "file", "credential", "command")}
+ACCOUNT = base64.b64encode(b"canary-account-0f3a9c").decode()
+CONFIG = """
+[namespaces.east]
+url = "embedded:east.db"
+queues = ["orders"]
+
+[namespaces.west]
+url = "servicebus+http://gateway@127.0.0.1:{closed}"
+key = {{ env = "WEST_KEY" }}
+
+[pairing]
+primary = "east"
+secondary = "west"
+label = "canary"
+enable_syphon = true
+envelope_keys = [{{ id = "1", key = {{ command = [{command}] }} }}]
+
+[[endpoints]]
+protocol = "service-bus"
+bind = "127.0.0.1:0"
+
+[[endpoints]]
+protocol = "storage-queue"
+bind = "127.0.0.1:0"
+
+[[endpoints]]
+protocol = "admin"
+bind = "127.0.0.1:0"
+
+[[access]]
+name = "ops"
+key = {{ file = "ops.key" }}
+second_key = {{ systemd_credential = "second" }}
+rights = ["Manage"]
+
+[[accounts]]
+name = "contoso"
+key = {{ env = "ACCOUNT_KEY" }}
+
+[audit]
+file = "audit.jsonl"
+
+[logging]
+level = "debug"
+"""
+
+
+@attrs.define
+class Heard:
+    """Everything that came out of a process."""
+
+    texts: dict[str, bytes] = attrs.field(factory=dict)
+
+    def add(self, where: str, data: bytes) -> None:
+        self.texts[where] = self.texts.get(where, b"") + data
+
+    def leaks(self) -> list[str]:
+        return [
+            f"{secret.decode()!r} in {where}"
+            for where, data in self.texts.items()
+            for secret in forms()
+            if secret in data
+        ]
+
+
+def forms() -> Iterator[bytes]:
+    """Each canary as it is, and in the encodings in which a key may show up."""
+    for text in (*CANARIES.values(), ACCOUNT, base64.b64decode(ACCOUNT).decode()):
+        yield text.encode()
+        yield text.encode().hex().encode()
+        yield base64.b64encode(text.encode()).rstrip(b"=")
+
+
+def request(port: int, method: str, path: str, headers: Mapping[str, str], body: str) -> bytes:
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        client.request(method, path, body, dict(headers))
+        response = client.getresponse()
+        return f"{response.status} {response.headers}".encode() + response.read(64 * 1024)
+    finally:
+        client.close()
+
+
+def basic(name: str, key: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {base64.b64encode(f'{name}:{key}'.encode()).decode()}"}
+
+
+def sas(name: str, signature: str) -> dict[str, str]:
+    fields = f"sr=http%3A%2F%2Fa%2F&sig={signature}&se=9&skn={name}"
+    return {"Authorization": f"SharedAccessSignature {fields}"}
+
+
+async def ask_everything(process: GatewayProcess, heard: Heard) -> None:
+    """Right and wrong credentials, also swapped ones, at each endpoint; and an order."""
+    bus, storage, admin = process.ports
+    key, other = CANARIES["file"], CANARIES["credential"]
+    credentials = [basic("ops", key), basic("ops", other), basic(key, "ops"), basic("ops", "no")]
+    credentials += [sas("ops", key), sas(key, "ops"), {"Authorization": f"Bearer {key}"}, {}]
+    asked = [(admin, "GET", path) for path in ("/status", "/metrics", "/v1/control", "/livez")]
+    asked += [(admin, "POST", "/v1/reload"), (bus, "POST", "/orders/messages")]
+    asked += [(bus, "GET", f"/{key}"), (storage, "GET", "/contoso?comp=list")]
+    signed = {"Authorization": f"SharedKey contoso:{ACCOUNT}", "x-ms-version": "2021-01-01"}
+    for number, (port, method, path) in enumerate(asked):
+        for headers in (*credentials, signed):
+            call = partial(request, port, method, path, headers, "")
+            answer = await trio.to_thread.run_sync(call)
+            # The path of a request comes back in its error: that canary was the client's own.
+            if key not in path:
+                heard.add(f"the answer to {number} {method} {path}", answer)
+
+
+async def run_commands(process: GatewayProcess, heard: Heard) -> None:
+    commands = [
+        ["check"],
+        ["config", "show"],
+        ["status", "--json"],
+        ["events", "--recent", "100"],
+        ["reload"],
+        ["token", "orders"],
+    ]
+    for words in commands:
+        arguments = [*words, "--config", str(process.config_file)]
+        runner = CliRunner(env={**environment(), **process.environment})
+        done = await trio.to_thread.run_sync(runner.invoke, main, arguments)
+        heard.add(f"pairgate {' '.join(words)}", done.output.encode())
+
+
+async def test_no_secret_gets_out(gateways: Gateways, tmp_path: Path) -> None:
+    folder = tmp_path / "gateway"
+    folder.mkdir()
+    (folder / "vault").mkdir()
+    for name, secret in (("vault/second", "credential"), ("ops.key", "file")):
+        (folder / name).write_text(CANARIES[secret])
+        (folder / name).chmod(0o600)
+    (folder / "print-key").write_text(f"#!/bin/sh\necho {CANARIES['command']}\n")
+    (folder / "print-key").chmod(0o700)
+    gateways.environments["gateway"] = {
+        "WEST_KEY": CANARIES["env"],
+        "ACCOUNT_KEY": ACCOUNT,
+        "CREDENTIALS_DIRECTORY": str(folder / "vault"),
+    }
+    config = CONFIG.format(closed=free_port(), command='"./print-key"')
+    process = await gateways.start(config, name="gateway")
+    heard = Heard()
+
+    await ask_everything(process, heard)
+    await run_commands(process, heard)
+    broken = config.replace("[audit]", '[[access]]\nname = "ops"\nrights = ["x"]\n[audit]')
+    process.config_file.write_text(broken)
+    process.signal(signal.SIGHUP)
+    await process.until(lambda: process.count("doubtful") > 1)
+    process.config_file.write_text(process.config)
+    line = await trio.Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    await process.stop()
+
+    heard.add("the command line", line)
+    heard.add("the log", "\n".join([*map(str, process.log), *process.garbage]).encode())
+    for file in folder.rglob("*"):
+        if file.is_file() and file.name not in {"ops.key", "second", "print-key"}:
+            heard.add(file.name, file.read_bytes())
+    assert heard.leaks() == []
+    # The test would find them: all were used.
+    assert any(b"200" in each for each in heard.texts.values())
+    assert process.count("credentials_refused") > 3
+    assert "audit.jsonl" in heard.texts
