@@ -55,14 +55,20 @@ SECRETS = (
     "RABBIT_PASSWORD",
     "RABBIT_NORTH_PASSWORD",
     "RABBIT_SOUTH_PASSWORD",
+    "ARTEMIS_PASSWORD",
     "ENTRA_SECRET",
 )
+SECRET_FILE = re.compile(r'file = "(secrets/[\w-]+)"')
 CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
 IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2", "STORAGE_NORTH_KEY", "STORAGE_SOUTH_KEY")
 STORAGE_CONNECTION = "AccountName=contoso;AccountKey=YSBzZWNyZXQ="
 
 
 def read(text: str, folder: Path) -> Loaded:
+    for name in SECRET_FILE.findall(text):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"the secret of sixteen bytes in {name}")
+        (folder / name).chmod(0o600)
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
     environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
     environ["STORAGE"] = "AccountName=contoso;AccountKey=YQ=="
@@ -166,6 +172,7 @@ def test_examples_are_good_configurations(path: Path, tmp_path: Path) -> None:
     loaded = read(path.read_text(), tmp_path)
 
     assert loaded.config.pairing is not None
+    assert bool(loaded.warnings) is (path.name == "embedded.toml")  # both stores are on one disk
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("examples/*.toml")), ids=lambda path: path.name)
@@ -180,6 +187,9 @@ def test_examples_are_there() -> None:
     found = {path.name for path in CONF.glob("examples/*")}
 
     assert found >= {
+        "amqp-primary-embedded-secondary.toml",
+        "listeners.toml",
+        "secured-gateway.toml",
         "embedded.toml",
         "nginx-balancer.conf",
         "rabbitmq-pair.toml",
@@ -193,7 +203,7 @@ def test_examples_are_there() -> None:
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("examples/*.toml")), ids=lambda path: path.name)
 def test_files_that_an_example_names_are_there(path: Path) -> None:
-    named = re.findall(r"[\w-]+\.json", path.read_text())
+    named = re.findall(r"[\w-]+definitions\.json", path.read_text())
 
     assert [name for name in named if not (path.parent / name).exists()] == []
     assert bool(named) == ("rabbitmqs:" in path.read_text())
