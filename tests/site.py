@@ -9,6 +9,7 @@ places: no link is rewritten. Further lines of list items are indented by four c
 generator's Markdown needs.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ CONFIG: Final = "zensical.toml"
 LINK: Final = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 ITEM: Final = re.compile(r"(?:\d\.|-) ")
 LOST_ITEM: Final = re.compile(r"<p>(?:(?!</p>).)*?\n *(?:-|\d+\.) ", re.DOTALL)
+FURTHER: Final = re.compile(r"# further pages of (\S+)")
 FENCED: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # An element that a browser loads, and its attribute; a link to elsewhere is followed by people.
 LOADED: Final = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
@@ -43,7 +45,7 @@ def build(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     pages = folder / "pages"
     lay_out(pages)
-    shutil.copy(ROOT / CONFIG, folder / CONFIG)
+    (folder / CONFIG).write_text(with_all_pages((ROOT / CONFIG).read_text()))
     command = [ZENSICAL, "build", "--strict", "--clean", "--config-file", folder / CONFIG]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False, env={"NO_COLOR": "1"}
@@ -76,6 +78,22 @@ def lay_out(pages: Path) -> None:
         else:
             shutil.copy(path, to)
     (pages / "README.md").rename(pages / "index.md")
+
+
+def with_all_pages(config: str) -> str:
+    """The configuration, with each page of docs/ that it doesn't name among those of its kind."""
+
+    def further(found: re.Match[str]) -> str:
+        pages = sorted(ROOT.joinpath(found[1]).glob("*.md"))
+        names = {page: str(page.relative_to(ROOT)) for page in pages}
+        lines = [
+            f'{{ {json.dumps(heading(page))} = "{name}" }},'
+            for page, name in names.items()
+            if f'"{name}"' not in config
+        ]
+        return "\n".join(lines)
+
+    return FURTHER.sub(further, config)
 
 
 def indented(text: str) -> str:

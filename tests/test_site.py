@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.site import CONFIG, ROOT, build, indented, problems
+from tests.site import CONFIG, ROOT, build, indented, problems, with_all_pages
 
 
 @pytest.mark.slow
@@ -21,9 +21,17 @@ def test_the_site_is_built_without_a_warning_and_each_link_leads_somewhere(tmp_p
 
 def test_each_page_is_in_the_navigation_once() -> None:
     pages = [str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")]
-    [*named] = leaves(tomllib.loads((ROOT / CONFIG).read_text())["project"]["nav"])
+    config = with_all_pages((ROOT / CONFIG).read_text())
+    named = leaves(tomllib.loads(config)["project"]["nav"])
 
     assert sorted(named) == sorted([*pages, "index.md", "CHANGELOG.md", "CONTRIBUTING.md"])
+
+
+def test_a_page_that_is_not_named_is_among_those_of_its_kind() -> None:
+    config = with_all_pages("[\n# further pages of docs/tutorial\n]")
+
+    assert '{ "Your first outage" = "docs/tutorial/first-outage.md" },' in config
+    assert "how-to" not in config
 
 
 def leaves(nav: Any) -> Iterator[str]:
