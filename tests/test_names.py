@@ -49,7 +49,8 @@ PLAIN_TEXT: Final = """
     timeout tls to too total traceback ttl tune twice unknown unreachable unreadable
     unsettled until untouched url usable v wait wake want was while within write x bound commit
     count destination expiry export file lag ratio sample service setting type
-    authority chain discovery instance scope secret tenant
+    authority chain discovery instance scope secret tenant add algorithm audience clock read
+    refresh skew subject unavailable
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 

@@ -19,6 +19,7 @@ from gateway.config.places import is_loopback
 from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.issuers import Issuers
 from gateway.frontends.refusals import Refusals
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
@@ -173,7 +174,7 @@ def make_makings(
 ) -> Makings:
     """The parts that the front ends of that endpoint are created from."""
     endpoint = config.endpoints[index]
-    basis = make_basis(config, index, parts.refusals, runtime, budget)
+    basis = make_basis(config, index, parts.refusals, runtime, budget, parts.issuers)
     return Makings(
         config=config,
         parts=parts,
@@ -186,12 +187,18 @@ def make_makings(
             wall_clock=runtime.now,
             loopback=is_loopback(host_of_bind(endpoint.bind)),
             on_refused=parts.refusals.at(endpoint.protocol),
+            authorizer=basis.authorizer,
         ),
     )
 
 
 def make_basis(
-    config: Config, index: int, refusals: Refusals, runtime: Runtime, budget: BodyBudget
+    config: Config,
+    index: int,
+    refusals: Refusals,
+    runtime: Runtime,
+    budget: BodyBudget,
+    issuers: Issuers,
 ) -> Basis:
     """The parts of that endpoint that need no gateway."""
     endpoint = config.endpoints[index]
@@ -200,6 +207,7 @@ def make_basis(
         wall_clock=runtime.now,
         loopback=is_loopback(host_of_bind(endpoint.bind)),
         on_refused=refusals.at(endpoint.protocol),
+        issuers=issuers,
     )
     is_file = unix.path_of(endpoint.bind) is not None  # no page of a browser can open it
     guard = WebGuard(

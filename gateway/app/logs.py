@@ -67,8 +67,8 @@ class Reloader:
     """
     Reads the configuration again, for SIGHUP and for operators. An invalid file changes nothing.
 
-    It applies the log level and, by a callback, the access policies and accounts; changes of other
-    sections need a restart.
+    It applies the log level and, by a callback, the access policies, the issuers and the accounts;
+    changes of other sections need a restart.
     """
 
     loaded: Loaded  # at the start
@@ -121,7 +121,13 @@ class Reloader:
 def _reloaded(before: Config, after: Config) -> Config:
     """The configuration `before` with the parts of `after` that a reload applies."""
     logging = attrs.evolve(before.logging, level=after.logging.level)
-    return attrs.evolve(before, logging=logging, access=after.access, accounts=after.accounts)
+    return attrs.evolve(
+        before,
+        logging=logging,
+        issuers=after.issuers,
+        access=after.access,
+        accounts=after.accounts,
+    )
 
 
 def _changed(before: Config, after: Config) -> list[str]:

@@ -45,6 +45,7 @@ from gateway.domain.events.gateway import Doubtful
 from gateway.domain.status import Status
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
+from gateway.frontends.issuers import Issuers
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
@@ -82,6 +83,7 @@ class Parts:
     stores: Sequence[EmbeddedBroker]  # the gateway ends if one fails
     announcements: Announcements
     refusals: Refusals
+    issuers: Issuers
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
     control: Control | None = None  # of the pair and its syphons; None in a worker
@@ -96,6 +98,13 @@ class Parts:
     readiness: Readiness = attrs.field(factory=Readiness)
     process: ProcessControl | None = None  # None in a worker
     certificates: CertificateWatch | None = None  # None in a worker
+
+
+def make_issuers(config: Config, runtime: Runtime) -> Issuers:
+    """The identity providers of a process; a service reads their keys."""
+    issuers = Issuers(observer=runtime.observer, wall_clock=runtime.now)
+    issuers.replace(config.issuers)
+    return issuers
 
 
 async def make_parts(
@@ -121,7 +130,7 @@ async def make_parts(
         announcers = await make_announcers(stack, config, runtime, announcements, keepers)
         seen, services = await with_claims(stack, config, observed, runtime)
         leases = Leases(seen, runtime.now, config.limits.leases)
-        refusals = Refusals(runtime.observer)
+        refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
         control = Control(clock=runtime.now, observer=runtime.observer, pauses=Pauses())
         visibility = make_visibility(adapter, seen, leases, runtime)
         return Parts(
@@ -134,11 +143,13 @@ async def make_parts(
                 *services,
                 *announcers,
                 refusals,
+                issuers,
                 *late,
             ],
             stores=stores_among(adapter),
             announcements=announcements,
             refusals=refusals,
+            issuers=issuers,
             namespaces={namespace.name: observed},
             control=control,
         )
@@ -183,7 +194,7 @@ async def _make_paired_parts(
     visibility = make_visibility(sides.primary, seen, leases, runtime)
     if isinstance(sides.primary, LocalBroker) and _has_storage(config):
         sides.primary.recent = Recent()
-    refusals = Refusals(runtime.observer)
+    refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
     syphons = make_syphons(pairing, observed, runtime, pair, gauge)
     heartbeats = list[Service]()
     if pairing.enable_syphon:
@@ -212,11 +223,13 @@ async def _make_paired_parts(
             *services,
             *announcers,
             refusals,
+            issuers,
             *late,
         ],
         stores=stores_among(sides.primary, sides.secondary, sides.spool),
         announcements=announcements,
         refusals=refusals,
+        issuers=issuers,
         namespaces={pairing.primary: observed.primary, pairing.secondary: observed.secondary},
         pair=pair,
         control=control,

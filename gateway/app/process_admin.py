@@ -14,6 +14,7 @@ import trio
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.parts import make_issuers
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status import StatusBoard, make_figures
@@ -22,6 +23,7 @@ from gateway.config.file import Loaded
 from gateway.config.options import ADMIN
 from gateway.config.places import is_loopback
 from gateway.domain.events.gateway import Listening
+from gateway.frontends.issuers import Issuers
 from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import Listener
 from gateway.pairing.control import Control
@@ -39,10 +41,14 @@ class ProcessAdmin:
     control: Control
     steering: ProcessControl
     port_offset: int = 0
+    _issuers: Issuers = attrs.field(init=False)
     _bases: list[Basis] = attrs.field(factory=list, init=False)
     _closing: trio.Event = attrs.field(factory=trio.Event, init=False)
     _certificates: CertificateWatch = attrs.field(init=False)
     _ports: list[tuple[Listener, Server]] = attrs.field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._issuers = make_issuers(self.board.config, self.board.runtime)
 
     async def open(self, stack: AsyncExitStack) -> None:
         """
@@ -62,7 +68,8 @@ class ProcessAdmin:
             if not is_loopback(host_of_bind(endpoint.bind)) and not config.access:
                 text = f"{endpoint.bind} isn't a loopback address: add [[access]]"
                 raise Failure(text, ExitCode.WRONG)
-            basis = make_basis(config, number, self.board.refusals, runtime, budget)
+            refusals = self.board.refusals
+            basis = make_basis(config, number, refusals, runtime, budget, self._issuers)
             server = make_http(partial(self._make, basis), basis, tls_of(config, number))
             port = await bind_endpoint(
                 config, number, runtime, self.board.refusals, self.port_offset
@@ -91,6 +98,7 @@ class ProcessAdmin:
         runtime = self.board.runtime
         if self._ports:
             await services.start(self.board.refusals.run)
+            await services.start(self._issuers.run)
             await services.start(runtime.loop_lag.run)
         await services.start(runtime.service_manager.run)
         await services.start(self.control.run)

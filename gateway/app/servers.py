@@ -83,7 +83,9 @@ class Basis:
     budget: BodyBudget
 
     def apply(self, fresh: Config) -> None:
-        """Apply the access policies of this configuration from now on."""
+        """Apply the access policies of this configuration, and their issuers, from now on."""
+        if self.authorizer.issuers is not None:
+            self.authorizer.issuers.replace(fresh.issuers)
         self.authorizer.replace(fresh.access)
 
 
@@ -228,7 +230,12 @@ def make_rest(makings: Makings, *, secure: bool) -> Server:
         on_parent=None if makings.on_parent is None else makings.on_parent(secure),
     )
     polls = LongPolls(handler=frontend.handle)
-    guarded = Guarded(guard=makings.guard, frontend=frontend, handler=polls.handle)
+    guarded = Guarded(
+        guard=makings.guard,
+        frontend=frontend,
+        handler=polls.handle,
+        prepare=makings.authorizer.prepare,
+    )
     server = HttpServer(
         handler=guarded.handle,
         check_head=guarded.check_head,
@@ -284,7 +291,9 @@ def make_admin_server(basis: Basis, frontend: Frontend) -> Server:
             notes=AuditLog(audit.file, basis.runtime.observer),
         )
         handler = audited.handle
-    guarded = Guarded(guard=basis.guard, frontend=frontend, handler=handler)
+    guarded = Guarded(
+        guard=basis.guard, frontend=frontend, handler=handler, prepare=basis.authorizer.prepare
+    )
     server = HttpServer(
         handler=guarded.handle,
         check_head=guarded.check_head,
@@ -320,6 +329,7 @@ def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:
             guard=guard,
             frontend=frontend,
             handler=partial(frontend.handle, peer=peer_address(stream)),
+            prepare=makings.authorizer.prepare,
         )
         server = HttpServer(
             handler=guarded.handle,

@@ -1,4 +1,7 @@
-"""Conditions for a start of `serve`, checked by `check`: certificates, ports, files."""
+"""
+Conditions for a start of `serve`, checked by `check`: certificates, ports, files, identity
+providers.
+"""
 
 import errno
 import os
@@ -12,8 +15,10 @@ from gateway.app.endpoints import moved, tls_of
 from gateway.app.failure import Failure
 from gateway.app.operations.findings import Findings, Grade
 from gateway.config.options import AMQP, SERVE, Config, Endpoint
+from gateway.frontends.issuers import make_reader
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, open_listener
+from gateway.net.openid import ProviderFailed
 
 _KNOCK_SECONDS: Final = 2.0
 _AMQP_HEADER: Final = b"AMQP\0\1\0\0"
@@ -90,6 +95,27 @@ async def _is_gateway(config: Config, endpoint: Endpoint, bind: str) -> bool:
             return False
     name = config.limits.http.server_name
     return answer.startswith(b"AMQP") if is_amqp else f"\r\nServer: {name}\r\n".encode() in answer
+
+
+async def check_issuers(config: Config, findings: Findings) -> None:
+    """Check that the keys of each identity provider can be read."""
+    await trio.lowlevel.checkpoint()
+    for options in config.issuers:
+        subject = f"issuer {options.issuer.name}"
+        try:
+            provided = await make_reader(options)()
+        except ProviderFailed as error:
+            findings.add(subject, Grade.BAD, f"its keys can't be read: {error}")
+            continue
+        keys = provided.keys
+        findings.add(subject, Grade.GOOD, f"{len(keys.keys)} of its keys can verify tokens")
+        known = {name for key in keys.keys for name in key.by_algorithm}
+        if not known & set(options.issuer.algorithms):
+            text = (
+                f"none of its keys is for one of the algorithms"
+                f" {', '.join(options.issuer.algorithms)}, but for {', '.join(sorted(known))}"
+            )
+            findings.add(subject, Grade.BAD, text)
 
 
 def check_files(config: Config, findings: Findings) -> None:

@@ -71,6 +71,7 @@ def problems_of(config: Config) -> list[str]:
     """One line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += [*_names_twice(config), *_agent(config), *_workers(config), *_traces(config)]
+    found += [*_tokens(config), *_keyless_accounts(config)]
     if config.claims is not None:
         found += _claims(config.claims)
     if config.triggers is not None:
@@ -89,6 +90,7 @@ def problems_of(config: Config) -> list[str]:
 def warnings_of(config: Config) -> list[str]:
     """One line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
+    found += _idle_issuers(config)
     if config.pairing is not None:
         found += _shared_fate(config, config.pairing)
         found += _slow_connects(config, config.pairing)
@@ -297,7 +299,42 @@ def _workers(config: Config) -> Iterator[str]:
         )
 
 
+def _tokens(config: Config) -> Iterator[str]:
+    known = [each.issuer.name for each in config.issuers]
+    for index, policy in enumerate(config.access):
+        if policy.token is not None and policy.token.issuer not in known:
+            names = ", ".join(sorted(known)) or "none"
+            yield (
+                f"access[{index}].token.issuer: there is no issuer {policy.token.issuer!r} in"
+                f" [[issuers]]; configured are {names}"
+            )
+
+
+def _keyless_accounts(config: Config) -> Iterator[str]:
+    has_tokens = any(policy.token is not None for policy in config.access)
+    for index, account in enumerate(config.accounts):
+        if not account.keys and not has_tokens:
+            yield (
+                f"accounts[{index}].key: is missing; without it clients need tokens, and no"
+                " [[access]] has token = { issuer, claims }"
+            )
+
+
+def _idle_issuers(config: Config) -> Iterator[str]:
+    used = {policy.token.issuer for policy in config.access if policy.token is not None}
+    for index, options in enumerate(config.issuers):
+        if options.issuer.name not in used:
+            yield (
+                f"issuers[{index}].name: no [[access]] has a token of {options.issuer.name!r}:"
+                " its clients have no rights"
+            )
+
+
 def _names_twice(config: Config) -> Iterator[str]:
+    names = [each.issuer.name for each in config.issuers]
+    yield from (f"issuers: the name {n!r} is given twice" for n in _twice(names))
+    urls = [each.issuer.issuer for each in config.issuers]
+    yield from (f"issuers: the issuer {n!r} is given twice" for n in _twice(urls))
     policies = [policy.name for policy in config.access]
     yield from (f"access: the name {n!r} is given twice" for n in _twice(policies))
     accounts = [account.name for account in config.accounts]

@@ -15,7 +15,7 @@ from attrs import validators
 from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.secrets import Secret
 from gateway.config.values import expected
-from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.access import AccessPolicy, Issuer, Right, TokenRule
 from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
@@ -23,16 +23,19 @@ from gateway.domain.scaling.autoscaling import AutoscalingOptions
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
 from gateway.frontends.admin.frontend import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus.rest import RestOptions
 from gateway.frontends.storage_queue.frontend import StorageQueueOptions
 from gateway.listener.options import ListenerOptions as HandlingOptions
 from gateway.net.http.server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions
+from gateway.net.openid import KeySource, why_no_url
 from gateway.net.sniffing import SniffingOptions
 from gateway.net.tls import TlsOptions
 from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
 from gateway.telemetry.log import LEVELS
+from gateway.wire.openid.jwt import ALGORITHMS
 
 # The configuration of `serve` without a file; conf/pairgate.toml says the same, with every option.
 DEFAULT: Final = """
@@ -281,20 +284,93 @@ class EnvelopeKeyEntry:
 
 
 @attrs.frozen(kw_only=True)
-class AccessEntry:
-    """`[[access]]`: two keys, so that one can be changed while clients still use the other."""
+class IssuerEntry:
+    """`[[issuers]]`: an identity provider whose tokens are accepted."""
 
     name: str = attrs.field(validator=validators.min_len(1))
-    key: Secret
+    issuer: str = attrs.field(validator=validators.min_len(1))
+    audiences: tuple[str, ...] = attrs.field(validator=validators.min_len(1))
+    # Exactly one place of its keys; none: the issuer's usual discovery document.
+    discovery: str | None = attrs.field(default=None)
+    keys_url: str | None = attrs.field(default=None)
+    keys_file: Path | None = None
+    ca: Path | None = None
+    algorithms: tuple[str, ...] = attrs.field(
+        default=ALGORITHMS,
+        validator=[
+            validators.min_len(1),
+            validators.deep_iterable(validators.in_(ALGORITHMS)),
+        ],
+    )
+    clock_skew: float = attrs.field(default=300.0, validator=validators.ge(0.0))
+    refresh: float = attrs.field(default=3600.0, validator=validators.ge(60.0))
+    subject_claim: str = attrs.field(default="sub", validator=validators.min_len(1))
+
+    @discovery.validator
+    @keys_url.validator
+    def _is_safe(self, _: object, url: str | None) -> None:
+        if url is not None and (why := why_no_url(url)) is not None:
+            raise ValueError(why)
+
+    def value(self) -> IssuerOptions:
+        """
+        The options of both parts.
+
+        Raises:
+            ValueError: the keys have several places, or one that isn't safe.
+        """
+        places = (self.discovery, self.keys_url, self.keys_file)
+        if sum(place is not None for place in places) > 1:
+            raise ValueError("one of discovery, keys_url and keys_file expected")
+        if not any(places) and (why := why_no_url(self.issuer)) is not None:
+            raise ValueError(f"issuer: {why}; or write discovery, keys_url or keys_file")
+        return IssuerOptions(
+            issuer=Issuer(
+                name=self.name,
+                issuer=self.issuer,
+                audiences=self.audiences,
+                algorithms=self.algorithms,
+                clock_skew=self.clock_skew,
+                subject_claim=self.subject_claim,
+            ),
+            source=KeySource(
+                discovery=self.discovery,
+                keys_url=self.keys_url,
+                keys_file=self.keys_file,
+                ca=self.ca,
+            ),
+            refresh=self.refresh,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class AccessEntry:
+    """
+    `[[access]]`: two keys, so that one can be changed while clients still use the other; tokens of
+    an identity provider, instead of keys or beside them.
+    """
+
+    name: str = attrs.field(validator=validators.min_len(1))
+    key: Secret | None = None
     second_key: Secret | None = None
+    token: TokenRule | None = None
     rights: tuple[Right, ...] = attrs.field(validator=validators.min_len(1))
     entities: tuple[str, ...] = attrs.field(default=("*",), validator=validators.min_len(1))
 
     def value(self) -> AccessPolicy:
+        """
+        The policy.
+
+        Raises:
+            ValueError: no client could have it.
+        """
         keys = [key.text for key in (self.key, self.second_key) if key is not None]
+        if not keys and self.token is None:
+            raise ValueError("key is missing, or token = { issuer, claims }")
         return AccessPolicy(
             name=self.name,
             keys=tuple(keys),
+            token=self.token,
             rights=frozenset(self.rights),
             entities=self.entities,
         )
@@ -302,10 +378,13 @@ class AccessEntry:
 
 @attrs.frozen(kw_only=True)
 class AccountEntry:
-    """`[[accounts]]`: as `[[access]]`, for the Queue service."""
+    """
+    `[[accounts]]`: as `[[access]]`, for the Queue service. Without a key, clients need a token of
+    an identity provider.
+    """
 
     name: str = attrs.field()
-    key: Secret = attrs.field()
+    key: Secret | None = attrs.field(default=None)
     second_key: Secret | None = attrs.field(default=None)
 
     @name.validator
@@ -344,6 +423,7 @@ class Config:
     claims: Claims | None = None
     packing: tuple[PackingRule, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
+    issuers: tuple[IssuerOptions, ...] = ()
     access: tuple[AccessPolicy, ...] = ()
     accounts: tuple[StorageAccount, ...] = ()
     entities: tuple[EntityRule, ...] = ()

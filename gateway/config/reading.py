@@ -12,15 +12,22 @@ from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, override
 
 from gateway.brokers.registry import options_class
-from gateway.config.options import AccessEntry, AccountEntry, EnvelopeKeyEntry, Namespace
+from gateway.config.options import (
+    AccessEntry,
+    AccountEntry,
+    EnvelopeKeyEntry,
+    IssuerEntry,
+    Namespace,
+)
 from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
 from gateway.config.secrets import Secret, SecretSource
 from gateway.config.values import count, expected, not_one_of, seconds, size
-from gateway.domain.access import AccessPolicy
+from gateway.domain.access import AccessPolicy, TokenRule
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.servicebus.rest import RestOptions
 from gateway.frontends.storage_queue.frontend import StorageQueueOptions
 from gateway.pairing.options import PairOptions
@@ -119,6 +126,8 @@ class _TableReader:
             Secret: lambda value, _: secrets.read(value),
             Namespace: lambda value, _: self._read_namespace(value),
             AccessPolicy: lambda value, _: self.read(value, AccessEntry).value(),
+            TokenRule: lambda value, _: self._read_token_rule(value),
+            IssuerOptions: lambda value, _: self.read(value, IssuerEntry).value(),
             StorageAccount: lambda value, _: self.read(value, AccountEntry).value(),
             EnvelopeKey: lambda value, _: self.read(value, EnvelopeKeyEntry).value(),
         }
@@ -137,6 +146,14 @@ class _TableReader:
         if get_origin(kind) is Mapping and not isinstance(value, dict):
             raise expected("a table", value)
         return self._converter.structure(value, kind)
+
+    def _read_token_rule(self, table: Any) -> Any:
+        """cattrs would take a text for a list of its letters."""
+        claims = table.get("claims") if isinstance(table, dict) else None
+        for name, values in claims.items() if isinstance(claims, dict) else ():
+            if not isinstance(values, list):
+                raise expected(f"claims.{name}: a list", values)
+        return self._class_hook(TokenRule)(table, TokenRule)
 
     def _read_namespace(self, table: Any) -> Any:
         """Its other keys are those of the URL's kind."""

@@ -1,12 +1,18 @@
-"""Shared access policies, as in Service Bus: the right to send to, listen to or manage entities."""
+"""
+Access policies: the right to send to, listen to or manage entities, by Service Bus's claims.
+
+A client proves that a policy is for it by one of the policy's keys (a shared access signature, or
+the key itself), or by a token of an identity provider whose claims the policy names. All front ends
+decide by `authenticate` and `authorize`.
+"""
 
 import enum
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import attrs
@@ -18,6 +24,7 @@ from gateway.domain.errors import NotAuthorized
 MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
 WHOLE_NAMESPACE: Final = "*"
 _SUBSCRIPTION: Final = re.compile(r"/subscriptions/[^/]+$")  # of an entity's key
+_LISTS_OF_WORDS: Final = frozenset({"scope", "scp"})  # claims (RFC 8693, 4.2; Entra ID)
 
 
 class Right(enum.Enum):
@@ -34,6 +41,8 @@ class Refusal(enum.Enum):
     MISSING = "missing"  # the request has none
     MALFORMED = "malformed"
     UNKNOWN_NAME = "unknown-name"  # no policy or account has that name
+    UNKNOWN_ISSUER = "unknown-issuer"  # the token is of a provider that isn't configured
+    WRONG_AUDIENCE = "wrong-audience"  # the token is for another service
     WRONG_KEY = "wrong-key"
     EXPIRED = "expired"  # or not valid yet
     NOT_ALLOWED = "not-allowed"  # genuine, but not for this operation
@@ -55,9 +64,86 @@ class Refused(NotAuthorized):
 
 
 @attrs.frozen(kw_only=True)
+class Issuer:
+    """An identity provider, and its tokens that are accepted."""
+
+    name: str = attrs.field(validator=validators.min_len(1))  # in the configuration
+    issuer: str = attrs.field(validator=validators.min_len(1))  # the claim `iss`, exactly
+    # The token must be for one of them (the claim `aud`).
+    audiences: tuple[str, ...] = attrs.field(validator=validators.min_len(1))
+    algorithms: tuple[str, ...] = attrs.field(validator=validators.min_len(1))
+    # Seconds by which the provider's clock may differ from ours.
+    clock_skew: float = attrs.field(default=300.0, validator=validators.ge(0.0))
+    # The claim that names the client in events and in the audit log.
+    subject_claim: str = attrs.field(default="sub", validator=validators.min_len(1))
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class Identity:
+    """A client for which an identity provider vouches, by a token with a valid signature."""
+
+    issuer: str  # the provider's name in the configuration
+    subject: str  # the client's name there; empty: the token doesn't tell
+    claims: Mapping[str, Any] = attrs.field(repr=False)  # of the token
+    key: str  # thumbprint of the provider's key that signed the token
+
+    @property
+    def name(self) -> str:
+        return f"{self.issuer}:{self.subject}"
+
+
+@attrs.frozen(kw_only=True)
+class TokenRule:
+    """
+    The tokens that a policy is for: those of one provider that have all of these claims.
+
+    A claim must have one of the given values; a claim that is a list, or `scope` or `scp` with its
+    words, needs one of them in it. A name with dots is looked up as it is, and as a path through
+    nested objects (`realm_access.roles`).
+    """
+
+    issuer: str = attrs.field(validator=validators.min_len(1))  # its name in the configuration
+    claims: Mapping[str, tuple[str, ...]] = attrs.field(
+        validator=[
+            validators.min_len(1),
+            validators.deep_mapping(validators.min_len(1), validators.min_len(1)),
+        ]
+    )
+
+    def matches(self, identity: Identity) -> bool:
+        if identity.issuer != self.issuer:
+            return False
+        return all(
+            any(value in allowed for value in _values(identity.claims, name))
+            for name, allowed in self.claims.items()
+        )
+
+
+def _values(claims: Mapping[str, Any], name: str) -> Iterator[str]:
+    """The texts of that claim."""
+    for value in _found(claims, name):
+        if isinstance(value, str):
+            yield value
+            if name in _LISTS_OF_WORDS:
+                yield from value.split(" ")
+        elif isinstance(value, list):
+            yield from (item for item in value if isinstance(item, str))
+
+
+def _found(claims: Mapping[str, Any], name: str) -> Iterator[Any]:
+    if name in claims:
+        yield claims[name]
+    for dot in re.finditer(r"\.", name):
+        inner = claims.get(name[: dot.start()])
+        if isinstance(inner, dict):
+            yield from _found(inner, name[dot.end() :])
+
+
+@attrs.frozen(kw_only=True)
 class AccessPolicy:
     """
-    A policy: a name, one or two keys, and the rights that a key grants on some entities.
+    A policy: the rights on some entities of the clients that have one of its keys, or a token that
+    its rule is for.
 
     `entities` are patterns; case is ignored, and `*` stands for any text, even with `/`. A pattern
     that matches an entity covers its sub-queues, and the subscriptions of a topic.
@@ -65,17 +151,20 @@ class AccessPolicy:
 
     name: str = attrs.field(validator=validators.min_len(1))
     keys: tuple[str, ...] = attrs.field(
+        default=(),
         repr=False,
-        validator=[
-            validators.deep_iterable(validators.min_len(1)),
-            validators.min_len(1),
-            validators.max_len(2),
-        ],
+        validator=[validators.deep_iterable(validators.min_len(1)), validators.max_len(2)],
     )
+    token: TokenRule | None = attrs.field(default=None)
     rights: frozenset[Right] = attrs.field(validator=validators.min_len(1))
     entities: tuple[str, ...] = attrs.field(
         default=(WHOLE_NAMESPACE,), validator=validators.min_len(1)
     )
+
+    @token.validator
+    def _somebody_can_have_it(self, _: object, token: TokenRule | None) -> None:
+        if token is None and not self.keys:
+            raise ValueError("there must be a key, or a token")
 
     def grants(self, right: Right) -> bool:
         """Manage implies Send and Listen, as in Service Bus."""
@@ -94,12 +183,15 @@ class AccessPolicy:
 
 @attrs.frozen(kw_only=True)
 class Claim:
-    """The content of a token, and the key of its policy that signed it."""
+    """The content of a token: who signed it, for what, until when."""
 
-    key_name: str
+    key_name: str  # of the policy whose key signed it; of an identity, its name
     resource: str  # a URI, decoded once
     expires: int  # seconds since 1970 UTC
-    key: str | None = attrs.field(default=None, repr=False)  # None: no key has signed it
+    key: str | None = attrs.field(default=None, repr=False)  # None: no policy's key has signed it
+    identity: Identity | None = None  # of a token of an identity provider
+    # For how long it is accepted after its expiry, since its author's clock may be wrong.
+    skew: timedelta = MAX_CLOCK_SKEW
 
 
 @attrs.frozen(kw_only=True)
@@ -112,20 +204,25 @@ class Access:
 
 
 def authenticate(
-    policies: Mapping[str, AccessPolicy],
-    claim: Claim,
-    *,
-    now: datetime,
-    skew: timedelta = MAX_CLOCK_SKEW,
-) -> AccessPolicy:
+    policies: Mapping[str, AccessPolicy], claim: Claim, *, now: datetime
+) -> Sequence[AccessPolicy]:
     """
-    Return the policy whose key signed the claim. `policies` are by name.
-
-    A token is accepted for `skew` after its expiry, since its author's clock may be wrong.
+    Return the policies that the claim's client has: the one whose key signed the claim, or those
+    that are for its identity, possibly none. `policies` are by name.
 
     Raises:
         Refused: unknown key name, bad signature, or expired; the text says which.
     """
+    if claim.identity is None:
+        found = [_signed_by(policies, claim)]
+    else:
+        rules = ((policy, policy.token) for policy in policies.values())
+        found = [policy for policy, rule in rules if rule and rule.matches(claim.identity)]
+    check_expiry(claim, now)
+    return found
+
+
+def _signed_by(policies: Mapping[str, AccessPolicy], claim: Claim) -> AccessPolicy:
     policy = policies.get(claim.key_name)
     if policy is None:
         text = f"unknown key name {claim.key_name!r}"
@@ -135,34 +232,50 @@ def authenticate(
     if claim.key is None:
         text = f"the token's signature is not by a key of {policy.name!r}"
         raise Refused(text, Refusal.WRONG_KEY, policy.name)
-    late = now.timestamp() - claim.expires
-    if late > skew.total_seconds():
-        raise Refused(f"the token expired {late:.0f} s ago", Refusal.EXPIRED, policy.name)
+    if claim.key not in policy.keys:
+        text = f"the key that signed it is no longer one of policy {policy.name!r}"
+        raise Refused(text, Refusal.WRONG_KEY, policy.name)
     return policy
 
 
-def authorize(policy: AccessPolicy, claim: Claim, access: Access) -> None:
+def check_expiry(claim: Claim, now: datetime) -> None:
     """
-    Return if the claim and its policy allow the access.
+    Return if the claim is valid at that time.
 
     Raises:
-        Refused: the resource doesn't cover the path, the policy doesn't cover the entity, or a
-            right is missing; the text says which.
+        Refused: it has expired.
+    """
+    late = now.timestamp() - claim.expires
+    if late > claim.skew.total_seconds():
+        raise Refused(f"the token expired {late:.0f} s ago", Refusal.EXPIRED, claim.key_name)
+
+
+def authorize(policies: Sequence[AccessPolicy], claim: Claim, access: Access) -> None:
+    """
+    Return if the claim and one of its client's policies allow the access.
+
+    Raises:
+        Refused: the resource doesn't cover the path, no policy covers the entity, or a right is
+            missing; the text says which.
     """
     if not audience_covers(claim.resource, access.path):
         text = f"the token's resource {claim.resource!r} doesn't cover {access.path!r}"
-        raise Refused(text, Refusal.NOT_ALLOWED, policy.name)
-    if not policy.covers(access.entity):
+        raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
+    covering = [policy for policy in policies if policy.covers(access.entity)]
+    if any(policy.grants(access.right) for policy in covering):
+        return
+    names = " or ".join(repr(policy.name) for policy in covering or policies)
+    if not policies:
+        text = "no access policy is for the claims of this token"
+    elif not covering:
         subject = "the namespace" if access.entity is None else f"entity {access.entity}"
-        text = f"policy {policy.name!r} doesn't cover {subject}"
-        raise Refused(text, Refusal.NOT_ALLOWED, policy.name)
-    if not policy.grants(access.right):
-        raise Refused(
+        text = f"policy {names} doesn't cover {subject}"
+    else:
+        text = (
             f"{access.right.value!r} claim is required for this operation,"
-            f" policy {policy.name!r} doesn't have it",
-            Refusal.NOT_ALLOWED,
-            policy.name,
+            f" policy {names} doesn't have it"
         )
+    raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
 
 
 def audience_covers(resource: str, path: str) -> bool:

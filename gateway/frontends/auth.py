@@ -1,26 +1,32 @@
-"""Authenticates and authorizes clients by the access policies of an endpoint."""
+"""
+Authenticates and authorizes clients by the access policies of an endpoint. Every front end asks
+here, whatever the credentials: keys, shared access signatures, or tokens of an identity provider.
+"""
 
 import hmac
 import math
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from gateway.domain.access import (
-    MAX_CLOCK_SKEW,
     Access,
     AccessPolicy,
     Claim,
+    Identity,
     OnRefused,
     Refusal,
     Refused,
     Right,
     authenticate,
     authorize,
+    check_expiry,
 )
 from gateway.domain.errors import NotAuthorized
+from gateway.frontends.issuers import Issuers
 from gateway.net.visits import note_authorized
 from gateway.ports import WallClock
+from gateway.wire.openid.jwt import SCHEME as BEARER
+from gateway.wire.servicebus.sas import SCHEME as SAS
 from gateway.wire.servicebus.sas import parse_sas, verify
 
 # Microsoft's Service Bus emulator accepts this policy, so developers' connection strings contain
@@ -33,6 +39,7 @@ MAX_KEPT: Final = 1000  # tokens; a client uses one for minutes
 # exist.
 _NOBODY: Final = ("nobody", "nobody")
 _NEVER: Final = 2**40  # seconds since 1970
+_BEARER: Final = f"{BEARER.lower()} "
 
 
 def _ignore(name: str, why: Refusal) -> None:
@@ -53,21 +60,26 @@ class Authorizer:
         *,
         wall_clock: WallClock,
         loopback: bool,
-        skew: timedelta = MAX_CLOCK_SKEW,
         on_refused: OnRefused = _ignore,
+        issuers: Issuers | None = None,
     ) -> None:
         """
         Use these policies. `on_refused` is called for each client whose credentials are refused.
+        `issuers` are the identity providers whose tokens are accepted; None: there are none.
 
         Raises:
             ValueError: two policies have the same name.
         """
         self._wall_clock = wall_clock
         self._loopback = loopback
-        self._skew = skew
         self._on_refused = on_refused
+        self.issuers = issuers
+        if issuers is not None:
+            issuers.tell(self._forget)
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # claims of tokens with a valid signature
+        # Of claims with an identity: those among them that are used.
+        self._holders: dict[Identity, Sequence[AccessPolicy]] = {}
         self._told: set[Callable[[], None]] = set()
         self.replace(policies)
 
@@ -83,7 +95,12 @@ class Authorizer:
         if len(by_name) < len(chosen):
             raise ValueError("access policies: two have the same name")
         self._policies = by_name
+        self._forget()
+
+    def _forget(self) -> None:
+        """Verify everything again at its next use."""
         self._kept.clear()
+        self._holders.clear()
         for tell in self._told:
             tell()
 
@@ -101,25 +118,38 @@ class Authorizer:
     def tell_no_more(self, changed: Callable[[], None]) -> None:
         self._told.discard(changed)
 
+    async def prepare(self, token: str | None) -> None:
+        """
+        Wait for the keys of the identity provider of a bearer token if they aren't known, for some
+        seconds at most. Does nothing for any other token, and has no checkpoint then.
+        """
+        if token is None or token in self._kept or not is_bearer(token):
+            return  # noqa: ASYNC910 on the way of each request
+        if self.issuers is not None:
+            await self.issuers.prepare(token[len(_BEARER) :].strip())
+
     def claim(self, token: str | None) -> Claim:
         """
-        Verify a token and return its claim; what the claim allows is checked separately.
+        Verify a token, as in an Authorization header, and return its claim; what the claim allows
+        is checked separately. A bearer token covers the whole endpoint.
 
         Raises:
             NotAuthorized: the token is missing, malformed, wrongly signed or expired.
+            Busy: the keys of the token's issuer can't be read.
         """
         try:
             if token is None:
                 text = "no token: an Authorization header is expected"
                 raise Refused(text, Refusal.MISSING)
             claim = self._kept.get(token) or self._read(token)
-            self._owner(claim)
+            self._holder(claim)
         except NotAuthorized as error:
             self.note_refused(error)
             raise
         if token not in self._kept:
             if len(self._kept) >= MAX_KEPT:
                 self._kept.clear()
+                self._holders.clear()
             self._kept[token] = claim
         note_authorized()
         return claim
@@ -139,7 +169,7 @@ class Authorizer:
             key=self._key_of(name, lambda each: hmac.compare_digest(each.encode(), key.encode())),
         )
         try:
-            self._owner(claim)
+            self._holder(claim)
         except NotAuthorized as error:
             self.note_refused(error)
             raise
@@ -159,9 +189,11 @@ class Authorizer:
         """For how many seconds the claim stays valid, unless the policies change."""
         if claim.expires >= _NEVER:
             return math.inf
-        return claim.expires + self._skew.total_seconds() - self._wall_clock().timestamp()
+        return claim.expires + claim.skew.total_seconds() - self._wall_clock().timestamp()
 
     def _read(self, token: str) -> Claim:
+        if self.issuers is not None and self.issuers.providers and is_bearer(token):
+            return self.issuers.identify(token[len(_BEARER) :].strip())
         parsed = parse_sas(token)
         return Claim(
             key_name=parsed.key_name,
@@ -186,7 +218,7 @@ class Authorizer:
         Raises:
             NotAuthorized: the text says why not.
         """
-        authorize(self._owner(claim), claim, access)
+        authorize(self._holder(claim), claim, access)
 
     def require(self, claim: Claim, access: Access) -> None:
         """As `check`, for the only claim that the client has."""
@@ -196,9 +228,25 @@ class Authorizer:
             self.note_refused(error)
             raise
 
-    def _owner(self, claim: Claim) -> AccessPolicy:
-        policy = authenticate(self._policies, claim, now=self._wall_clock(), skew=self._skew)
-        if claim.key not in policy.keys:
-            text = f"the key that signed it is no longer one of policy {policy.name!r}"
-            raise Refused(text, Refusal.WRONG_KEY, policy.name)
-        return policy
+    def _holder(self, claim: Claim) -> Sequence[AccessPolicy]:
+        """The policies that the claim's client has now."""
+        if claim.identity is None:
+            return authenticate(self._policies, claim, now=self._wall_clock())
+        assert self.issuers is not None, "they have identified it"
+        check_expiry(claim, self._wall_clock())
+        found = self._holders.get(claim.identity)
+        if found is None:
+            self.issuers.check(claim.identity)
+            found = authenticate(self._policies, claim, now=self._wall_clock())
+            self._holders[claim.identity] = found
+        return found
+
+
+def is_bearer(text: str) -> bool:
+    """True if the value of an Authorization header is a bearer token."""
+    return text[: len(_BEARER)].lower() == _BEARER
+
+
+def as_header(token: str) -> str:
+    """A token without a header, such as one on `$cbs`, as the value of an Authorization header."""
+    return token if token[: len(SAS)].lower() == SAS.lower() else f"{BEARER} {token}"

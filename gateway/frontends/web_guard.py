@@ -67,25 +67,34 @@ class Frontend(Protocol):
 
 @attrs.frozen(kw_only=True)
 class Guarded:
-    """An HTTP front end whose requests the guard checks first."""
+    """
+    An HTTP front end whose requests the guard checks first.
+
+    `prepare` gets the Authorization header before the front end does, as `Authorizer.prepare`: it
+    may wait for what is needed to check it.
+    """
 
     guard: WebGuard
     frontend: Frontend
     handler: Callable[[Request], Awaitable[Response]]
+    prepare: Callable[[str | None], Awaitable[None]]
 
     async def handle(self, request: Request) -> Response:
         why = self.guard.refusal(request.headers)
         if why is not None:
             await trio.lowlevel.checkpoint()
             return self.frontend.refuse(403, why)
+        await self.prepare(request.headers.get("Authorization"))
         return await self.handler(request)
 
-    def check_head(self, request: Request) -> Response | None:
+    async def check_head(self, request: Request) -> Response | None:
         """As `Frontend.check_head`."""
         why = self.guard.refusal(request.headers)
         if why is not None:
+            await trio.lowlevel.checkpoint()
             return self.frontend.refuse(403, why)
-        return self.frontend.check_head(request)
+        await self.prepare(request.headers.get("Authorization"))
+        return self.frontend.check_head(request)  # noqa: ASYNC910 the server waits for the body
 
 
 @functools.lru_cache(maxsize=64)  # all requests of a client have the same host

@@ -29,7 +29,7 @@ def read(text: str) -> Loaded:
         (ADMIN, "x.toml: add [[agent.listeners]]"),
         (ADMIN + ORDERS + 'rule = "nowhere:rule"', "agent.listeners[0].rule nowhere:rule: No mod"),
         (ADMIN + ORDERS + 'rule = "rule"', "agent.listeners[0].rule: MODULE:FUNCTION expected"),
-        (ADMIN + SENDER + ORDERS, "no [[access]] has the right Listen"),
+        (ADMIN + SENDER + ORDERS, "no [[access]] with a key has the right Listen"),
         ('[agent]\ngateway = "elsewhere:9640"\n' + ORDERS, "agent.gateway: http(s)://HOST[:PORT]"),
     ],
 )

@@ -3,14 +3,21 @@
 from pathlib import Path
 
 from gateway.app.operations.findings import Findings, Grade
-from gateway.app.starting import check_files
+from gateway.app.starting import check_files, check_issuers
 from gateway.config.file import parse
+from tests.harness.openid import OpenIdProvider, SigningKey
 
 CONFIG = """
 take_over = "var/take-over.sock"
 
 [namespaces.here]
 url = "memory:"
+"""
+ISSUER = """
+[[issuers]]
+name = "tests"
+issuer = "https://login.example.net"
+audiences = ["pairgate"]
 """
 
 
@@ -26,3 +33,26 @@ def test_a_folder_for_the_take_over_socket_that_can_not_be_is_found(tmp_path: Pa
     (tmp_path / "var").write_text("a file")
 
     assert found(tmp_path) == [("take_over", Grade.BAD)]
+
+
+async def test_what_is_wrong_with_an_identity_provider_is_found(tmp_path: Path) -> None:
+    provider = OpenIdProvider("https://login.example.net", [SigningKey.make("one", "ES384")])
+    (tmp_path / "keys.json").write_bytes(provider.jwks())
+
+    async def found(*options: str) -> list[tuple[Grade, str]]:
+        findings, text = Findings(), "\n".join((CONFIG, ISSUER, *options))
+        await check_issuers(
+            parse(text, source="test", folder=tmp_path, environ={}).config, findings
+        )
+        assert {each.subject for each in findings.items} == {"issuer tests"}
+        return [(each.grade, each.text) for each in findings.items]
+
+    good = (Grade.GOOD, "1 of its keys can verify tokens")
+    assert await found('keys_file = "keys.json"') == [good]
+    [(grade, text)] = await found('keys_file = "missing.json"')
+    assert grade is Grade.BAD
+    assert text.endswith("missing.json: No such file or directory")
+    assert await found('keys_file = "keys.json"', 'algorithms = ["RS256"]') == [
+        good,
+        (Grade.BAD, "none of its keys is for one of the algorithms RS256, but for ES384"),
+    ]

@@ -96,7 +96,7 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
             'logging.level: one of "debug", "info", "warning", "error" expected, found \'loud\'',
         ),
         ("[logging]\nrepeat_interval = '-1s'", "logging.repeat_interval:"),
-        ("[[access]]\nname = 'a'\nrights = ['Send']", "access[0].key: is missing"),
+        ("[[access]]\nname = 'a'\nrights = ['Send']", "access[0]: key is missing"),
         (
             "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Read']",
             'access[0].rights[0]: one of "Send"',

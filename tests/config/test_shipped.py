@@ -26,6 +26,7 @@ from gateway.config.options import (
     Claims,
     Config,
     Endpoint,
+    IssuerEntry,
     Limits,
     Listen,
     Logging,
@@ -148,6 +149,13 @@ def test_no_option_of_a_credential_is_missing() -> None:
 
     assert {name for table in tables for name in table} == option_names(CredentialOptions)
     assert [table["kind"] for table in tables] == [kind.value for kind in CredentialKind]
+
+
+def test_no_option_of_an_issuer_is_missing() -> None:
+    """Each of them has its keys in one of three places."""
+    tables = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["issuers"]
+
+    assert {name for table in tables for name in table} == option_names(IssuerEntry)
 
 
 def test_no_option_of_an_agents_listener_is_missing() -> None:

@@ -17,7 +17,7 @@ CHUNKED = b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 OPTIONS = HttpServerOptions(body_wait=3.0, max_body=1000)
 
 
-def refuse(request):
+async def refuse(request):
     return Response(status=401, body=b"no token")
 
 
@@ -46,7 +46,11 @@ async def test_who_may_send_no_body_is_told_so_before_it_comes(begun, exchange, 
 
 async def test_the_head_is_shown_without_the_body(exchange):
     seen = []
-    client = exchange.connect(exchange.server(check_head=seen.append))
+
+    async def accept(request):
+        seen.append(request)
+
+    client = exchange.connect(exchange.server(check_head=accept))
 
     await client.send_all(HEAD % 5 + b"he")
     await wait_all_tasks_blocked()

@@ -25,7 +25,7 @@ from gateway.app.operations.findings import Finding, Findings, Grade
 from gateway.app.operations.provisioning import find_primary
 from gateway.app.operations.targets import find_running
 from gateway.app.runtime import Runtime
-from gateway.app.starting import check_endpoints, check_files
+from gateway.app.starting import check_endpoints, check_files, check_issuers
 from gateway.brokers.registry import cannot
 from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
@@ -73,6 +73,7 @@ async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> li
         except Failure as failure:
             is_served |= failure.code is ExitCode.TEMPORARY and is_own(namespace)
             findings.add(subject, *_of_failure(failure, running, subject))
+    await check_issuers(config, findings)
     check_files(config, findings)
     await check_endpoints(config, findings, port_offset=port_offset, is_served=is_served)
     return findings.items

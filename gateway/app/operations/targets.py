@@ -133,18 +133,19 @@ def through(config: Config, address: str, right: Right) -> Namespace:
 
 def policy_with(config: Config, address: str, right: Right) -> AccessPolicy:
     """
-    A configured policy that has the right, preferably for all entities.
+    A configured policy with a key that has the right, preferably for all entities.
 
     Raises:
         Failure: there is none; the text says for what the right was needed, at that address.
     """
-    granting = [policy for policy in config.access if policy.grants(right)]
+    granting = [policy for policy in config.access if policy.keys and policy.grants(right)]
     # a policy for all entities certainly suffices
     granting.sort(key=lambda policy: not policy.covers(None))
     policy = next(iter(granting), None if config.access else EMULATOR_POLICY)
     if policy is None:
         raise Failure(
-            f"no [[access]] has the right {right.value}, which this command needs at {address}",
+            f"no [[access]] with a key has the right {right.value}, which this command needs at"
+            f" {address}",
             ExitCode.WRONG,
         )
     return policy

@@ -103,30 +103,34 @@ def _path_of(entity: str | None) -> EntityPath | None:
 def _policy(
     config: Config, entity: EntityPath | None, name: str | None, right: Right
 ) -> AccessPolicy:
-    policies = config.access or (EMULATOR_POLICY,)
+    policies = [each for each in config.access or (EMULATOR_POLICY,) if each.keys]
     scope = "all entities" if entity is None else str(entity)
     if name is not None:
         named = [each for each in policies if each.name == name]
         if not named:
             known = ", ".join(sorted(each.name for each in policies))
             raise Failure(
-                f"there is no [[access]] named {name!r}; there are {known}", ExitCode.WRONG
+                f"there is no [[access]] with a key named {name!r}; there are {known}",
+                ExitCode.WRONG,
             )
-        policies = tuple(named)
+        policies = named
     fitting = [each for each in policies if each.grants(right) and each.covers(entity)]
     if not fitting:
-        subject = "no [[access]] has" if name is None else f"[[access]] {name!r} doesn't have"
+        subject = (
+            "no [[access]] with a key has" if name is None else f"[[access]] {name!r} doesn't have"
+        )
         raise Failure(f"{subject} the right {right.value} for {scope}", ExitCode.WRONG)
     return min(fitting, key=lambda each: (len(each.rights), Right.MANAGE in each.rights))
 
 
 def _account(config: Config, name: str | None) -> StorageAccount:
-    accounts = config.accounts or (EMULATOR_ACCOUNT,)
+    accounts = [each for each in config.accounts or (EMULATOR_ACCOUNT,) if each.keys]
     for account in accounts:
         if name in {None, account.name}:
             return account
     known = ", ".join(account.name for account in accounts)
-    raise Failure(f"there is no [[accounts]] named {name!r}; there are {known}", ExitCode.WRONG)
+    which = "with a key" if name is None else f"with a key named {name!r}"
+    raise Failure(f"there is no [[accounts]] {which}; there are {known or 'none'}", ExitCode.WRONG)
 
 
 def _base(config: Config, grant: Grant, protocols: tuple[str, ...]) -> str:

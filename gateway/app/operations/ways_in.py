@@ -84,7 +84,7 @@ def _amqp(found: _Found) -> Namespace:
 
 
 def _storage(found: _Found) -> Namespace:
-    account = next(iter(found.config.accounts), EMULATOR_ACCOUNT)
+    account = next((each for each in found.config.accounts if each.keys), EMULATOR_ACCOUNT)
     scheme = "http" if found.trust is None else "https"
     endpoint = f"{scheme}://{found.address}/{account.name}"
     url = f"storage-queue:AccountName={account.name};QueueEndpoint={endpoint}"
@@ -143,7 +143,8 @@ def _demands_certificate(endpoint: Endpoint) -> bool:
 def _fits(config: Config, endpoint: Endpoint, right: Right) -> bool:
     if endpoint.protocol == STORAGE_QUEUE:
         # A Storage endpoint has no sessions and no dead letters.
-        known = bool(config.accounts) or is_loopback(host_of_bind(endpoint.bind))
+        has_key = any(account.keys for account in config.accounts)
+        known = has_key if config.accounts else is_loopback(host_of_bind(endpoint.bind))
         return right is Right.SEND and known
     if endpoint.protocol == AMQP:
         return right is not Right.MANAGE

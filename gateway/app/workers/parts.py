@@ -17,6 +17,7 @@ from gateway.app.parts import (
     announced,
     behind_cuts,
     make_cuts,
+    make_issuers,
     make_visibility,
     spool_namespace,
     watch,
@@ -83,14 +84,16 @@ async def make_parts(
         broker, services = pair.broker, [pair]
     shown, further = await with_claims(stack, config, broker, runtime, collects=False)
     leases, refusals = Leases(shown, runtime.now, config.limits.leases), Refusals(runtime.observer)
+    issuers = make_issuers(config, runtime)
     return Parts(
         broker=shown,
         leases=leases,
         visibility=make_visibility(adapter, shown, leases, runtime),
-        services=[*services, leases, *further, refusals],
+        services=[*services, leases, *further, refusals, issuers],
         stores=(),
         announcements=announcements,
         refusals=refusals,
+        issuers=issuers,
         namespaces=namespaces,
         pair=pair,
         cuts=cuts,

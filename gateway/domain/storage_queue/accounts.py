@@ -12,12 +12,13 @@ _NAME: Final = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
 
 @attrs.frozen(kw_only=True)
 class StorageAccount:
-    """An account with up to two keys, so that one can be changed while clients use the other."""
+    """
+    An account with up to two keys, so that one can be changed while clients use the other. Without
+    a key, its clients need a token of an identity provider.
+    """
 
     name: str = attrs.field()
-    keys: tuple[bytes, ...] = attrs.field(
-        repr=False, validator=[validators.min_len(1), validators.max_len(2)]
-    )
+    keys: tuple[bytes, ...] = attrs.field(default=(), repr=False, validator=validators.max_len(2))
 
     @name.validator
     def _is_name(self, _: object, name: str) -> None:

@@ -7,7 +7,7 @@ from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.servicebus.cbs import ACCEPTED, put_token_of
 
 
-def answer_token(tokens: Tokens, request: Request) -> Reply:
+async def answer_token(tokens: Tokens, request: Request) -> Reply:
     """
     Accept the token or refuse it, in a reply. Its rights are checked later, when a link is
     attached.
@@ -16,7 +16,7 @@ def answer_token(tokens: Tokens, request: Request) -> Reply:
         put = put_token_of(request)
         if put is None:
             raise InvalidRequest(f"operation: put-token expected, got {request.operation!r:.60}")
-        tokens.add(put.token)
+        await tokens.add(put.token, put.audience)
     except GatewayError as error:
         return Reply(
             id=request.id,

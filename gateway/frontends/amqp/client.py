@@ -141,7 +141,7 @@ class Client:
         return await answer_identity(self._context, request, since)
 
     async def _take_token(self, request: Request, _: float) -> Reply:
-        return answer_token(self._context.tokens, request)  # noqa: ASYNC910 its link has waited
+        return await answer_token(self._context.tokens, request)
 
 
 def pads_frames(properties: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import attrs
 from gateway.domain.access import Access, Claim, Refusal, Refused, Right, audience_of, segments_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, NotAuthorized
-from gateway.frontends.auth import Authorizer
+from gateway.frontends.auth import Authorizer, as_header
 
 _Audience = tuple[str, ...]
 
@@ -29,17 +29,22 @@ class Tokens:
     _claims: dict[_Audience, dict[str, Claim]] = attrs.field(factory=dict, init=False)
     _count: int = attrs.field(default=0, init=False)
 
-    def add(self, token: str) -> Claim:
+    async def add(self, token: str, audience: str) -> None:
         """
-        Add a token.
+        Add a token that the client puts for the entity with that URI. A shared access signature
+        names its resource itself. May wait for some seconds for an identity provider's keys.
 
         Raises:
             NotAuthorized: the token is not valid, or has expired.
-            Busy: the connection has as many tokens as it may.
+            Busy: the connection has as many tokens as it may, or the keys of the token's issuer
+                can't be read.
         """
-        claim = self._authorizer.claim(token)
-        self.add_claim(claim)
-        return claim
+        header = as_header(token)
+        await self._authorizer.prepare(header)
+        claim = self._authorizer.claim(header)
+        if claim.identity is not None:
+            claim = attrs.evolve(claim, resource=audience)
+        self.add_claim(claim)  # noqa: ASYNC910 a reply follows
 
     def add_claim(self, claim: Claim) -> None:
         """

@@ -1,5 +1,6 @@
 """
-Authentication at the Queue service: as the owner of an account, or by a shared access signature.
+Authentication at the Queue service: as the owner of an account, by a shared access signature, or by
+a bearer token, whose rights are those of the access policies that are for it.
 """
 
 import functools
@@ -11,8 +12,11 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.access import OnRefused, Refusal
+from gateway.domain.access import Access, Claim, OnRefused, Refusal, Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotAuthorized
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
+from gateway.frontends.auth import Authorizer, is_bearer
 from gateway.net.visits import note_authorized
 from gateway.ports import WallClock
 from gateway.wire.http.date import parse_http_date
@@ -57,6 +61,21 @@ NEEDS: Final[Mapping[type[storage.Operation], Needs]] = {
 }
 
 
+# The right that a token needs. Reading a queue's metadata and length is part of listening, as it is
+# for Azure's roles of readers and processors.
+_RIGHTS: Final[Mapping[type[storage.Operation], Right]] = {
+    storage.PutMessage: Right.SEND,
+    storage.GetMessages: Right.LISTEN,
+    storage.PeekMessages: Right.LISTEN,
+    storage.UpdateMessage: Right.LISTEN,
+    storage.DeleteMessage: Right.LISTEN,
+    storage.GetMetadata: Right.LISTEN,
+}
+
+Credential = Sas | Claim | None
+"""The credential that a request came with; None: the account's owner signed it."""
+
+
 @attrs.frozen(kw_only=True)
 class Circumstances:
     """Circumstances of a request that a SAS may restrict besides the operation."""
@@ -85,10 +104,13 @@ class Accounts:
         wall_clock: WallClock,
         loopback: bool,
         on_refused: OnRefused = _ignore,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """
         Use these accounts. `on_refused` is called for each client whose credentials are refused.
+        `authorizer` checks bearer tokens; None: they aren't accepted.
         """
+        self._authorizer = authorizer
         self._on_refused = on_refused
         self._wall_clock = wall_clock
         self._loopback = loopback
@@ -124,23 +146,52 @@ class Accounts:
             raise
 
     def marks(self, text: bytes) -> Sequence[bytes]:
-        """The signatures of our own text, one for each key of each account."""
-        keys = [key for account in self._accounts.values() for key in account.keys]
+        """
+        The signatures of our own text, one for each key of each account. A receipt of an account
+        without a key is no secret: it is of use only to a client with the right to listen.
+        """
+        accounts = self._accounts.values()
+        keys = [key for account in accounts for key in account.keys or (account.name.encode(),)]
         return [hmac.digest(key, text, "sha256") for key in keys]
 
-    def authenticate(self, request: Request, address: Address, version: str | None) -> Sas | None:
+    @property
+    def challenge(self) -> str | None:
         """
-        Authenticate a request: None for the account's owner, else the SAS that it came with.
+        The WWW-Authenticate header of a refusal, as the service writes it: where to get a token,
+        and for what. None: no token is accepted.
+        """
+        issuers = None if self._authorizer is None else self._authorizer.issuers
+        provider = next(iter(issuers.providers if issuers is not None else ()), None)
+        if provider is None:
+            return None
+        where = provider.authorization_endpoint or provider.issuer.issuer
+        return f"Bearer authorization_uri={where} resource_id={provider.issuer.audiences[0]}"
+
+    def authenticate(self, request: Request, address: Address, version: str | None) -> Credential:
+        """
+        Authenticate a request: None for the account's owner, else the SAS or the token's claim that
+        it came with.
 
         Raises:
-            StorageRefusal: the signature is invalid or missing, or the request's date is too far
-                from ours.
+            StorageRefusal: the signature or token is invalid or missing, or the request's date is
+                too far from ours.
+            Busy: the keys of the token's issuer can't be read.
         """
+        authorization = request.headers.get("Authorization")
+        if authorization is not None and is_bearer(authorization) and self.challenge is not None:
+            return self._authenticated_by_token(authorization)
         try:
             return self._authenticated(request, address, version)
         except StorageRefusal as error:
             self._on_refused(address.account, _why(error, Refusal.MALFORMED))
             raise
+
+    def _authenticated_by_token(self, authorization: str) -> Claim:
+        assert self._authorizer is not None, "it has the issuers"
+        try:
+            return self._authorizer.claim(authorization)
+        except NotAuthorized as error:
+            raise _unauthenticated(str(error)) from error
 
     def _authenticated(self, request: Request, address: Address, version: str | None) -> Sas | None:
         authorization = request.headers.get("Authorization")
@@ -149,10 +200,10 @@ class Accounts:
             return None
         sas = parse_sas(parameters_of(request.target))
         if sas is None:
-            raise failed(
-                "The request has neither an Authorization header nor a shared access signature.",
-                Refusal.MISSING,
-            )
+            text = "The request has neither an Authorization header nor a shared access signature."
+            if self.challenge is not None:
+                raise _unauthenticated(text)
+            raise failed(text, Refusal.MISSING)
         string = sas.string_to_sign(address.account, address.queue)
         self._check(address.account, [string], sas.digest)
         return sas
@@ -183,6 +234,23 @@ class Accounts:
         if not any(fits):
             raise failed("The signature is not by a key of the account.", Refusal.WRONG_KEY)
         note_authorized()
+
+    def authorize_token(self, claim: Claim, operation: storage.Operation, address: Address) -> None:
+        """
+        Return if an access policy gives the token's client the right to this operation now.
+
+        Raises:
+            StorageRefusal: none does.
+        """
+        assert self._authorizer is not None, "it has verified the token"
+        queue = None if address.queue is None else EntityPath.parse(address.queue)
+        right = _RIGHTS.get(type(operation), Right.MANAGE)
+        path = "" if queue is None else queue.name
+        try:
+            self._authorizer.require(claim, Access(right=right, entity=queue, path=path))
+        except NotAuthorized as error:
+            detail = {"AuthorizationErrorDetail": str(error)}
+            raise StorageRefusal("AuthorizationPermissionMismatch", extra=detail) from error
 
     def authorize(
         self,
@@ -246,13 +314,18 @@ def _date(text: str) -> datetime | None:
 
 
 class _Refused(StorageRefusal):
-    def __init__(self, detail: str, why: Refusal) -> None:
-        super().__init__("AuthenticationFailed", extra={"AuthenticationErrorDetail": detail})
+    def __init__(self, code: str, detail: str, why: Refusal) -> None:
+        super().__init__(code, extra={"AuthenticationErrorDetail": detail})
         self.why = why
 
 
 def failed(detail: str, why: Refusal = Refusal.MALFORMED) -> StorageRefusal:
-    return _Refused(detail, why)
+    return _Refused("AuthenticationFailed", detail, why)
+
+
+def _unauthenticated(detail: str) -> StorageRefusal:
+    """The refusal that the client may answer by getting a token."""
+    return _Refused("NoAuthenticationInformation", detail, Refusal.MISSING)
 
 
 def _why(error: StorageRefusal, otherwise: Refusal) -> Refusal:

@@ -19,9 +19,10 @@ import trio
 from attrs import validators
 
 from gateway.deadlines import answered_within
+from gateway.domain.access import Claim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, Outcome
-from gateway.frontends.storage_queue.auth import Accounts, Circumstances
+from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
@@ -35,6 +36,7 @@ from gateway.wire.storage_queue.fields import VERSION, Query, version_of
 from gateway.wire.storage_queue.rest import parse_request
 from gateway.wire.storage_queue.sas import Sas
 
+_CHALLENGE: Final = "WWW-Authenticate"
 _CLIENT_ID: Final = "x-ms-client-request-id"
 _LONGEST_ID: Final = 1024  # characters of a client's request id; a longer id isn't echoed
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -93,7 +95,7 @@ class StorageQueueFrontend:
             response = await self._answered(request, version, peer)
         except BrokerError as error:
             await trio.lowlevel.checkpoint()  # a refusal may have had none
-            response = build_error(error, self._trace(request_id))
+            response = self._error(error, request_id)
             if response.status >= 500:
                 response = _with(response, (_OUTCOME, error.outcome.value))
         return _with(response, *_common(request, version, request_id))
@@ -111,7 +113,7 @@ class StorageQueueFrontend:
             self._authenticated(request, version)
         except BrokerError as error:
             request_id = str(self.new_id())
-            response = build_error(error, self._trace(request_id))
+            response = self._error(error, request_id)
             return _with(response, *_common(request, version, request_id))
         return None
 
@@ -128,7 +130,7 @@ class StorageQueueFrontend:
         return _with(response, *fields)
 
     async def _answered(self, request: Request, version: str | None, peer: str | None) -> Response:
-        address, sas = self._authenticated(request, version)
+        address, credential = self._authenticated(request, version)
         operation = parse_request(request, address)
         seconds = self._seconds(request)
         style = Style(endpoint=address.endpoint, is_first=version is None)
@@ -141,8 +143,10 @@ class StorageQueueFrontend:
                 return build_response(
                     operation, storage.Allowed(origin=operation.origin, rule=rule), style
                 )
-            if sas is not None:
-                await self._authorize(sas, operation, address, peer)
+            if isinstance(credential, Claim):
+                self.accounts.authorize_token(credential, operation, address)
+            elif credential is not None:
+                await self._authorize(credential, operation, address, peer)
             _check_secondary(operation, address)
             fields: list[tuple[str, str]] = []
             if (origin := request.headers.get("Origin")) is not None:
@@ -155,9 +159,14 @@ class StorageQueueFrontend:
 
         return await self._held(work, operation, seconds)
 
-    def _authenticated(self, request: Request, version: str | None) -> tuple[Address, Sas | None]:
+    def _error(self, error: BrokerError, request_id: str) -> Response:
+        response = build_error(error, self._trace(request_id))
+        challenge = self.accounts.challenge if response.status == 401 else None
+        return response if challenge is None else _with(response, (_CHALLENGE, challenge))
+
+    def _authenticated(self, request: Request, version: str | None) -> tuple[Address, Credential]:
         """
-        The request's address, and its SAS, unless the account's owner sent it.
+        The request's address and credential.
 
         Raises:
             StorageRefusal: the client isn't authenticated. A browser's preflight needs no

@@ -60,8 +60,9 @@ def _never(request: Request) -> bool:
     return False
 
 
-def _any(request: Request) -> None:
+async def _any(request: Request) -> None:
     """Accepts every body."""
+    await trio.lowlevel.checkpoint()
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -84,7 +85,7 @@ class HttpServer:
     # Called when the head of a request has arrived, before its body: a response refuses the request
     # and ends the connection, before memory is spent on an unauthorized client. None: accept the
     # body.
-    check_head: Callable[[Request], Response | None] = _any
+    check_head: Callable[[Request], Awaitable[Response | None]] = _any
     budget: BodyBudget = attrs.field(factory=BodyBudget)  # shared by all servers of the process
     # Once set, connections end with their next response, and idle ones soon without one.
     drain: trio.Event = attrs.field(factory=trio.Event)
@@ -298,7 +299,9 @@ class _Connection:
         """True if the body may come. False: `_refusal` says why not."""
         options = self.server.options
         if self._phase is not _Phase.BODY:
-            self._refusal = self.server.check_head(self.codec.head()) or await self._no_room()
+            self._enter(_Phase.WORKING, math.inf)
+            refusal = await self.server.check_head(self.codec.head())
+            self._refusal = refusal or await self._no_room()
             if self._refusal is not None:
                 self._phase = _Phase.ENDED
                 return False  # noqa: ASYNC910 the answer is written
@@ -312,7 +315,6 @@ class _Connection:
 
     async def _no_room(self) -> Response | None:
         """Take the body's size from the budget; return a refusal if there is no room."""
-        self._enter(_Phase.WORKING, math.inf)
         taken = await self.server.budget.take(
             self.codec.body_to_come, self.server.options.body_wait
         )

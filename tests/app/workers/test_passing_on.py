@@ -39,7 +39,6 @@ async def test_a_request_arrives_as_the_client_wrote_it_and_so_does_the_answer()
 
     server = HttpServer(
         handler=handle,
-        check_head=lambda request: None,
         error_body=lambda status, text: Response(status=status),
         wall_clock=VirtualClock(),
     )

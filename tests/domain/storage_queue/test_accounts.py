@@ -31,10 +31,9 @@ def test_a_name_that_is_much_too_long_is_cut_in_the_text() -> None:
     assert len(str(caught.value)) < 120
 
 
-@pytest.mark.parametrize("keys", [(), (b"1", b"2", b"3")])
-def test_an_account_has_one_or_two_keys(keys: tuple[bytes, ...]) -> None:
+def test_an_account_has_two_keys_at_most() -> None:
     with pytest.raises(ValueError, match="keys"):
-        StorageAccount(name="contoso", keys=keys)
+        StorageAccount(name="contoso", keys=(b"1", b"2", b"3"))
 
 
 def test_a_key_isnt_shown() -> None:

@@ -313,7 +313,9 @@ class Site:
             return await frontend.handle(request)
 
         guard = WebGuard(is_open=lambda: authorizer.is_open)
-        guarded = Guarded(guard=guard, frontend=frontend, handler=handle)
+        guarded = Guarded(
+            guard=guard, frontend=frontend, handler=handle, prepare=authorizer.prepare
+        )
         server = HttpServer(
             handler=guarded.handle,
             check_head=guarded.check_head,

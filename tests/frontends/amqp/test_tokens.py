@@ -158,13 +158,13 @@ class Counting(Authorizer):
         super().check(claim, access)
 
 
-def test_a_right_is_found_without_a_look_at_all_tokens():
+async def test_a_right_is_found_without_a_look_at_all_tokens():
     now = datetime(2026, 11, 21, tzinfo=UTC)
     authorizer = Counting([SENDER], wall_clock=lambda: now, loopback=True)
     tokens = Tokens(authorizer, 1000)
     for number in range(1000):
         uri = f"sb://localhost/orders{number}"
-        tokens.add(sign_sas(uri, SENDER.name, KEY, int(now.timestamp()) + 60))
+        await tokens.add(sign_sas(uri, SENDER.name, KEY, int(now.timestamp()) + 60), uri)
 
     for number in range(1000):
         tokens.check(Right.SEND, EntityPath(f"orders{number}"))

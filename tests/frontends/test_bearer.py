@@ -1,0 +1,240 @@
+"""One identity provider's tokens at each front end: the same rights everywhere."""
+
+import random
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain.entity import QueueProperties
+from gateway.domain.storage_queue.accounts import StorageAccount
+from gateway.frontends.admin.frontend import AdminFrontend
+from gateway.frontends.amqp.frontend import AmqpFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.leases import Leases
+from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
+from gateway.frontends.storage_queue.auth import Accounts
+from gateway.wire.amqp import events as amqp
+from gateway.wire.http.messages import Headers, Request, Response
+from tests.frontends.amqp.sdk import Sdk
+from tests.frontends.bearer import ISSUER, World
+from tests.frontends.rest_client import ORDERS, wall_clock
+from tests.frontends.storage_client import ACCOUNT, KEY, code, open_client
+from tests.harness.openid import SigningKey
+
+BODY = b"<QueueMessage><MessageText>bQ==</MessageText></QueueMessage>"
+
+
+@attrs.frozen
+class Gateway:
+    """A broker behind an authorizer that takes the tokens of that world."""
+
+    world: World
+    broker: MemoryBroker
+    leases: Leases
+    authorizer: Authorizer
+    nursery: trio.Nursery
+
+    async def connect(self, **fields: object) -> Sdk:
+        frontend = AmqpFrontend(
+            broker=self.broker,
+            leases=self.leases,
+            authorizer=self.authorizer,
+            wall_clock=wall_clock,
+        )
+        ours, theirs = trio.testing.memory_stream_pair()
+        self.nursery.start_soon(frontend.serve_connection, theirs)
+        sdk = Sdk.on(ours, **fields)
+        self.nursery.start_soon(sdk.run)
+        return await sdk.open()
+
+
+@pytest.fixture
+async def gateway(nursery: trio.Nursery) -> Gateway:
+    world = World()
+    await nursery.start(world.issuers.run)
+    await wait_all_tasks_blocked()
+    broker = MemoryBroker(wall_clock, random.Random(1))
+    await broker.create_queue(ORDERS, QueueProperties())
+    leases = Leases(broker, wall_clock)
+    await nursery.start(leases.run)
+    return Gateway(world, broker, leases, world.authorizer(), nursery)
+
+
+def request(method: str, target: str, token: str, body: bytes = b"", **fields: str) -> Request:
+    fields = {"Host": "localhost", "Authorization": token, **fields}
+    headers = Headers.of({name.replace("_", "-"): value for name, value in fields.items()})
+    return Request(method=method, target=target, headers=headers, body=body)
+
+
+async def test_rest_and_atom(gateway: Gateway, autojump_clock: MockClock) -> None:
+    rest = ServiceBusRestFrontend(
+        broker=gateway.broker,
+        leases=gateway.leases,
+        authorizer=gateway.authorizer,
+        wall_clock=wall_clock,
+    )
+    world = gateway.world
+
+    async def ask(method: str, target: str, token: str) -> Response:
+        return await rest.handle(request(method, target, token))
+
+    assert (await ask("POST", "/orders/messages", world.bearer("Send"))).status == 201
+    assert (await ask("POST", "/orders/messages", world.bearer("Listen"))).status == 401
+    locked = await ask("POST", "/orders/messages/head?timeout=1", world.bearer("Listen"))
+    assert locked.status == 201
+    assert (await ask("GET", "/$Resources/Queues", world.bearer("Manage"))).status == 200
+    assert (await ask("GET", "/$Resources/Queues", world.bearer("Send", "Listen"))).status == 401
+    refused = await ask("POST", "/orders/messages", f"{world.bearer('Send')}x")
+    assert refused.status == 401
+    assert rest.check_head(request("POST", "/orders/messages", "Bearer x")) is not None
+    assert rest.check_head(request("POST", "/orders/messages", world.bearer())) is None
+
+
+async def test_the_keys_that_nobody_can_read_are_no_fault_of_the_client(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    rest = ServiceBusRestFrontend(
+        broker=gateway.broker,
+        leases=gateway.leases,
+        authorizer=gateway.authorizer,
+        wall_clock=wall_clock,
+    )
+    gateway.world.is_down = True
+    await trio.sleep(3700)
+    claims = gateway.world.provider.claims(wall_clock().timestamp())
+    token = f"Bearer {SigningKey.make('new').sign(claims)}"
+
+    answer = await rest.handle(request("POST", "/orders/messages", token))
+
+    assert (answer.status, answer.headers.get("Retry-After")) == (503, "10")
+
+
+async def test_the_admin_endpoint_has_readers_and_operators(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    admin = AdminFrontend(
+        broker=gateway.broker, authorizer=gateway.authorizer, wall_clock=wall_clock
+    )
+    world = gateway.world
+
+    async def status(method: str, target: str, token: str) -> int:
+        return (await admin.handle(request(method, target, token))).status
+
+    assert await status("GET", "/scale/orders", world.bearer("Listen")) == 200
+    assert await status("GET", "/scale/orders", world.bearer("Send")) == 401
+    assert await status("GET", "/scale/orders", "Bearer x") == 401
+    assert await status("POST", "/triggers/orders", world.bearer("Send")) == 202
+    assert await status("POST", "/triggers/orders", world.bearer("Listen")) == 401
+    assert await status("GET", "/scale/orders", world.bearer("Manage")) == 200
+
+
+async def test_amqp_takes_them_on_cbs(gateway: Gateway, autojump_clock: MockClock) -> None:
+    sdk, world = await gateway.connect(), gateway.world
+
+    refused = await sdk.put_text("eyJhbGciOiJub25lIn0.e30.", "sb://localhost/orders")
+    told = await sdk.put_text(world.token("Send"), "sb://localhost/orders")
+
+    assert refused.properties["status-code"].value == 401
+    assert told.properties["status-code"].value == 202
+    assert await sdk.sender() is not None
+    denied = await sdk.refusal(we_send=False, address="orders")
+    assert denied.condition == "amqp:unauthorized-access"
+
+
+async def test_a_token_on_cbs_is_for_the_entity_that_it_was_put_for(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    sdk = await gateway.connect()
+
+    await sdk.put_text(gateway.world.token("Send"), "sb://localhost/invoices")
+
+    denied = await sdk.refusal(we_send=True, address="orders")
+    assert denied.condition == "amqp:unauthorized-access"
+
+
+async def test_the_end_of_a_token_ends_its_links_and_a_newer_one_keeps_them(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    first, second = await gateway.connect(), await gateway.connect()
+    links = []
+    for sdk in (first, second):
+        soon = int(wall_clock().timestamp()) + 60
+        await sdk.put_text(gateway.world.token("Send", exp=soon), "sb://localhost/orders")
+        links.append(await sdk.sender())
+    await trio.sleep(30)
+    await second.put_text(gateway.world.token("Send"), "sb://localhost/orders")
+
+    with trio.fail_after(30 + ISSUER.clock_skew + 2):
+        ended = await first.until(amqp.LinkDetached)
+    await trio.sleep(30)
+
+    assert ended.link == links[0]
+    assert ended.error.condition == "amqp:unauthorized-access"
+    assert not [event for event in second.told if isinstance(event, amqp.LinkDetached)]
+
+
+async def test_a_key_that_is_gone_ends_the_links_of_its_tokens(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    sdk, other = await gateway.connect(), await gateway.connect()
+    await sdk.put_text(gateway.world.token("Send"), "sb://localhost/orders")
+    link = await sdk.sender()
+    await trio.sleep(10)
+
+    gateway.world.provider.rotate()
+    told = await other.put_text(gateway.world.token("Send"), "sb://localhost/orders")
+    ended = await sdk.until(amqp.LinkDetached)
+
+    assert told.properties["status-code"].value == 202
+    assert (ended.link, ended.error.condition) == (link, "amqp:unauthorized-access")
+
+
+async def test_the_queue_service(gateway: Gateway, autojump_clock: MockClock) -> None:
+    world = gateway.world
+    async with open_client() as client:
+        client.frontend.accounts = Accounts(
+            [StorageAccount(name=ACCOUNT)],
+            wall_clock=client.clock,
+            loopback=True,
+            authorizer=gateway.authorizer,
+        )
+
+        async def ask(method: str, target: str, token: str, body: bytes = b"") -> Response:
+            return await client.ask(method, target, body, Authorization=token)
+
+        messages = "/orders/messages"
+        assert (await ask("POST", messages, world.bearer("Send"), BODY)).status == 201
+        refused = await ask("POST", messages, world.bearer("Listen"), BODY)
+        assert (refused.status, code(refused)) == (403, "AuthorizationPermissionMismatch")
+        assert (await ask("GET", messages, world.bearer("Listen"))).status == 200
+        assert (await ask("GET", messages, world.bearer("Send"))).status == 403
+        assert (await ask("DELETE", messages, world.bearer("Listen"))).status == 403  # clears
+        assert (await ask("PUT", "/more", world.bearer("Manage"))).status == 201
+        assert (await ask("PUT", "/other", world.bearer("Send", "Listen"))).status == 403
+        assert (await ask("GET", "/?comp=list", world.bearer("Manage"))).status == 200
+        assert (await ask("GET", "/?comp=list", world.bearer("Listen"))).status == 403
+        signed = await client.ask("GET", messages, Authorization=f"SharedKey {ACCOUNT}:AAAA")
+        assert signed.status == 403
+
+
+async def test_the_queue_service_tells_where_to_get_a_token(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    async with open_client() as client:
+        client.frontend.accounts = Accounts(
+            [StorageAccount(name=ACCOUNT, keys=(KEY,))],
+            wall_clock=client.clock,
+            loopback=True,
+            authorizer=gateway.authorizer,
+        )
+        for fields in ({}, {"Authorization": "Bearer x"}, {"Authorization": "bearer e30.e30.e30"}):
+            answer = await client.ask("GET", "/orders/messages", **fields)
+
+            assert (answer.status, code(answer)) == (401, "NoAuthenticationInformation")
+            assert answer.headers.get("WWW-Authenticate") == (
+                f"Bearer authorization_uri={ISSUER.issuer}/oauth2/authorize"
+                " resource_id=api://pairgate"
+            )
