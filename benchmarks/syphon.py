@@ -7,7 +7,8 @@ How fast the syphon empties a backlog, beside RabbitMQ's own shovel.
 Two nodes, side by side. Before each turn the backlog queue is filled with envelopes as a gateway
 writes them, of messages of 1 KiB. The rate counts from the last look at the primary that found
 none of them until all are there, so that no start of a process is in it. The two take turns, with
-the syphon of an earlier version as the third where `--before` names its sources.
+the syphon of an earlier version as the third where `--before` names its sources, and with a backlog
+that is encrypted as another where `--encrypted` is given.
 
 The processor time of each process is measured over the same interval. The nodes don't spin while
 they wait, as that time would count too.
@@ -16,12 +17,14 @@ they wait, as that time would count too.
 import argparse
 import json
 import os
+import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -47,11 +50,13 @@ from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.identity import fingerprint
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import encode_sorted
+from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.rabbitmq import USER, control, rabbitmq
 from tests.harness.servers import ServerProcess, running
 
 SYPHON: Final = "syphon"
 BEFORE: Final = "syphon, before"
+ENCRYPTED: Final = "syphon, encrypted"
 SHOVEL: Final = "shovel"
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
@@ -102,7 +107,13 @@ class Node:
 
 
 async def measure(
-    folder: Path, messages: int, rounds: int, batch: int | None, before: Path | None = None
+    folder: Path,
+    messages: int,
+    rounds: int,
+    batch: int | None,
+    before: Path | None = None,
+    *,
+    encrypted: bool = False,
 ) -> Report:
     """
     Raises:
@@ -114,10 +125,11 @@ async def measure(
         await primary.broker.create_queue(TARGET, UNLIMITED)
         await second.broker.create_queue(SOURCE, UNLIMITED)
         sources = {SYPHON: ROOT} if before is None else {BEFORE: before, SYPHON: ROOT}
+        sources |= {ENCRYPTED: ROOT} if encrypted else {}
         for _ in range(rounds):
             found: dict[str, Turn] = {}
             for way, source in sources.items():
-                await _fill(primary, second, messages)
+                await _fill(primary, second, messages, encrypts=way == ENCRYPTED)
                 async with _syphon(folder, primary, second, batch, source) as process:
                     found[way] = await _watch(primary, second, messages, {SYPHON: process})
             await _fill(primary, second, messages)
@@ -167,10 +179,17 @@ async def _open_node(folder: Path, name: str) -> AsyncIterator[Node]:
         yield Node(process=process, port=port, broker=broker)
 
 
-async def _fill(primary: Node, secondary: Node, messages: int) -> None:
+async def _fill(primary: Node, secondary: Node, messages: int, *, encrypts: bool = False) -> None:
     """Each message in an envelope of its own, as a gateway that diverts sends them."""
     meant_for = fingerprint(str(await primary.broker.identity()))
-    envelope = Envelope(pair=LABEL, origin="bench", keys=(KEY,), encode=encode_sorted)
+    envelope = Envelope(
+        pair=LABEL,
+        origin="bench",
+        keys=(KEY,),
+        encode=encode_sorted,
+        encryption=MessageEncryption(random.SystemRandom()),
+        encrypts=encrypts,
+    )
     for begin in range(0, messages, _CHUNK):
         wrapped = [
             envelope.wrap(
@@ -306,17 +325,20 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="turns of each")
     parser.add_argument("--batch", type=int, help="the syphon's, instead of its default")
     parser.add_argument("--before", type=Path, help="sources of an earlier version, for its turns")
+    parser.add_argument("--encrypted", action="store_true", help="an encrypted backlog as well")
     parser.add_argument("--folder", type=Path, help="where the nodes' data are: choose the disk")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
-        found = trio.run(
+        work = partial(
             measure,
             Path(folder),
             arguments.messages,
             arguments.rounds,
             arguments.batch,
             arguments.before,
+            encrypted=arguments.encrypted,
         )
+        found = trio.run(work)
     print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0
 

@@ -13,6 +13,7 @@ from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.claim_check import ClaimCheck, Codec
 from gateway.claims.collector import Collector
+from gateway.claims.encryption import TAG
 from gateway.claims.folder import FolderStore
 from gateway.claims.packing import PackedBroker
 from gateway.claims.receiver import ClaimDependencies
@@ -85,6 +86,7 @@ async def _open_claim_check(
         clock=runtime.now,
         new_id=runtime.new_id,
         observer=runtime.observer,
+        rng=runtime.rng("claim keys"),
         lives_anew=lives_anew,
     )
 
@@ -118,7 +120,9 @@ async def _opened(stack: AsyncExitStack, settings: Claims, runtime: Runtime) -> 
         return FolderStore(Path(settings.store.removeprefix(FOLDER)))
     text = settings.connection_string or settings.store.partition(":")[2]
     account = parse_blob_account(text, settings.key)
-    store = AzureBlobStore(account, settings.container, runtime.now, settings.options.max_body)
+    store = AzureBlobStore(
+        account, settings.container, runtime.now, settings.options.max_body + TAG
+    )
     return await stack.enter_async_context(store)
 
 

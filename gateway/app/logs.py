@@ -67,8 +67,8 @@ class Reloader:
     """
     Reads the configuration again, for SIGHUP and for operators. An invalid file changes nothing.
 
-    It applies the log level and, by a callback, the access policies, the issuers and the accounts;
-    changes of other sections need a restart.
+    It applies the log level and, by a callback, the access policies, issuers, accounts and envelope
+    keys; other changes need a restart.
     """
 
     loaded: Loaded  # at the start
@@ -107,6 +107,7 @@ class Reloader:
                 log_level=self.log.level,
                 access=", ".join(policy.name for policy in fresh.config.access),
                 needs_restart=", ".join(needs_restart),
+                envelope_keys=_key_ids(fresh.config),
             )
         )
         for warning in fresh.warnings:
@@ -121,13 +122,24 @@ class Reloader:
 def _reloaded(before: Config, after: Config) -> Config:
     """The configuration `before` with the parts of `after` that a reload applies."""
     logging = attrs.evolve(before.logging, level=after.logging.level)
-    return attrs.evolve(
+    before = attrs.evolve(
         before,
         logging=logging,
         issuers=after.issuers,
         access=after.access,
         accounts=after.accounts,
     )
+    old, new = before.pairing, after.pairing
+    if old is None or new is None:
+        return before
+    # Without configured keys those in use stay.
+    keys = new.envelope_keys or old.envelope_keys
+    return attrs.evolve(before, pairing=attrs.evolve(old, envelope_keys=keys, encrypt=new.encrypt))
+
+
+def _key_ids(config: Config) -> str:
+    keys = () if config.pairing is None else config.pairing.envelope_keys
+    return ", ".join(key.id for key in keys)
 
 
 def _changed(before: Config, after: Config) -> list[str]:

@@ -15,7 +15,7 @@ from gateway.app.late_setup import BacklogSetup
 from gateway.app.namespaces import Sides, refused
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge, SyphonOfSpool
-from gateway.config.options import Pairing
+from gateway.config.options import Config, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
@@ -32,12 +32,15 @@ from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Observer, Service
 from gateway.wire.amqp.message import encode_sorted, encoded_size
+from gateway.wire.pairgate.encryption import MessageEncryption
 
 KEY_FILE: Final = "envelope.key"
 KEY_BYTES: Final = 32
 
 
-def make_envelope(pairing: Pairing, label: str, *, makes_key: bool = True) -> Envelope:
+def make_envelope(
+    pairing: Pairing, label: str, runtime: Runtime, *, makes_key: bool = True
+) -> Envelope:
     """
     The pair's envelope; without configured keys, with a key that is stored next to the pair's
     state.
@@ -45,13 +48,29 @@ def make_envelope(pairing: Pairing, label: str, *, makes_key: bool = True) -> En
     Raises:
         Failure: the key can't be stored or read, or is missing and not to be created.
     """
-    return Envelope(
+    envelope = Envelope(
         pair=label,
         origin=pairing.origin or socket.gethostname(),
         keys=pairing.envelope_keys or (_kept_key(pairing.state.with_name(KEY_FILE), makes_key),),
         encode=encode_sorted,
+        encryption=MessageEncryption(runtime.rng("envelope")),
+        encrypts=pairing.encrypt,
         accept_legacy=pairing.accept_legacy_backlog,
     )
+    runtime.envelopes.append(envelope)
+    return envelope
+
+
+def renew_envelopes(config: Config, runtime: Runtime) -> None:
+    """
+    From now on, use the envelope keys of a configuration that was read again, and encrypt or not as
+    it says. Without configured keys those in use stay.
+    """
+    pairing = config.pairing
+    if pairing is None:
+        return
+    for envelope in runtime.envelopes:
+        envelope.renew(pairing.envelope_keys or envelope.keys, encrypts=pairing.encrypt)
 
 
 async def find_backlog(
@@ -119,7 +138,7 @@ async def make_pair(
         options=pairing.options,
         backlog=found,
         setup=setup.run,
-        envelope=make_envelope(pairing, pairing.options.label),
+        envelope=make_envelope(pairing, pairing.options.label, runtime),
         destination=destination,
         dependencies=PairDependencies(
             clock=runtime.now,
@@ -170,7 +189,7 @@ def make_syphons(
             source=source,
             label=pairing.options.label,
             options=pairing.syphon,
-            envelope=make_envelope(pairing, pairing.options.label),
+            envelope=make_envelope(pairing, pairing.options.label, runtime),
             clock=runtime.now,
             rng=runtime.rng(f"syphon {index}"),
             observer=observer,
@@ -224,7 +243,7 @@ def make_redrive(
         source=source,
         label=label,
         queues=pairing.options.backlog_queues,
-        envelope=make_envelope(pairing, label, makes_key=runtime.makes_stores),
+        envelope=make_envelope(pairing, label, runtime, makes_key=runtime.makes_stores),
         deducts=pairing.syphon.backlog_ttl is BacklogTimeToLive.DEDUCT,
         clock=runtime.now,
         new_id=runtime.new_id,

@@ -13,6 +13,7 @@ import attrs
 
 from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.meter import Meter
+from gateway.domain.envelope import Envelope
 from gateway.domain.events.gateway import Event
 from gateway.domain.health.send_counters import SendCounters
 from gateway.ports import Observer
@@ -60,6 +61,8 @@ class Runtime:
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
     sends: SendCounters = attrs.field(factory=SendCounters)  # of a gateway without a pair
     traces: "TraceExport | None" = None
+    # Of the pair, one for each part that writes or reads them, so that a reload reaches all.
+    envelopes: list[Envelope] = attrs.field(factory=list)
     # Whether missing files are created; only a gateway does. In a wrong folder, any other command
     # would take the files that it created itself for those of an empty gateway.
     makes_stores: bool = False

@@ -21,6 +21,7 @@ from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import OpenEndpoint, moved, open_endpoints, tls_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
+from gateway.app.pairs import renew_envelopes
 from gateway.app.parts import Parts, make_parts
 from gateway.app.process import Trimmer, allow_files, collect_seldom, watch_signals
 from gateway.app.process_control import ProcessControl
@@ -115,8 +116,8 @@ async def serve(
     Serve until SIGTERM or SIGINT, or until another process has taken over; then drain and return. A
     second signal cuts connections that still drain.
 
-    `reloader` reads the configuration again, at SIGHUP or for an operator; access policies and
-    accounts are applied.
+    `reloader` reads the configuration again, at SIGHUP or for an operator; access policies,
+    accounts and envelope keys are applied.
 
     Raises:
         Failure: a part can't be started, or a store failed.
@@ -211,8 +212,7 @@ class _Gateway:
 
         def apply(fresh: Loaded) -> None:
             self._reloaded = fresh
-            for endpoint in endpoints:
-                endpoint.apply(fresh.config)
+            apply_reloaded(fresh.config, endpoints, runtime)
             pool.reload(fresh)
             certificates.look(is_final=True)
 
@@ -265,6 +265,13 @@ class _Gateway:
             )
             found.append(hand_over)
         return found
+
+
+def apply_reloaded(config: Config, endpoints: Sequence[OpenEndpoint], runtime: Runtime) -> None:
+    """From now on, use those parts of a configuration that a reload changes."""
+    for endpoint in endpoints:
+        endpoint.apply(config)
+    renew_envelopes(config, runtime)
 
 
 def _make_control(config: Config, ending: Ending, reloader: Reloader | None) -> ProcessControl:

@@ -13,7 +13,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
 from gateway.app.logs import Reloader
 from gateway.app.namespaces import enter
-from gateway.app.pairs import make_envelope, make_heartbeats
+from gateway.app.pairs import make_envelope, make_heartbeats, renew_envelopes
 from gateway.app.parts import announced, make_announcers, stores_among, watch
 from gateway.app.process import collect_seldom, watch_signals
 from gateway.app.process_admin import ProcessAdmin
@@ -80,7 +80,7 @@ async def syphon(
             source=seen_source,
             label=label,
             options=pairing.syphon,
-            envelope=make_envelope(pairing, label, makes_key=runtime.makes_stores),
+            envelope=make_envelope(pairing, label, runtime, makes_key=runtime.makes_stores),
             clock=runtime.now,
             rng=runtime.rng("syphon"),
             observer=runtime.observer,
@@ -171,6 +171,7 @@ def _make_admin(
         ask_end=ending.ask,
         work=ending.work,
         reloader=reloader,
+        apply=lambda fresh: renew_envelopes(fresh.config, runtime),
     )
     return ProcessAdmin(process=SYPHON, board=board, control=control, steering=steering)
 

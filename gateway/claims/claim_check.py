@@ -3,6 +3,7 @@ Checks bodies into and out of the store: the only place that knows both messages
 """
 
 import hashlib
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Final, TypeVar
@@ -11,6 +12,7 @@ import attrs
 import trio
 
 from gateway.claims.compression import compressed, decompressed, in_thread
+from gateway.claims.encryption import KEY, TAG, decrypted, encrypted
 from gateway.claims.options import ClaimOptions, Compression
 from gateway.claims.store import ClaimStore
 from gateway.domain import claim as claims
@@ -52,6 +54,7 @@ class ClaimCheck:
     clock: WallClock
     new_id: NewId
     observer: Observer
+    rng: random.Random  # of keys, so that it must be cryptographically secure
     # Whether a time to live may start again on the way, so that a message's expiry isn't known.
     lives_anew: bool = False
 
@@ -101,16 +104,19 @@ class ClaimCheck:
         Raises:
             BrokerError: the store didn't accept the body.
         """
-        stored, codec, digest = await in_thread(len(body), lambda: self._packed(body))
         lasting = attrs.evolve(message, time_to_live=None) if self.lives_anew else message
+        name = claims.new_id(self.new_id(), lasting, self.clock())
+        key = self.rng.randbytes(KEY) if self.options.encrypt else None
+        stored, codec, digest = await in_thread(len(body), lambda: self._packed(body, key, name))
         claim = Claim(
-            id=claims.new_id(self.new_id(), lasting, self.clock()),
+            id=name,
             store=self.options.name,
             entity=entity.name,
             codec=codec,
             size=len(body),
             stored=len(stored),
             sha256=digest,
+            key=key,
         )
         try:
             await self._timely(lambda: self.store.put(claim.id, stored))
@@ -132,7 +138,7 @@ class ClaimCheck:
         await trio.lowlevel.checkpoint()
         if claim.store != self.options.name:
             raise ClaimMissing(f"the body is in another store, {claim.store!r}")
-        if max(claim.size, claim.stored) > self.options.max_body:
+        if max(claim.size, claim.stored - TAG) > self.options.max_body:
             raise ClaimCorrupt(
                 f"{claim.size} bytes are more than claims.max_body ({self.options.max_body})"
             )
@@ -197,17 +203,21 @@ class ClaimCheck:
             for name, reason in left.items():
                 self.observer.report(ClaimLeftBehind(claim=name, reason=reason))
 
-    def _packed(self, body: bytes) -> tuple[bytes, str, str]:
+    def _packed(self, body: bytes, key: bytes | None, name: str) -> tuple[bytes, str, str]:
         """The bytes to store, their codec and their digest."""
         stored, codec = body, Compression.NONE
         if self.options.compression is Compression.ZSTD:
             smaller = compressed(body)
             if len(smaller) < len(body):
                 stored, codec = smaller, Compression.ZSTD
+        if key is not None:
+            stored = encrypted(stored, key, name)
         return stored, codec.value, hashlib.sha256(stored).hexdigest()
 
     def _unpacked(self, claim: Claim, data: bytes) -> Message:
         claim.check(data)
+        if claim.key is not None:
+            data = decrypted(data, claim.key, claim.id)
         if claim.codec == Compression.ZSTD.value:
             data = decompressed(data, claim.size)
         elif len(data) != claim.size:

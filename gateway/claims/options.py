@@ -28,6 +28,7 @@ class ClaimOptions:
     max_body: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
     max_fetched: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
     compression: Compression = Compression.ZSTD
+    encrypt: bool = False  # each body under a key of its own, which travels in the reference
     timeout: float = attrs.field(default=10.0, validator=_positive)  # of one operation of the store
     retry: Backoff = Backoff(first=1.0, cap=30.0)  # of a body that couldn't be read
     missing_grace: float = attrs.field(default=60.0, validator=validators.ge(0.0))

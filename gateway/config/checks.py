@@ -15,6 +15,7 @@ from gateway.config.options import (
     OF_PARENT,
     ONE_PORT,
     SERVE,
+    SHORTEST_SECRET,
     STORAGE_QUEUE,
     USUAL_MODE,
     Claims,
@@ -94,6 +95,8 @@ def warnings_of(config: Config) -> list[str]:
     if config.pairing is not None:
         found += _shared_fate(config, config.pairing)
         found += _slow_connects(config, config.pairing)
+        found += _lonely_key(config.pairing)
+        found += _half_encrypted(config, config.pairing)
     return found
 
 
@@ -121,6 +124,29 @@ def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
                 " s of an attempt (attempt_timeout, and 40 % of send_timeout): a connection that"
                 " hangs is an unknown outcome, and its message may arrive twice"
             )
+
+
+def _lonely_key(pairing: Pairing) -> Iterator[str]:
+    if pairing.encrypt and not pairing.envelope_keys:
+        yield (
+            f"pairing.encrypt: the key is made here, and only in {pairing.state.parent}: without it"
+            " nobody can read the backlog. Back it up, or set envelope_keys"
+        )
+
+
+def _half_encrypted(config: Config, pairing: Pairing) -> Iterator[str]:
+    if config.claims is None or config.claims.options.encrypt == pairing.encrypt:
+        return
+    if pairing.encrypt:
+        yield (
+            "claims.encrypt: false, although pairing.encrypt is true: the store's owner can read"
+            " the large bodies"
+        )
+    else:
+        yield (
+            "pairing.encrypt: false, although claims.encrypt is true: the secondary's owner can"
+            " read the keys of the large bodies that were diverted"
+        )
 
 
 def _plain_text(config: Config) -> Iterator[str]:
@@ -425,10 +451,27 @@ def _pairing(config: Config, pairing: Pairing) -> Iterator[str]:
     if pairing.primary == pairing.secondary:
         yield "pairing.secondary: is the same namespace as pairing.primary; a pair needs two"
     yield from _label(pairing)
+    yield from _encryption(pairing)
     if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
         yield (
             "pairing.envelope_keys: is missing; if not everything runs on this machine, each"
             ' gateway of the pair needs the same key: [{ id = "1", key = { env = "NAME" } }]'
+        )
+
+
+def _encryption(pairing: Pairing) -> Iterator[str]:
+    if not pairing.encrypt:
+        return
+    if pairing.accept_legacy_backlog:
+        yield (
+            "pairing.encrypt: must be false with accept_legacy_backlog, because a legacy client"
+            " neither encrypts nor decrypts. A syphon of its own with accept_legacy_backlog and"
+            " without encrypt moves both: what legacy clients have diverted, and what is encrypted"
+        )
+    if pairing.envelope_keys and len(pairing.envelope_keys[0].key) < SHORTEST_SECRET:
+        yield (
+            f"pairing.envelope_keys[0].key: at least {SHORTEST_SECRET} bytes expected, because the"
+            " first key encrypts; `openssl rand -base64 32` prints one"
         )
 
 

@@ -85,6 +85,7 @@ PROCESSES: Final = (SERVE, SYPHON, LISTEN, AGENT)
 # process.
 OF_PARENT: Final = frozenset({STORAGE_QUEUE, ADMIN})
 SHORTEST_KEY: Final = 16  # bytes
+SHORTEST_SECRET: Final = 32  # bytes of the text of a key that encrypts
 MOST_WORKERS: Final = 64
 
 
@@ -117,6 +118,7 @@ class Pairing:
     spool: Path | None = None
     origin: str | None = None  # None: this machine's name
     envelope_keys: tuple[EnvelopeKey, ...] = ()
+    encrypt: bool = False  # what is diverted; a syphon decrypts whether or not it is set
     accept_legacy_backlog: bool = False
     syphon: SyphonOptions = attrs.field(factory=SyphonOptions)
 

@@ -9,6 +9,7 @@ The claim check: a large body is in a store, and its message carries a reference
     x-pairgate-claim-size     bytes of the body: its AMQP sections as encoded
     x-pairgate-claim-stored   bytes that are in the store
     x-pairgate-claim-sha256   of the bytes in the store, in hex
+    x-pairgate-claim-key      of the bytes in the store, in hex, where they are encrypted
 
 All values are text, which every protocol can carry. The store has two kinds of names: ID is a body,
 and ID.done marks that its message was completed.
@@ -34,7 +35,8 @@ CODEC: Final = f"{ID}-codec"
 SIZE: Final = f"{ID}-size"
 STORED: Final = f"{ID}-stored"
 SHA256: Final = f"{ID}-sha256"
-RESERVED: Final = frozenset({ID, STORE, ENTITY, CODEC, SIZE, STORED, SHA256})
+KEY: Final = f"{ID}-key"
+RESERVED: Final = frozenset({ID, STORE, ENTITY, CODEC, SIZE, STORED, SHA256, KEY})
 
 DONE: Final = ".done"
 CODECS: Final = ("zstd", "none")
@@ -42,6 +44,7 @@ PREFIXES: Final = tuple(f"{number:02x}" for number in range(256))  # how a store
 _NAME: Final = re.compile(r"[0-9a-f]{32}\.[0-9]{1,12}(\.done)?", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_KEY: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ID_LENGTH: Final = 32
 
 
@@ -64,6 +67,7 @@ class Claim:
     size: int
     stored: int
     sha256: str = attrs.field(validator=validators.matches_re(_DIGEST))
+    key: bytes | None = attrs.field(default=None, repr=False)  # None: the body isn't encrypted
 
     @property
     def done(self) -> str:
@@ -136,6 +140,8 @@ def referring(message: Message, claim: Claim) -> Message:
         STORED: str(claim.stored),
         SHA256: claim.sha256,
     }
+    if claim.key is not None:
+        reference[KEY] = claim.key.hex()
     return attrs.evolve(message, body=b"", properties={**message.properties, **reference})
 
 
@@ -164,6 +170,7 @@ def claim_of(message: Message) -> Claim:
         size=int(_matching(properties, SIZE, _DIGITS)),
         stored=int(_matching(properties, STORED, _DIGITS)),
         sha256=_matching(properties, SHA256, _DIGEST),
+        key=bytes.fromhex(_matching(properties, KEY, _KEY)) if KEY in properties else None,
     )
 
 

@@ -21,20 +21,30 @@ it: otherwise, every client that may send to a backlog queue could send to any e
 
 The MAC covers `x-pairgate-primary` among the application's own properties. Older syphons, which
 don't know that property, can therefore verify the MAC; older envelopes don't have it.
+
+In version "2" the message is encrypted: all its sections, with the session, the time to live and
+the schedule, are in the body (`wire.pairgate.encryption`). Around it there is our own part of the
+envelope only, and
+
+    x-pairgate-entity             string      the entity on the primary
+
+instead of `x-ms-path`, so that the legacy syphon, which can't decrypt, dead-letters the message
+instead of moving it.
 """
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope_fields import (
     ATTEMPT,
+    ENTITY,
     EXPIRES,
     KEY_ID,
     MAC,
@@ -61,7 +71,7 @@ from gateway.domain.envelope_fields import (
     time_to_live_of,
     without_envelope,
 )
-from gateway.domain.errors import InvalidRequest
+from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.message import (
     Body,
     DataBody,
@@ -76,6 +86,7 @@ from gateway.domain.message import (
 from gateway.domain.values import value
 
 ENVELOPE_VERSION: Final = "1"
+ENCRYPTED_VERSION: Final = "2"
 RESERVE: Final = 1024  # bytes of an envelope, without path and session
 
 _BLOCK: Final = 64  # bytes of a block of SHA-256
@@ -86,9 +97,30 @@ EncodeValue = Callable[[Value], bytes]
 """Encodes a value of a section; of a map, with sorted keys. `wire.amqp` has it."""
 
 
+class Encryption(Protocol):
+    """Encrypts and decrypts whole messages. `wire.pairgate.encryption` has it."""
+
+    def seal(self, secret: bytes, message: Message, associated: bytes) -> tuple[str, bytes]:
+        """
+        An id of this encrypted message, and the encrypted message itself, which only the same
+        secret and `associated` data open.
+        """
+        ...
+
+    def open(self, secret: bytes, sealed: bytes, associated: bytes) -> Message:
+        """
+        The message that was encrypted.
+
+        Raises:
+            MessageError: the secret or the `associated` data is another one, or the message was
+                changed.
+        """
+        ...
+
+
 @attrs.frozen(kw_only=True)
 class EnvelopeKey:
-    """A key of the envelope's MAC; `id` travels with each message."""
+    """A key of the envelope's MAC and encryption; `id` travels with each message."""
 
     id: str
     key: bytes = attrs.field(repr=False)
@@ -144,38 +176,42 @@ def refuse_reserved(message: Message) -> None:
         )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(eq=False, kw_only=True)
 class Envelope:
     """
     Wraps diverted messages and unwraps them again, for one pair.
 
-    The first key signs; all keys verify, even several with the same id. `encode` encodes the value
-    of a section.
+    The first key signs and, with `encrypts`, encrypts; all keys verify and decrypt, even several
+    with the same id. `encode` encodes the value of a section.
     """
 
     pair: str
     origin: str
     keys: tuple[EnvelopeKey, ...]
     encode: EncodeValue = attrs.field(repr=False)
+    encryption: Encryption = attrs.field(repr=False)
+    encrypts: bool = False
     accept_legacy: bool = False
     # The properties' digest of a message that has no others than the envelope's.
-    _digest_of_primary: Callable[[str | None], bytes] = attrs.field(
-        init=False, repr=False, eq=False
-    )
-    _keys_by_id: Mapping[str, list[EnvelopeKey]] = attrs.field(init=False, repr=False, eq=False)
+    _digest_of_primary: Callable[[str | None], bytes] = attrs.field(init=False, repr=False)
+    _keys_by_id: Mapping[str, list[EnvelopeKey]] = attrs.field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        by_id: dict[str, list[EnvelopeKey]] = {}
-        for key in self.keys:
-            by_id.setdefault(key.id, []).append(key)
-        object.__setattr__(self, "_keys_by_id", by_id)
+        self.renew(self.keys, encrypts=self.encrypts)
 
         @lru_cache(maxsize=64)
         def digest_of_primary(primary: str | None) -> bytes:
             covered = {} if primary is None else {PRIMARY: primary}
             return hashlib.sha256(self.encode(covered)).digest()
 
-        object.__setattr__(self, "_digest_of_primary", digest_of_primary)
+        self._digest_of_primary = digest_of_primary
+
+    def renew(self, keys: tuple[EnvelopeKey, ...], *, encrypts: bool) -> None:
+        """Use these keys from the next message on, and encrypt it or not."""
+        by_id: dict[str, list[EnvelopeKey]] = {}
+        for key in keys:
+            by_id.setdefault(key.id, []).append(key)
+        self.keys, self.encrypts, self._keys_by_id = keys, encrypts, by_id
 
     def wrap(
         self,
@@ -190,33 +226,57 @@ class Envelope:
         The message for a backlog queue: in its envelope, without expiry and schedule of its own.
 
         `primary` is the fingerprint of the primary that the message is meant for; empty: unknown.
+
+        Raises:
+            MessageError: the message can't be encoded.
         """
-        envelope: dict[str, Value] = {PATH: entity.name}
+        legacy: dict[str, Value] = {}
         if message.session_id is not None:
-            envelope[SESSION] = message.session_id
+            legacy[SESSION] = message.session_id
         if message.time_to_live is not None:
-            envelope[TIME_TO_LIVE] = Described(TIMESPAN, ticks_of(message.time_to_live))
+            legacy[TIME_TO_LIVE] = Described(TIMESPAN, ticks_of(message.time_to_live))
         if message.scheduled is not None:
-            envelope[SCHEDULED] = message.scheduled
-        envelope[VERSION] = ENVELOPE_VERSION
-        envelope[PAIR] = self.pair
-        envelope[ORIGIN] = self.origin
-        envelope[ATTEMPT] = attempt
-        envelope[EXPIRES] = expiry_of(message, now)
-        envelope[KEY_ID] = self.keys[0].id
+            legacy[SCHEDULED] = message.scheduled
+        ours: dict[str, Value] = {
+            VERSION: ENCRYPTED_VERSION if self.encrypts else ENVELOPE_VERSION,
+            PAIR: self.pair,
+            ORIGIN: self.origin,
+            ATTEMPT: attempt,
+            EXPIRES: expiry_of(message, now),
+            KEY_ID: self.keys[0].id,
+        }
         if primary:
-            envelope[PRIMARY] = primary
-        wrapped = attrs.evolve(
-            message,
-            properties={**message.properties, **envelope},
-            session_id=None,
-            partition_key=message.partition_key if message.session_id is None else None,
-            time_to_live=None,
-            absolute_expiry=None,
-            scheduled=None,
+            ours[PRIMARY] = primary
+        if self.encrypts:
+            ours[ENTITY] = entity.name
+            # An unchanged message was encoded already, when its size was measured.
+            changes = legacy or message.absolute_expiry is not None
+            inner = _rewritten(message, legacy) if changes else message
+            wrapped, own = self._sealed(inner, ours), {}
+        else:
+            wrapped = _rewritten(message, {PATH: entity.name, **legacy, **ours})
+            own = without_envelope(message.properties)
+        return self._signed(wrapped, own)
+
+    def sign(self, wrapped: Message) -> Message:
+        """
+        The wrapped message with the MAC of the first key.
+
+        Raises:
+            MessageError: the MAC covers a value that can't be encoded.
+        """
+        return self._signed(wrapped, without_envelope(wrapped.properties))
+
+    def _signed(self, wrapped: Message, own: Properties) -> Message:
+        mac = self._mac(self.keys[0], wrapped, own)
+        return derive_message(wrapped, properties={**wrapped.properties, MAC: mac})
+
+    def _sealed(self, inner: Message, envelope: Properties) -> Message:
+        """A message with this envelope and, encrypted as its body, the inner one."""
+        sealed_id, sealed = self.encryption.seal(self.keys[0].key, inner, _associated(envelope))
+        return Message(
+            message_id=sealed_id, body=sealed, properties=envelope, durable=inner.durable
         )
-        mac = self._mac(self.keys[0], wrapped, without_envelope(message.properties))
-        return attrs.evolve(wrapped, properties={**wrapped.properties, MAC: mac})
 
     def unwrap(self, message: Message) -> Unwrapped:
         """
@@ -229,54 +289,83 @@ class Envelope:
         """
         found = message.properties
         authentic = VERSION in found
-        own = without_envelope(found)
+        inner, own = message, without_envelope(found)
+        named_in = PATH
         if authentic:
-            self._authenticate(message, own)
-        path = found.get(PATH)
+            key = self._authenticate(message, own)
+            if found[VERSION] == ENCRYPTED_VERSION:
+                named_in, inner = ENTITY, self._opened(key, message)
+                own = without_envelope(inner.properties)
+        path = found.get(named_in)
         if not isinstance(path, str):
-            raise Malformed(f"{PATH}: a string expected, found {type(path).__name__}")
+            raise Malformed(f"{named_in}: a string expected, found {type(path).__name__}")
         if not authentic and not self.accept_legacy:
             raise NotOurs("the message has no MAC, and accept_legacy_backlog is false")
         try:
             entity = _entity_of(path)
         except InvalidRequest as error:
-            raise Malformed(f"{PATH}: {error}") from error
-        session = found.get(SESSION)
+            raise Malformed(f"{named_in}: {error}") from error
+        session = inner.properties.get(SESSION)
         if session is not None and not isinstance(session, str):
             raise Malformed(f"{SESSION}: a string expected, found {type(session).__name__}")
         restored = derive_message(
-            message,
+            inner,
             properties=own,
-            session_id=session if session is not None else message.session_id,
-            scheduled=scheduled_of(message, text_allowed=authentic),
+            session_id=session if session is not None else inner.session_id,
+            scheduled=scheduled_of(inner, text_allowed=authentic),
         )
         return Unwrapped(
             entity=entity,
             message=restored,
-            time_to_live=time_to_live_of(message, text_allowed=authentic),
+            time_to_live=time_to_live_of(inner, text_allowed=authentic),
             expires=expires_of(message),
             attempt=str(found.get(ATTEMPT, "")),
             origin=str(found.get(ORIGIN, "")),
             primary=primary_of(message) if authentic else "",
         )
 
-    def _authenticate(self, message: Message, own: Properties) -> None:
+    def _opened(self, key: EnvelopeKey, message: Message) -> Message:
+        """The message inside of an authentic, encrypted one."""
+        match message.body:
+            case bytes() as sealed:
+                pass
+            case DataBody(parts):
+                sealed = b"".join(parts)
+            case other:
+                raise Malformed(f"encrypted bytes expected, found {type(other).__name__}")
+        try:
+            return self.encryption.open(key.key, sealed, _associated(message.properties))
+        except MessageError as error:
+            raise Malformed(str(error)) from error
+
+    def _authenticate(self, message: Message, own: Properties) -> EnvelopeKey:
+        """The key whose MAC the message has."""
         found = message.properties
+        keys = self._candidates(found)
+        mac = found[MAC].encode("utf-8", "surrogatepass")
+        try:
+            for key in keys:
+                if hmac.compare_digest(self._mac(key, message, own).encode(), mac):
+                    return key
+        except MessageError as error:  # of a value that no gateway can have signed
+            raise Malformed(str(error)) from error
+        raise WrongMac(found[KEY_ID])
+
+    def _candidates(self, found: Properties) -> Sequence[EnvelopeKey]:
+        """The keys, at least one, with which that envelope may be signed."""
         for name in OURS:
             if not isinstance(found.get(name), str):
                 kind = type(found.get(name)).__name__
                 raise Malformed(f"{name}: a string expected, found {kind}")
-        if found[VERSION] != ENVELOPE_VERSION:
-            raise NotOurs(f"{VERSION} is {found[VERSION]!r}, supported is {ENVELOPE_VERSION!r}")
+        if found[VERSION] not in {ENVELOPE_VERSION, ENCRYPTED_VERSION}:
+            supported = f"{ENVELOPE_VERSION!r} and {ENCRYPTED_VERSION!r}"
+            raise NotOurs(f"{VERSION} is {found[VERSION]!r}, supported are {supported}")
         if found[PAIR] != self.pair:
             raise NotOurs(f"the message belongs to the pair {found[PAIR]!r}")
         keys = self._keys_by_id.get(found[KEY_ID])
         if keys is None:
             raise NotOurs(f"the key {found[KEY_ID]!r} is not known")
-        mac = found[MAC].encode("utf-8", "surrogatepass")
-        macs = (self._mac(key, message, own).encode() for key in keys)
-        if not any(hmac.compare_digest(each, mac) for each in macs):
-            raise WrongMac(found[KEY_ID])
+        return keys
 
     def _mac(self, key: EnvelopeKey, message: Message, own: Properties) -> str:
         """The MAC of a wrapped message. `own`: its properties without those of the envelope."""
@@ -288,7 +377,7 @@ class Envelope:
                 str(found[VERSION]),
                 str(found[PAIR]),
                 str(found[ORIGIN]),
-                str(found.get(PATH, "")),
+                str(found.get(ENTITY if found[VERSION] == ENCRYPTED_VERSION else PATH, "")),
             ),
             _sized(text_of_id(message.message_id)),
             _sized(str(found[EXPIRES])),
@@ -322,6 +411,28 @@ class Envelope:
                 return hashlib.sha256(encoded).digest()
             case ValueBody(value):
                 return hashlib.sha256(self.encode(value)).digest()
+
+
+def _rewritten(message: Message, added: Properties) -> Message:
+    """The message with these properties, and without what makes it expire or wait."""
+    return derive_message(
+        message,
+        properties={**message.properties, **added},
+        session_id=None,
+        partition_key=message.partition_key if message.session_id is None else None,
+        time_to_live=None,
+        absolute_expiry=None,
+        scheduled=None,
+    )
+
+
+_ASSOCIATED: Final = (VERSION, PAIR, ORIGIN, ENTITY, KEY_ID, PRIMARY)
+
+
+def _associated(envelope: Properties) -> bytes:
+    """The part of the envelope that the encryption binds to its message."""
+    shared = _shared(*[str(envelope.get(name, "")) for name in _ASSOCIATED])
+    return b"".join((shared, _sized(str(envelope[ATTEMPT])), _sized(str(envelope[EXPIRES]))))
 
 
 def _sized(text: str) -> bytes:

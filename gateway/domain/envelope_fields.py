@@ -22,8 +22,9 @@ EXPIRES: Final = "x-pairgate-expires"
 KEY_ID: Final = "x-pairgate-kid"
 MAC: Final = "x-pairgate-mac"
 PRIMARY: Final = "x-pairgate-primary"
+ENTITY: Final = "x-pairgate-entity"  # instead of `PATH`, where the message is encrypted
 OURS: Final = (VERSION, PAIR, ORIGIN, ATTEMPT, EXPIRES, KEY_ID, MAC)  # all are required
-RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY))
+RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY, ENTITY))
 
 TIMESPAN: Final = symbol("com.microsoft:timespan")
 TICKS_PER_MICROSECOND: Final = 10
@@ -62,6 +63,12 @@ def primary_of(message: Message) -> str:
     if not isinstance(found, str):
         raise Malformed(f"{PRIMARY}: a string expected, found {type(found).__name__}")
     return found
+
+
+def entity_in(properties: Properties) -> str | None:
+    """The entity that an envelope names, whether or not it is authentic; None: none."""
+    found = properties.get(PATH, properties.get(ENTITY))
+    return found if isinstance(found, str) else None
 
 
 def ticks_of(span: timedelta) -> int:

@@ -17,8 +17,11 @@ ONE = '[namespaces.here]\nurl = "memory:"\n'
 ACCESS = '[[access]]\nname = "sender"\nkey = { env = "KEY" }\nrights = ["Send"]\n'
 
 
+ENVIRON = {"KEY": "secret", "LONG_KEY": "a secret of 32 bytes, or a few more"}
+
+
 def loaded(text: str) -> Loaded:
-    return parse(text, source="x.toml", folder=Path("/nowhere"), environ={"KEY": "secret"})
+    return parse(text, source="x.toml", folder=Path("/nowhere"), environ=ENVIRON)
 
 
 async def reloaded(before: str, load: Callable[[], Loaded]) -> list[dict[str, Any]]:
@@ -71,6 +74,36 @@ async def test_access_needs_no_restart() -> None:
 
     assert [policy.name for policy in taken[0].config.access] == ["sender"]
     assert (line["access"], line["needs_restart"]) == ("sender", "")
+
+
+def pair(*keys: str, more: str = "") -> str:
+    listed = ", ".join(f'{{ id = "{key}", key = {{ env = "LONG_KEY" }} }}' for key in keys)
+    return f"""
+namespaces = {{ east = {{ url = "memory:" }}, west = {{ url = "memory:" }} }}
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+envelope_keys = [{listed}]
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "ids", "needs_restart"),
+    [
+        (pair("new", "old"), "new, old", ""),
+        (pair("old", more="encrypt = true"), "old", ""),
+        (pair(), "", "pairing"),
+        (pair("new", more="backlog_queues = 7"), "new", "pairing"),
+    ],
+)
+async def test_envelope_keys_and_encryption_need_no_restart(
+    after: str, ids: str, needs_restart: str
+) -> None:
+    lines = await reloaded(pair("old"), lambda: loaded(after))
+
+    assert (lines[0]["envelope_keys"], lines[0]["needs_restart"]) == (ids, needs_restart)
 
 
 async def test_a_file_with_mistakes_changes_nothing() -> None:

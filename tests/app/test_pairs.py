@@ -6,8 +6,9 @@ import attrs
 import pytest
 
 from gateway.app.failure import Failure
-from gateway.app.pairs import make_envelope
-from gateway.config.options import Pairing
+from gateway.app.pairs import make_envelope, renew_envelopes
+from gateway.app.runtime import Runtime
+from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import EnvelopeKey, NotOurs
 from gateway.domain.message import Message
@@ -28,14 +29,14 @@ def pairing(folder: Path, *keys: EnvelopeKey) -> Pairing:
 
 
 def wrapped(pair: Pairing) -> Message:
-    envelope = make_envelope(pair, "east")
+    envelope = make_envelope(pair, "east", Runtime())
     return envelope.wrap(Message(body=b"one"), ORDERS, attempt="1", now=NOON)
 
 
 def test_without_a_key_one_is_kept_beside_the_state_for_us_alone(tmp_path: Path) -> None:
     message = wrapped(pairing(tmp_path))
 
-    after_a_restart = make_envelope(pairing(tmp_path), "east")
+    after_a_restart = make_envelope(pairing(tmp_path), "east", Runtime())
 
     assert after_a_restart.unwrap(message).entity == ORDERS
     key_file = tmp_path / "var" / "envelope.key"
@@ -45,7 +46,7 @@ def test_without_a_key_one_is_kept_beside_the_state_for_us_alone(tmp_path: Path)
 
 def test_another_gateways_kept_key_is_unknown_rather_than_wrong(tmp_path: Path) -> None:
     message = wrapped(pairing(tmp_path / "one"))
-    other = make_envelope(pairing(tmp_path / "other"), "east")
+    other = make_envelope(pairing(tmp_path / "other"), "east", Runtime())
 
     # Malformed would dead-letter the message; NotOurs leaves it for whoever has the key.
     with pytest.raises(NotOurs):
@@ -55,10 +56,29 @@ def test_another_gateways_kept_key_is_unknown_rather_than_wrong(tmp_path: Path) 
 def test_configured_keys_are_taken_instead(tmp_path: Path) -> None:
     key = EnvelopeKey(id="1", key=b"sixteen bytes or more")
 
-    envelope = make_envelope(pairing(tmp_path, key), "east")
+    envelope = make_envelope(pairing(tmp_path, key), "east", Runtime())
 
     assert envelope.keys == (key,)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reload_reaches_every_envelope_of_the_process(tmp_path: Path) -> None:
+    old, new = (EnvelopeKey(id=name, key=name.encode() * 32) for name in ("old", "new"))
+    runtime, before = Runtime(), pairing(tmp_path, old)
+    writer, reader = (make_envelope(before, "east", runtime) for _ in range(2))
+    after = attrs.evolve(before, envelope_keys=(new, old), encrypt=True)
+
+    def config(pair: Pairing) -> Config:
+        return Config(namespaces={"east": Namespace(url="memory:")}, pairing=pair)
+
+    first = writer.wrap(Message(body=b"one"), ORDERS, attempt="1", now=NOON)
+    renew_envelopes(config(after), runtime)
+    second = writer.wrap(Message(body=b"two"), ORDERS, attempt="2", now=NOON)
+    renew_envelopes(config(attrs.evolve(after, envelope_keys=())), runtime)
+
+    assert [each.properties["x-pairgate-kid"] for each in (first, second)] == ["old", "new"]
+    assert b"two" not in bytes(second.body)
+    assert [reader.unwrap(each).message.body for each in (first, second)] == [b"one", b"two"]
 
 
 def test_a_damaged_key_is_not_replaced(tmp_path: Path) -> None:
@@ -67,7 +87,7 @@ def test_a_damaged_key_is_not_replaced(tmp_path: Path) -> None:
     key_file.write_bytes(b"half")
 
     with pytest.raises(Failure, match="damaged"):
-        make_envelope(pairing(tmp_path), "east")
+        make_envelope(pairing(tmp_path), "east", Runtime())
 
     assert key_file.read_bytes() == b"half"
 
@@ -75,5 +95,5 @@ def test_a_damaged_key_is_not_replaced(tmp_path: Path) -> None:
 def test_the_origin_can_be_named(tmp_path: Path) -> None:
     named = attrs.evolve(pairing(tmp_path), origin="gateway-1")
 
-    assert make_envelope(named, "east").origin == "gateway-1"
-    assert make_envelope(pairing(tmp_path), "east").origin
+    assert make_envelope(named, "east", Runtime()).origin == "gateway-1"
+    assert make_envelope(pairing(tmp_path), "east", Runtime()).origin

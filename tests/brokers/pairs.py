@@ -17,6 +17,7 @@ from gateway.pairing.provision import provision, usable_backlog
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.message import encode_sorted, encoded_size
+from gateway.wire.pairgate.encryption import MessageEncryption
 
 LABEL: Final = "east"
 BACKLOG_QUEUES: Final = 2
@@ -25,6 +26,7 @@ ENVELOPE: Final = Envelope(
     origin="gateway-1",
     keys=(EnvelopeKey(id="1", key=b"a key of this test"),),
     encode=encode_sorted,
+    encryption=MessageEncryption(random.Random(0)),
 )
 
 

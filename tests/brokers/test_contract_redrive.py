@@ -4,6 +4,7 @@ import random
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+import attrs
 import pytest
 import trio
 
@@ -17,7 +18,8 @@ from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.syphon.redrive import Redrive
 from gateway.ports import Broker
-from gateway.wire.amqp.message import encode_sorted
+from gateway.wire.amqp.message import encode_message, encode_sorted
+from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.brokers.kinds import BrokerKind, Capability, needs
 from tests.pairing.harness import Events
 
@@ -29,7 +31,9 @@ CODEC = Envelope(
     origin="gateway",
     keys=(EnvelopeKey(id="1", key=b"a key for tests"),),
     encode=encode_sorted,
+    encryption=MessageEncryption(random.Random(0)),
 )
+ENCRYPTING = attrs.evolve(CODEC, encrypts=True)
 SENT = [
     Message(
         message_id=f"m{number}",
@@ -62,11 +66,15 @@ def redrive_on(broker: Broker) -> Redrive:
 
 @pytest.fixture
 async def dead(kind: BrokerKind, broker: Broker) -> Broker:
-    """A namespace with five dead letters in a backlog queue."""
+    """A namespace with five dead letters in a backlog queue; two of them are encrypted."""
     if kind.name.startswith("pair"):
         pytest.skip("a pair has a backlog, and is none: it refuses what has an envelope")
     await broker.create_queue(QUEUE, backlog.QUEUE_PROPERTIES)
-    wrapped = [CODEC.wrap(each, ORDERS, attempt=each.message_id, now=now()) for each in SENT]
+    codecs = [CODEC] * 3 + [ENCRYPTING] * 2
+    wrapped = [
+        codec.wrap(each, ORDERS, attempt=each.message_id, now=now())
+        for codec, each in zip(codecs, SENT, strict=True)
+    ]
     await broker.send(QUEUE, wrapped)
     async with broker.open_receiver(QUEUE) as receiver:
         left = len(wrapped)
@@ -97,6 +105,8 @@ async def test_dead_letters_are_shown_moved_back_and_open_again(dead: Broker) ->
                 for delivery in await receiver.receive(10):
                     opened = CODEC.unwrap(delivery.message)
                     home[opened.message.message_id] = opened
+                    is_hidden = b"color" not in encode_message(delivery.message)
+                    assert is_hidden == (opened.message.message_id in {"m3", "m4"})
                     await receiver.settle(delivery, Complete())
     assert [
         (each.message.message_id, each.message.body, each.message.session_id, each.time_to_live)

@@ -60,6 +60,7 @@ def claimed(
         clock=clock,
         new_id=lambda: f"claim {next(numbers)}",
         observer=events,
+        rng=random.Random(0),
     )
     dependencies = ClaimDependencies(clock=clock, rng=random.Random(0), observer=events)
     return ClaimedBroker(broker=broker, claim_check=claim_check, dependencies=dependencies)

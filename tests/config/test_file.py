@@ -33,9 +33,16 @@ url = "memory:"
 """
 
 
+ENVIRON = {
+    "KEY": SECRET,
+    "OTHER_KEY": SECRET[::-1],
+    "LONG_KEY": SECRET * 2,
+    "BASE64": IN_BASE64,
+}
+
+
 def config(text: str, folder: Path = Path("/nowhere")) -> Config:
-    environ = {"KEY": SECRET, "OTHER_KEY": SECRET[::-1], "BASE64": IN_BASE64}
-    return parse(text, source="x.toml", folder=folder, environ=environ).config
+    return parse(text, source="x.toml", folder=folder, environ=ENVIRON).config
 
 
 def problems(text: str) -> list[str]:
@@ -46,7 +53,7 @@ def problems(text: str) -> list[str]:
 
 
 def warnings(text: str, folder: Path) -> tuple[str, ...]:
-    return parse(text, source="x.toml", folder=folder, environ={"KEY": SECRET}).warnings
+    return parse(text, source="x.toml", folder=folder, environ=ENVIRON).warnings
 
 
 @pytest.mark.parametrize(
@@ -289,6 +296,14 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
             PAIR + "envelope_keys = [" + "{ id = '1', key = { env = 'KEY' } }, " * 2 + "]",
             "pairing.envelope_keys: the id '1' is given twice",
         ),
+        (
+            PAIR + "encrypt = true\naccept_legacy_backlog = true",
+            "pairing.encrypt: must be false with accept_legacy_backlog, because a legacy client",
+        ),
+        (
+            PAIR + "encrypt = true\nenvelope_keys = [{ id = '1', key = { env = 'KEY' } }]",
+            "pairing.envelope_keys[0].key: at least 32 bytes expected, because the first key",
+        ),
     ],
 )
 def test_what_only_the_whole_shows_is_checked_too(text: str, problem: str) -> None:
@@ -410,6 +425,42 @@ def test_two_vhosts_of_a_host_are_two_namespaces(tmp_path: Path) -> None:
 
 def test_one_port_of_a_host_is_one_namespace() -> None:
     assert "is the same store as" in problems(far_pair().replace("//gateway@west", "//g@east"))[0]
+
+
+def test_only_the_key_that_encrypts_must_be_long() -> None:
+    keys = "{ id = '2', key = { env = 'LONG_KEY' } }, { id = '1', key = { env = 'KEY' } }"
+    pairing = config(f"{PAIR}encrypt = true\nenvelope_keys = [{keys}]").pairing
+
+    assert pairing is not None
+    assert (pairing.encrypt, [key.id for key in pairing.envelope_keys]) == (True, ["2", "1"])
+
+
+def test_a_key_that_only_this_machine_has_is_doubted_if_it_encrypts(tmp_path: Path) -> None:
+    text = PAIR + 'encrypt = true\nstate = "kept/state.json"'
+    keys = "\nenvelope_keys = [{ id = '1', key = { env = 'LONG_KEY' } }]"
+
+    assert any(f"only in {tmp_path}/kept: " in each for each in warnings(text, tmp_path))
+    assert not any("pairing.encrypt" in each for each in warnings(text + keys, tmp_path))
+    assert not any("pairing.encrypt" in each for each in warnings(PAIR, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("of_pair", "of_claims", "doubted"),
+    [
+        (False, False, []),
+        (True, True, []),
+        (True, False, ["claims.encrypt"]),
+        (False, True, ["pairing.encrypt"]),
+    ],
+)
+def test_a_backlog_of_which_half_is_encrypted_is_doubted(
+    of_pair: bool, of_claims: bool, doubted: list[str], tmp_path: Path
+) -> None:
+    keys = "envelope_keys = [{ id = '1', key = { env = 'LONG_KEY' } }]"
+    text = f"{PAIR}{keys}\nencrypt = {of_pair}\n[claims]\nstore = 'folder:x'\nencrypt = {of_claims}"
+    found = warnings(text.replace("True", "true").replace("False", "false"), tmp_path)
+
+    assert [each.partition(":")[0] for each in found if "encrypt" in each] == doubted
 
 
 def test_two_secrets_may_have_one_id() -> None:

@@ -11,6 +11,7 @@ from gateway.domain.claim import (
     DONE,
     ENTITY,
     ID,
+    KEY,
     PREFIXES,
     RESERVED,
     SHA256,
@@ -107,7 +108,7 @@ def test_a_codec_that_is_none_is_one() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *((name, None) for name in sorted(RESERVED)),
+        *((name, None) for name in sorted(RESERVED - {KEY})),  # without a key it isn't encrypted
         *((name, 5) for name in sorted(RESERVED)),
         (ID, HEX),
         (ID, f"{HEX}.0{DONE}"),
@@ -122,6 +123,9 @@ def test_a_codec_that_is_none_is_one() -> None:
         (STORED, "1.0"),
         (SHA256, "0" * 63),
         (SHA256, "F" * 64),
+        (KEY, ""),
+        (KEY, "0" * 62),
+        (KEY, "xy" * 32),
     ],
 )
 def test_a_reference_that_cannot_be_read_is_corrupt_and_names_the_property(
@@ -129,6 +133,15 @@ def test_a_reference_that_cannot_be_read_is_corrupt_and_names_the_property(
 ) -> None:
     with pytest.raises(ClaimCorrupt, match=f"property {name}: "):
         claim_of(changed(**{name: value}))
+
+
+def test_the_key_of_an_encrypted_body_travels_and_is_never_shown() -> None:
+    claim = attrs.evolve(CLAIM, key=b"hush" * 8)
+    message = referring(Message(), claim)
+
+    assert message.properties["x-pairgate-claim-key"] == (b"hush" * 8).hex()
+    assert claim_of(message) == claim
+    assert "hush" not in repr(claim)
 
 
 def test_the_bytes_in_the_store_are_checked() -> None:
@@ -274,4 +287,4 @@ def test_all_that_may_go_goes() -> None:
 
 
 def test_names_of_properties_are_all_reserved() -> None:
-    assert {ID, STORE, ENTITY, CODEC, SIZE, STORED, SHA256} == RESERVED
+    assert {ID, STORE, ENTITY, CODEC, SIZE, STORED, SHA256, KEY} == RESERVED

@@ -1,5 +1,6 @@
 import hashlib
 import hmac
+import random
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from uuid import UUID
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey, refuse_reserved, reserve
 from gateway.domain.envelope_fields import (
+    ENTITY,
     MAC,
     OURS,
     PRIMARY,
@@ -37,15 +39,23 @@ from gateway.domain.message import (
     symbol,
 )
 from gateway.wire.amqp.message import decode_message, encode_message, encode_sorted, encoded_size
+from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.strategies import amqp_values, messages
 
+ENCRYPTION = MessageEncryption(random.Random(0))
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ORDERS = EntityPath("Orders/new")
 KEYS = (EnvelopeKey(id="2", key=b"new"), EnvelopeKey(id="1", key=b"old"))
 
 
 def envelope(**changes):
-    given_fields = {"pair": "east", "origin": "gateway-1", "keys": KEYS, "encode": encode_sorted}
+    given_fields = {
+        "pair": "east",
+        "origin": "gateway-1",
+        "keys": KEYS,
+        "encode": encode_sorted,
+        "encryption": ENCRYPTION,
+    }
     return Envelope(**{**given_fields, **changes})
 
 
@@ -88,9 +98,9 @@ MESSAGES = st.builds(
 )
 
 
-@given(message=MESSAGES)
-def test_unwrap_undoes_wrap(message):
-    unwrapped = envelope().unwrap(wrap(message))
+@given(message=MESSAGES, encrypts=st.booleans())
+def test_unwrap_undoes_wrap(message, encrypts):
+    unwrapped = envelope().unwrap(wrap(message, encrypts=encrypts))
 
     assert unwrapped.entity.name == "Orders/new"
     assert unwrapped.message == attrs.evolve(message, time_to_live=None)
@@ -98,9 +108,9 @@ def test_unwrap_undoes_wrap(message):
     assert (unwrapped.attempt, unwrapped.origin) == ("a1", "gateway-1")
 
 
-@given(message=messages())
-def test_what_was_encoded_on_the_way_can_still_be_opened(message):
-    unwrapped = envelope().unwrap(decode_message(encode_message(wrap(message))))
+@given(message=messages(), encrypts=st.booleans())
+def test_what_was_encoded_on_the_way_can_still_be_opened(message, encrypts):
+    unwrapped = envelope().unwrap(decode_message(encode_message(wrap(message, encrypts=encrypts))))
 
     assert unwrapped.message.properties == message.properties
     assert unwrapped.message.body == message.body
@@ -114,8 +124,9 @@ def test_a_time_to_live_beyond_a_timespan_becomes_the_longest_timespan():
     assert unwrapped.expires is None
 
 
+@pytest.mark.parametrize("encrypts", [False, True])
 @pytest.mark.parametrize("part", ["body", "sequence", "property"])
-def test_what_is_nested_as_deep_as_can_be_is_wrapped_too(part):
+def test_what_is_nested_as_deep_as_can_be_is_wrapped_too(part, encrypts):
     def of_depth(depth):
         value = 1
         for _ in range(depth):
@@ -132,7 +143,7 @@ def test_what_is_nested_as_deep_as_can_be_is_wrapped_too(part):
     deepest = of_depth(depth)
 
     assert depth > 10
-    assert envelope().unwrap(wrap(deepest)).message == deepest
+    assert envelope().unwrap(wrap(deepest, encrypts=encrypts)).message == deepest
 
 
 @given(message=MESSAGES)
@@ -146,7 +157,8 @@ def test_nothing_expires_or_waits_on_the_backlog(message):
     assert (wrapped.message_id, wrapped.body) == (message.message_id, message.body)
 
 
-def test_a_message_that_would_expire_or_wait_does_neither_on_the_backlog():
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_a_message_that_would_expire_or_wait_does_neither_on_the_backlog(encrypts):
     later = NOW + timedelta(hours=1)
     wrapped = wrap(
         Message(
@@ -155,7 +167,8 @@ def test_a_message_that_would_expire_or_wait_does_neither_on_the_backlog():
             time_to_live=timedelta(minutes=1),
             absolute_expiry=later,
             scheduled=later,
-        )
+        ),
+        encrypts=encrypts,
     )
 
     assert (wrapped.session_id, wrapped.partition_key) == (None, None)
@@ -176,9 +189,16 @@ def test_the_digest_of_a_body_of_sequences_is_that_of_all_of_them_encoded():
     assert found == hashlib.sha256(encoded).digest()
 
 
-@given(message=MESSAGES)
-def test_the_reserve_is_an_upper_bound_of_what_a_diversion_adds(message):
-    assert encoded_size(wrap(message)) - encoded_size(message) <= reserve(ORDERS, message)
+@given(message=MESSAGES, encrypts=st.booleans())
+def test_the_reserve_is_an_upper_bound_of_what_a_diversion_adds(message, encrypts):
+    long = {
+        "origin": "o" * 64,
+        "pair": "p" * 63,
+        "keys": (EnvelopeKey(id="k" * 64, key=b"new"),),
+    }
+    wrapped = wrap(message, encrypts=encrypts, **long)
+
+    assert encoded_size(wrapped) - encoded_size(message) <= reserve(ORDERS, message)
 
 
 def test_the_reserve_has_room_for_path_and_session():
@@ -213,7 +233,7 @@ def test_the_envelope_is_byte_for_byte_as_the_legacy_client_writes_it():
     ],
 )
 def test_only_what_a_message_has_is_in_its_envelope(message, absent):
-    assert set(RESERVED) - set(wrap(message).properties) == {*absent, PRIMARY}
+    assert set(RESERVED) - set(wrap(message).properties) == {*absent, PRIMARY, ENTITY}
 
 
 FULL = Message(
@@ -260,6 +280,14 @@ def test_a_changed_property_is_noticed(name, value):
 def test_a_changed_message_is_noticed(change):
     with pytest.raises(Malformed):
         envelope().unwrap(attrs.evolve(wrap(FULL), **change))
+
+
+@pytest.mark.parametrize("encrypts", [False, True])
+@pytest.mark.parametrize("value", ["\ud800", 2**80, object()])
+def test_a_property_that_can_not_be_encoded_is_malformed(value, encrypts):
+    """As a hostile namespace may deliver: a syphon mustn't end by it."""
+    with pytest.raises(Malformed):
+        envelope().unwrap(changed(wrap(FULL, encrypts=encrypts), b=value))
 
 
 def test_another_key_of_the_same_id_is_named():
@@ -340,7 +368,7 @@ def test_a_wrong_mac_names_its_key():
     [
         wrap(FULL, keys=(EnvelopeKey(id="3", key=b"new"),)),
         wrap(FULL, pair="west"),
-        changed(wrap(FULL), **{"x-pairgate-v": "2"}),
+        changed(wrap(FULL), **{"x-pairgate-v": "3"}),
     ],
     ids=["unknown key", "another pair", "unknown version"],
 )
@@ -434,6 +462,160 @@ def test_what_an_earlier_version_wrote_can_be_opened(message, mac):
     assert wrap(message).properties["x-pairgate-mac"] == mac
 
 
+CANARIES = Message(
+    message_id="canary-id",
+    body=b"canary-body",
+    properties={"canary-name": "canary-value", "traceparent": "canary-trace"},
+    correlation_id="canary-correlation",
+    session_id="canary-session",
+    subject="canary-subject",
+    to="canary-to",
+    reply_to="canary-reply",
+    reply_to_session_id="canary-reply-session",
+    content_type="canary/type",
+    content_encoding="canary-encoding",
+    user_id=b"canary-user",
+    partition_key="canary-session",
+    annotations={"x-opt-canary": "canary-annotation"},
+    footer={"x-opt-canary": "canary-footer"},
+    time_to_live=timedelta(seconds=90),
+    scheduled=NOW + timedelta(minutes=1),
+    durable=True,
+    priority=7,
+)
+
+
+def test_an_encrypted_message_shows_its_envelope_and_its_size_only():
+    encoded = encode_message(wrap(CANARIES, encrypts=True))
+
+    assert b"canary" in encode_message(wrap(CANARIES))
+    assert b"canary" not in encoded
+    shown = decode_message(encoded)
+    assert set(shown.properties) == {*OURS, ENTITY}
+    assert shown == Message(
+        message_id=shown.message_id, body=shown.body, properties=shown.properties, durable=True
+    )
+
+
+def test_an_encrypted_message_has_all_that_it_was_sent_with():
+    unwrapped = envelope().unwrap(wrap(CANARIES, encrypts=True))
+
+    assert unwrapped.message == attrs.evolve(CANARIES, time_to_live=None, partition_key=None)
+    assert unwrapped.time_to_live == CANARIES.time_to_live
+    assert unwrapped.expires == NOW + timedelta(minutes=1, seconds=90)
+
+
+def test_both_forms_are_read_whichever_is_written():
+    for encrypts in (False, True):
+        reader = envelope(encrypts=not encrypts)
+        assert reader.unwrap(wrap(FULL, encrypts=encrypts)).entity == ORDERS
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (ENTITY, "other"),
+        (ENTITY, None),
+        (ENTITY, 1),
+        ("x-pairgate-v", "1"),
+        ("x-pairgate-v", None),
+        ("x-pairgate-origin", "gateway-2"),
+        ("x-pairgate-attempt", "a2"),
+        ("x-pairgate-expires", (NOW + timedelta(days=9)).isoformat()),
+        ("x-pairgate-kid", "1"),
+        ("x-pairgate-mac", "0" * 64),
+        (PRIMARY, MEANT_FOR),
+        ("x-ms-sessionid", "t"),
+        ("x-ms-timetolive", Described(symbol("com.microsoft:timespan"), 10)),
+        ("x-ms-scheduledenqueuetimeutc", NOW),
+        ("a", 1),
+    ],
+)
+def test_a_changed_property_of_an_encrypted_message_is_noticed(name, value):
+    with pytest.raises((Malformed, NotOurs)):
+        envelope().unwrap(changed(wrap(FULL, encrypts=True), **{name: value}))
+
+
+def test_each_changed_byte_of_an_encrypted_message_is_noticed():
+    wrapped = wrap(FULL, encrypts=True)
+    for index in range(len(wrapped.body)):
+        wrong = bytearray(wrapped.body)
+        wrong[index] ^= 1
+        with pytest.raises(WrongMac):
+            envelope().unwrap(attrs.evolve(wrapped, body=bytes(wrong)))
+
+
+def resigned(message, **properties):
+    """The message with other properties, under a MAC of the right key."""
+    return envelope().sign(changed(message, **properties))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (ENTITY, "bills"),
+        ("x-pairgate-origin", "gateway-2"),
+        ("x-pairgate-attempt", "a2"),
+        ("x-pairgate-expires", ""),
+        (PRIMARY, MEANT_FOR),
+    ],
+)
+def test_a_ciphertext_belongs_to_its_envelope_even_under_the_right_mac(name, value):
+    wrapped = wrap(FULL, encrypts=True)
+
+    assert envelope().unwrap(resigned(wrapped)).entity == ORDERS
+    with pytest.raises(Malformed, match="can't be decrypted"):
+        envelope().unwrap(resigned(wrapped, **{name: value}))
+
+
+@pytest.mark.parametrize("body", [ValueBody("text"), SequenceBody(((1,),)), b"", b"short"])
+def test_a_body_that_no_encryption_has_made_is_malformed(body):
+    wrapped = attrs.evolve(wrap(FULL, encrypts=True), body=body)
+
+    with pytest.raises(Malformed):
+        envelope().unwrap(resigned(wrapped))
+
+
+def test_an_encrypted_body_may_come_in_other_pieces_than_it_was_sent_in():
+    wrapped = wrap(FULL, encrypts=True)
+    in_pieces = DataBody((wrapped.body[:40], wrapped.body[40:]))
+
+    assert envelope().unwrap(attrs.evolve(wrapped, body=in_pieces)).message.body == FULL.body
+
+
+def test_each_key_decrypts_and_the_first_encrypts():
+    by_old_key = wrap(FULL, keys=KEYS[1:], encrypts=True)
+
+    assert envelope().unwrap(by_old_key).message.body == FULL.body
+    assert wrap(FULL, encrypts=True).properties["x-pairgate-kid"] == "2"
+
+
+def test_each_of_two_secrets_with_one_id_decrypts():
+    wrong = EnvelopeKey(id="1", key=b"set by mistake")
+    both = envelope(keys=(*KEYS, wrong))
+
+    for key in (KEYS[1], wrong):
+        assert both.unwrap(wrap(FULL, keys=(key,), encrypts=True)).message.body == FULL.body
+
+
+def test_an_encrypted_message_under_an_unknown_key_is_left_and_under_a_wrong_one_is_named():
+    with pytest.raises(NotOurs, match="'3' is not known"):
+        envelope().unwrap(wrap(FULL, keys=(EnvelopeKey(id="3", key=b"new"),), encrypts=True))
+    with pytest.raises(WrongMac):
+        envelope().unwrap(wrap(FULL, keys=(EnvelopeKey(id="2", key=b"other"),), encrypts=True))
+
+
+def test_a_legacy_syphon_finds_no_path_in_an_encrypted_message():
+    assert "x-ms-path" not in wrap(FULL, encrypts=True).properties
+
+
+def test_an_encrypted_message_has_an_id_of_its_own():
+    both = [wrap(FULL, encrypts=True) for _ in range(2)]
+
+    assert len({each.message_id for each in both}) == 2
+    assert envelope().unwrap(both[0]).message.message_id == "m"
+
+
 def test_the_names_on_the_wire_are_these():
     assert sorted(RESERVED) == [
         "x-ms-path",
@@ -441,6 +623,7 @@ def test_the_names_on_the_wire_are_these():
         "x-ms-sessionid",
         "x-ms-timetolive",
         "x-pairgate-attempt",
+        "x-pairgate-entity",
         "x-pairgate-expires",
         "x-pairgate-kid",
         "x-pairgate-mac",

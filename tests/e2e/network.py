@@ -41,6 +41,7 @@ from gateway.pairing.provision import Backlog
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
 from gateway.wire.amqp.message import encode_sorted, encoded_size
+from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.brokers.servicebus.served import KEY, POLICY, served
 from tests.harness.chaos_proxy import ChaosProxy
 
@@ -183,6 +184,7 @@ ENVELOPE: Final = Envelope(
     origin="gateway-1",
     keys=(EnvelopeKey(id="1", key=b"a key for tests"),),
     encode=encode_sorted,
+    encryption=MessageEncryption(random.Random(0)),
 )
 
 

@@ -241,7 +241,7 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "default",
         KEY_VARIABLE: "SAS_KEY_VALUE",
-        ENVELOPE_VARIABLE: "an envelope key for tests only",
+        ENVELOPE_VARIABLE: "an envelope key for tests, and for tests only",
     }
 
 

@@ -52,6 +52,7 @@ from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Receiver
 from gateway.wire.amqp.message import encode_sorted, encoded_size
+from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import Call, Fault, FaultyBroker, Operation, Refuse, T, Work
 
@@ -78,7 +79,13 @@ E = TypeVar("E", bound=Event)
 
 
 def envelope(**changes: Any) -> Envelope:
-    fields = {"pair": LABEL, "origin": "gateway-1", "keys": (KEY,), "encode": encode_sorted}
+    fields = {
+        "pair": LABEL,
+        "origin": "gateway-1",
+        "keys": (KEY,),
+        "encode": encode_sorted,
+        "encryption": MessageEncryption(random.Random(0)),
+    }
     return Envelope(**{**fields, **changes})
 
 

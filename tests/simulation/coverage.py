@@ -7,8 +7,9 @@ from typing import Final
 
 from gateway.checker.history import Attempted, End, Way
 from gateway.checker.operations import Acked, Record
-from gateway.domain.envelope_fields import SCHEDULED, SESSION
+from gateway.domain.envelope_fields import ENTITY
 from gateway.domain.message import Message
+from tests.simulation.names import Names
 from tests.simulation.scenario import Scenario
 from tests.simulation.seeds import FRONTS
 
@@ -70,6 +71,7 @@ SOMETIMES: Final = {
     "a batch was diverted": 50,
     "a scheduled message was diverted": 50,
     "a session was diverted": 50,
+    "an encrypted message was diverted": 50,
     # Invariants that a history could have broken, and didn't.
     **{f"{name} holds": 600 for name in ("S1", "S2", "S4", "S5", "S6", "S8", "S11", "S12")},
     **{f"{name} holds": 500 for name in ("L3", "L6")},
@@ -84,12 +86,14 @@ def unseen(seen: Counter[str], runs: int) -> dict[str, tuple[int, int]]:
     return {name: (seen[name], least[name]) for name in SOMETIMES if seen[name] < least[name]}
 
 
-def see_diverted(seen: Counter[str], messages: Sequence[Message]) -> None:
+def see_diverted(seen: Counter[str], messages: Sequence[Message], names: Names) -> None:
     """A backlog queue has taken these from the gateway."""
     seen["a batch was diverted"] += len(messages) > 1
     for message in messages:
-        seen["a scheduled message was diverted"] += SCHEDULED in message.properties
-        seen["a session was diverted"] += SESSION in message.properties
+        inner = names.opened(message)
+        seen["an encrypted message was diverted"] += ENTITY in message.properties
+        seen["a scheduled message was diverted"] += inner.scheduled is not None
+        seen["a session was diverted"] += inner.session_id is not None
 
 
 def see_the_whole(seen: Counter[str], scenario: Scenario, records: Sequence[Record]) -> None:

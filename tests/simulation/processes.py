@@ -13,7 +13,7 @@ import trio
 from gateway.capabilities import Batches
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.domain.envelope import Envelope
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
@@ -26,15 +26,15 @@ from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Observer
 from gateway.wire.amqp.message import encode_sorted
+from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.faults import Call, FaultyBroker
 from tests.harness.remembering import RememberingBroker
 from tests.simulation.endpoint import AdapterClient, Client, Endpoint
-from tests.simulation.names import Names
+from tests.simulation.names import KEY, Names
 from tests.simulation.network import Network
 from tests.simulation.scenario import Scenario
 
 PRIMARY: Final = "sim://primary"
-KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -88,7 +88,14 @@ class Installation:
 
     def envelope(self, origin: str) -> Envelope:
         label = self.scenario.pair.label
-        return Envelope(pair=label, origin=origin, keys=(KEY,), encode=encode_sorted)
+        return Envelope(
+            pair=label,
+            origin=origin,
+            keys=(KEY,),
+            encode=encode_sorted,
+            encryption=MessageEncryption(random.Random(f"{self.scenario.seed} {origin}")),
+            encrypts=self.scenario.parts.encrypts,
+        )
 
     def pair(
         self,

@@ -33,7 +33,7 @@ from gateway.checker.operations import Record, Uncertain
 from gateway.checker.safety import COUNTS
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.envelope_fields import PATH
+from gateway.domain.envelope_fields import entity_in
 from gateway.domain.errors import Busy, Outcome
 from gateway.domain.events.gateway import EntityStateChanged, Event, LoopPaused
 from gateway.domain.failover import State
@@ -244,7 +244,7 @@ class Recorder:
     def _attempt(self, process: str, namespace: str, call: Call) -> Attempted:
         way, entity = Way.PRIMARY if process == GATEWAY else Way.SYPHON, call.entity
         if namespace == "secondary":
-            way, entity = Way.BACKLOG, EntityPath(str(call.messages[0].properties[PATH]))
+            way, entity = Way.BACKLOG, EntityPath(str(entity_in(call.messages[0].properties)))
         now = trio.current_time()
         return Attempted(
             at=now,

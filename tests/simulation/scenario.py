@@ -137,6 +137,7 @@ class Parts:
     mode: Mode = Mode.LIVENESS
     pipelines: bool = False  # producers send several batches at once, too
     remembers: bool = False  # the gateway reaches each namespace over one connection, as by AMQP
+    encrypts: bool = False  # what is diverted
 
 
 @attrs.frozen(kw_only=True)

@@ -109,6 +109,7 @@ def draw_parts(seed: int) -> Parts:
         listener=listener,
         failing=rng.choice([0.0, 0.2]) if listener else 0.0,
         mode=Mode.SAFETY if rng.random() < 0.15 else Mode.LIVENESS,
+        encrypts=seed % 4 == 3,
     )
     # In turn, so that a few seeds have all of them.
     front = FRONTS[seed % len(FRONTS)] if over_network else None

@@ -360,7 +360,7 @@ class World:
             accepted_by = AcceptedBy.PRIMARY if namespace == "primary" else AcceptedBy.BACKLOG
             self.journal.accepted_by.update(dict.fromkeys(ids, accepted_by))
         if call.outcome is None and namespace == "secondary":
-            see_diverted(self.journal.seen, call.messages)
+            see_diverted(self.journal.seen, call.messages, self.journal.names)
         elif call.outcome is None and process.startswith("syphon"):
             self._transferred.update(ids)
 

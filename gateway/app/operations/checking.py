@@ -230,8 +230,24 @@ async def _check_backlog(
         Grade.GOOD if there == wanted else too_few,
         f"{there} of {wanted} backlog queues are usable{hint}",
     )
+    _tell_secrecy(namespace, pairing, findings)
     if namespace.url.startswith(_KEEPS_LOCKS) and not pairing.accept_legacy_backlog:
         _tell_long_locks(locks, namespace, findings)
+
+
+def _tell_secrecy(namespace: Namespace, pairing: Pairing, findings: Findings) -> None:
+    """Tell whether the namespace's owner can read what is diverted."""
+    key = f" with the key {pairing.envelope_keys[0].id!r}" if pairing.envelope_keys else ""
+    if pairing.encrypt:
+        text = f"diverted messages are signed and encrypted{key}"
+    elif is_own(namespace):
+        return
+    else:
+        text = (
+            f"diverted messages are signed{key}, and can be read by whoever may read the"
+            " namespace's queues; `encrypt = true` in [pairing] encrypts them"
+        )
+    findings.add(f"namespace {namespace.name}", Grade.GOOD, text)
 
 
 def _tell_long_locks(locks: Sequence[timedelta], namespace: Namespace, findings: Findings) -> None:

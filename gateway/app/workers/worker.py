@@ -24,7 +24,7 @@ from gateway.app.parts import Parts
 from gateway.app.process import allow_files, collect_seldom, reload_nothing, watch_signals
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
-from gateway.app.serving import Ending, NoWorkers, run_parts
+from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
 from gateway.app.status import StatusBoard
 from gateway.app.traces import open_traces
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
@@ -117,8 +117,7 @@ class Serving:
             endpoints = await self._endpoints(stack, config, parts)
 
             def apply(fresh: Loaded) -> None:
-                for endpoint in endpoints:
-                    endpoint.apply(fresh.config)
+                apply_reloaded(fresh.config, endpoints, self.runtime)
 
             ending = Ending(self.runtime, config.limits.grace)
             async with trio.open_nursery() as nursery:

@@ -41,6 +41,7 @@ class Reloaded(Event):
     log_level: str  # in effect now
     access: str  # the names of the policies in effect now
     needs_restart: str
+    envelope_keys: str = ""  # the ids in effect now; empty: none are configured
 
 
 @attrs.frozen(kw_only=True)

@@ -10,7 +10,7 @@ from gateway.domain.clocks.lifetime import Stay, remaining
 from gateway.domain.clocks.times import Now, to_micros
 from gateway.domain.dead_letters import EXPIRED, reason_of
 from gateway.domain.envelope import Envelope, Unwrapped
-from gateway.domain.envelope_fields import PATH, Malformed, NotOurs
+from gateway.domain.envelope_fields import Malformed, NotOurs, entity_in, text_of_id
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Delivery, Message
 
 MOST_GROUPS: Final = 1000  # further ones are counted as OTHERS
@@ -72,9 +72,11 @@ class Letter:
 
     @property
     def identity(self) -> str:
-        """A text that all copies of this diverted message share."""
-        attempt = "" if self.unwrapped is None else self.unwrapped.attempt
-        return attempt or str(self.message.message_id)
+        """A text that all copies of this diverted message share, and no other message."""
+        if self.unwrapped is None:
+            return text_of_id(self.message.message_id)
+        # An attempt may have sent many messages.
+        return f"{self.unwrapped.attempt} {text_of_id(self.unwrapped.message.message_id)}"
 
     @property
     def sample(self) -> "Sample":
@@ -112,7 +114,6 @@ def open_letter(delivery: Delivery, codec: Envelope, now: datetime, *, deducts: 
     """
     reason = reason_of(delivery.message)
     message = _as_it_was(delivery.message)
-    path = message.properties.get(PATH)
     unwrapped, problem = None, ""
     try:
         unwrapped = codec.unwrap(message)
@@ -124,7 +125,7 @@ def open_letter(delivery: Delivery, codec: Envelope, now: datetime, *, deducts: 
             reason = EXPIRED
     return Letter(
         reason=reason,
-        entity=path if isinstance(path, str) else None,
+        entity=entity_in(message.properties),
         enqueued=delivery.enqueued,
         message=message,
         unwrapped=unwrapped,

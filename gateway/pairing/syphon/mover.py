@@ -36,6 +36,7 @@ from gateway.domain.message import (
     Delivery,
     Message,
     Settlement,
+    Value,
     derive_message,
 )
 from gateway.moments import Moments
@@ -254,16 +255,24 @@ class Mover:
         async with trio.open_nursery() as nursery:
             for each in chunk:
                 origin = f" (diverted by {each.unwrapped.origin or 'a legacy client'})"
-                nursery.start_soon(self.dead_letter, each.delivery, reason, description + origin)
+                message_id = each.unwrapped.message.message_id
+                nursery.start_soon(
+                    self.dead_letter, each.delivery, reason, description + origin, message_id
+                )
 
-    async def dead_letter(self, delivery: Delivery, reason: str, description: str) -> None:
-        """Dead-letter a message of the backlog queue, and report it."""
+    async def dead_letter(
+        self, delivery: Delivery, reason: str, description: str, message_id: Value = None
+    ) -> None:
+        """
+        Dead-letter a message of the backlog queue, and report it. `message_id` is its sender's;
+        None: only the one on the backlog is known.
+        """
         description = description[:MAX_REASON_LENGTH]
         if await self._settle(delivery, DeadLetter(reason=reason, description=description)):
             self.observer.report(
                 DeadLettered(
                     queue=self.receiver_queue,
-                    message_id=str(delivery.message.message_id),
+                    message_id=str(message_id or delivery.message.message_id),
                     reason=reason,
                     description=description,
                 )

@@ -9,15 +9,18 @@ import trio
 
 from gateway.app.failure import Failure
 from gateway.app.namespaces import check_credentials
-from gateway.app.operations.checking import _look_at
+from gateway.app.operations.checking import _look_at, _tell_secrecy
+from gateway.app.operations.findings import Findings, Grade
 from gateway.app.operations.messages import _failed
 from gateway.app.operations.targets import Target
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.config.options import Namespace
+from gateway.config.options import Namespace, Pairing
 from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
 from gateway.domain.health.abilities import Ability
 from gateway.domain.plan import Plan, PlannedQueue
+from gateway.pairing.options import PairOptions
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse
 
@@ -125,3 +128,29 @@ async def test_a_failed_send_names_address_entity_and_cure(
     failure = _failed("send to", ORDERS, target, error, Ability.SEND)
 
     assert str(failure).startswith(f"send to orders through namespace north: {said}")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "encrypts", "said"),
+    [
+        (RABBITMQ, True, ["diverted messages are signed and encrypted with the key '7'"]),
+        (RABBITMQ, False, ["diverted messages are signed with the key '7', and can be read by"]),
+        (Namespace(url="embedded:west.db"), False, []),
+    ],
+)
+def test_it_is_told_whether_the_secondarys_owner_can_read_the_backlog(
+    namespace: Namespace, encrypts: bool, said: list[str]
+) -> None:
+    pairing = Pairing(
+        primary="north",
+        secondary="south",
+        options=PairOptions(label="north"),
+        envelope_keys=(EnvelopeKey(id="7", key=b"a key"),),
+        encrypt=encrypts,
+    )
+    findings = Findings()
+
+    _tell_secrecy(namespace, pairing, findings)
+
+    assert [each.text[: len(text)] for each, text in zip(findings.items, said, strict=True)] == said
+    assert all(each.grade is Grade.GOOD for each in findings.items)

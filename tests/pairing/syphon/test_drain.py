@@ -159,6 +159,38 @@ async def test_a_syphon_with_the_right_secret_moves_what_another_holds(harness):
     assert harness.events.of(DeadLettered) == []
 
 
+async def test_a_syphon_moves_what_is_encrypted_under_either_key_and_what_is_not(harness):
+    """A rotation while a backlog is under way: first the old key, then both."""
+    new = EnvelopeKey(id="2", key=b"the next key")
+    steps = [(KEY, False), (KEY, True), (new, True)]
+    for number, (key, encrypts) in enumerate(steps):
+        sent = message(f"m{number}")
+        await put(harness, wrap(harness, sent, keys=(key,), encrypts=encrypts))
+    scope = await harness.syphon()
+    await trio.sleep(10.0)
+    before = await harness.primary.ids()
+    scope.cancel()
+
+    await harness.syphon(envelope=envelope(keys=(new, KEY)))
+    await trio.sleep(60.0)
+
+    assert before == ["m0", "m1"]
+    assert sorted(await harness.primary.ids()) == ["m0", "m1", "m2"]
+    assert harness.events.of(DeadLettered) == []
+
+
+async def test_a_dead_letter_that_was_encrypted_is_reported_with_its_own_id(harness):
+    sent = message(time_to_live=timedelta(seconds=1))
+    await put(harness, wrap(harness, sent, encrypts=True))
+    await trio.sleep(60.0)
+
+    await harness.syphon()
+    await trio.sleep(1.0)
+
+    (event,) = harness.events.of(DeadLettered)
+    assert event.message_id == "m1"
+
+
 async def test_a_date_beyond_any_date_stops_no_syphon(harness):
     made = wrap(harness, message("bad"))
     date = f"Sat, 21 Nov {10**20} 12:00:00 GMT"

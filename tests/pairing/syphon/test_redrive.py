@@ -99,6 +99,59 @@ async def test_what_a_wrong_secret_dead_lettered_is_home_once_the_secret_is_adde
     assert await harness.secondary.ids(DEAD) == []
 
 
+async def test_the_messages_of_one_batch_come_back_together(harness):
+    sent = [message(f"m{n}") for n in range(3)]
+    batch = [envelope().wrap(m, ORDERS, attempt="a1", now=harness.clock()) for m in sent]
+    await harness.secondary.store.send(QUEUE, batch)
+    async with harness.secondary.store.open_receiver(QUEUE) as receiver:
+        for delivery in await receiver.receive(len(batch)):
+            await receiver.settle(delivery, DeadLetter(reason="EntityNotFound"))
+
+    assert await run(harness) == Redriven(moved=3)
+
+
+@pytest.mark.parametrize("key", [OTHER_SECRET, EnvelopeKey(id="2", key=b"another key")])
+async def test_encrypted_messages_are_home_once_their_key_is_added(harness, key):
+    theirs = envelope(keys=(key,), encrypts=True)
+    await harness.divert(message("m1", properties={"color": "red"}), envelope=theirs)
+    scope = await harness.syphon(gone_grace=0)
+    await trio.sleep(60)
+    scope.cancel()
+    added = envelope(keys=(KEY, key))
+
+    done = await run(harness, codec=added)
+    await harness.syphon(envelope=added)
+    await trio.sleep(60)
+    (home,) = await harness.primary.messages()
+
+    # Under an unknown id the message is left where it is; under a known one it is dead-lettered.
+    assert done == Redriven(moved=int(key.id == KEY.id))
+    assert (home.message_id, home.body, home.properties) == ("m1", b"body", {"color": "red"})
+
+
+async def test_a_dead_letter_that_can_not_be_decrypted_names_its_entity(harness):
+    theirs = envelope(keys=(OTHER_SECRET,), encrypts=True)
+    await bury(harness, message("m1"), codec=theirs, reason="EnvelopeMalformed")
+
+    survey = await redrive_of(harness).survey(EVERYTHING, peek=1)
+
+    assert rows(survey) == {("EnvelopeMalformed", "orders"): (1, 0)}
+    assert "another secret under that id" in survey.groups[0].problem
+
+
+async def test_an_expired_encrypted_message_is_encrypted_again(harness):
+    codec = envelope(encrypts=True)
+    await bury(harness, message("m1", time_to_live=timedelta(seconds=1)), codec=codec)
+    await trio.sleep(60)
+    (before,) = await harness.secondary.messages(DEAD)
+
+    assert await run(harness, Selection(reasons=(EXPIRED,)), codec=codec) == Redriven(moved=1)
+    (revived,) = await harness.secondary.messages(QUEUE)
+
+    assert revived.body != before.body
+    assert codec.unwrap(revived).message.body == b"body"
+
+
 async def test_a_message_of_a_missing_queue_comes_home_once_the_queue_is_made(harness):
     sent = message(properties={"color": "red"}, session_id="s", time_to_live=timedelta(days=1))
     await bury(harness, sent, entity=NOWHERE)
