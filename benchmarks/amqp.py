@@ -45,11 +45,11 @@ from benchmarks.amqp_figures import (
 )
 from benchmarks.amqp_idle import RECEIVERS, SENDERS, idle_memory, service_bus
 from benchmarks.closed_loop import Client, Way, drain, send_for
-from benchmarks.figures import Target
 from benchmarks.fleet import open_fleet
 from benchmarks.in_process import in_process
 from benchmarks.machine import facts
 from benchmarks.report import print_report
+from benchmarks.targets import show_targets
 from gateway.demo.machines import KEY, KEY_NAME
 from tests.harness.rabbitmq import USER, rabbitmq
 
@@ -118,7 +118,7 @@ async def _open_ways(folder: Path, ways: Sequence[str]) -> AsyncIterator[Mapping
     async with AsyncExitStack() as stack:
         fleet = await stack.enter_async_context(open_fleet(folder))
         machine = await fleet.start("gateway", service_bus(QUEUE))
-        pairgate = Job(machine.port, machine.pid, KEY_NAME, KEY, QUEUE, True)
+        pairgate = Job(machine.port, {"Pairgate": machine.pid}, KEY_NAME, KEY, QUEUE, True)
         found: dict[str, Measure] = {
             PROTON: client(pairgate, sys.executable, "benchmarks.amqp_proton"),
             SDK: client(pairgate, str(PYTHON_OF_SDK), "benchmarks.amqp_azure"),
@@ -129,7 +129,7 @@ async def _open_ways(folder: Path, ways: Sequence[str]) -> AsyncIterator[Mapping
             await quorum_queue.declare(port)
             # What is named otherwise is made by the plugin, as a queue that isn't replicated. And a
             # receiver that asks for a confirmation ends its connection.
-            job = Job(port, node.pid, USER, USER, f"/amq/queue/{QUEUE}", False)
+            job = Job(port, {"RabbitMQ": node.pid}, USER, USER, f"/amq/queue/{QUEUE}", False)
             found[RABBITMQ] = client(job, sys.executable, "benchmarks.amqp_proton")
         if IN_PROCESS in ways:
             way = await stack.enter_async_context(in_process(folder))
@@ -142,7 +142,7 @@ class Job:
     """The server that a client measures, and what it sends to."""
 
     port: int
-    server_pid: int
+    servers: Mapping[str, int]  # the ids of the processes that serve it, by their names
     user: str
     password: str
     address: str
@@ -208,7 +208,7 @@ class _Timed:
 
 
 def _flight(latencies: list[float], seconds: float, busy: float) -> Flight:
-    """Client and server are one process, whose time counts as the server's."""
+    """Broker and tasks are one process, whose time counts as the broker's."""
     latencies.sort()
     return Flight(
         messages=len(latencies),
@@ -216,7 +216,7 @@ def _flight(latencies: list[float], seconds: float, busy: float) -> Flight:
         p50=latencies[len(latencies) // 2],
         p99=latencies[len(latencies) * 99 // 100],
         busy=0.0,
-        server=busy * seconds / len(latencies),
+        servers={"broker and tasks": busy * seconds / len(latencies)},
     )
 
 
@@ -229,19 +229,11 @@ def _show(found: Report, console: Console) -> None:
         table.add_row(str(ratio.window), f"{ratio.send:.2f}", f"{ratio.receive:.2f}")
     if found.ratios:
         console.print(table)
-    for idle in found.idle:
-        console.print(f"{idle.connections} idle {idle.kind}: {idle.each / 1024:.1f} KiB each")
     show_targets(found.targets, console)
 
 
-def show_targets(targets: Sequence[Target], console: Console) -> None:
-    for target in targets:
-        mark = "[green]reached[/green]" if target.reached else "[yellow]missed[/yellow]"
-        console.print(f"{mark}: {target.text}: {target.found}", highlight=False)
-
-
 def show_cells(cells: Sequence[Cell], console: Console) -> None:
-    columns = ("in flight", "operation", "way", "per s", "p50 ms", "p99 ms", "client", "server us")
+    columns = ("in flight", "operation", "way", "per s", "p50 ms", "p99 ms", "CPU us")
     table = Table(*columns, title="messages of 1 KiB, durable", box=SIMPLE_HEAD)
     for cell in sorted(cells, key=lambda cell: (cell.window, cell.operation, cell.way)):
         table.add_row(
@@ -251,11 +243,16 @@ def show_cells(cells: Sequence[Cell], console: Console) -> None:
             f"{cell.rate:.0f}",
             _milliseconds(cell.p50),
             _milliseconds(cell.p99),
-            f"{100 * cell.busy:.0f} %" if cell.busy else "",
-            f"{1e6 * cell.server:.0f}",
+            ", ".join(_costs(cell)),
         )
     if cells:
         console.print(table)
+
+
+def _costs(cell: Cell) -> list[str]:
+    """The processor time for a message, of each process."""
+    costs = {"client": cell.client, **cell.servers} if cell.client else cell.servers
+    return [f"{name} {1e6 * cost:.0f}" for name, cost in costs.items()]
 
 
 def _milliseconds(seconds: float) -> str:

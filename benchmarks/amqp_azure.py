@@ -37,10 +37,10 @@ class Work:
         self._ready = threading.Barrier(self.threads, self._start)
 
     def _start(self) -> None:
-        self.watch = Stopwatch(self.job["server_pid"])
+        self.watch = Stopwatch(self.job["servers"])
         self.end = time.perf_counter() + self.job["seconds"]
 
-    def measure(self, loop: Callable[[ServiceBusClient], None]) -> dict[str, float]:
+    def measure(self, loop: Callable[[ServiceBusClient], None]) -> dict[str, Any]:
         """Run the loop in every thread; what it took in all."""
         with ThreadPoolExecutor(self.threads) as threads:
             for done in [threads.submit(self._run, loop) for _ in range(self.threads)]:

@@ -21,9 +21,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.figures import Target
 from benchmarks.machine import facts_of_processor
 from benchmarks.report import print_report
+from benchmarks.targets import Target, show_targets
 from gateway.wire.amqp.engine import Engine as OwnEngine
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -232,8 +232,7 @@ def _show(found: Report, console: Console) -> None:
             f"{cell.ratio:.2f}",
         )
     console.print(table)
-    mark = "[green]reached[/green]" if found.target.reached else "[yellow]missed[/yellow]"
-    console.print(f"{mark}: {found.target.text}: {found.target.found}", highlight=False)
+    show_targets([found.target], console)
 
 
 def main() -> int:

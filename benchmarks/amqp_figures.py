@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from benchmarks.figures import Target
+from benchmarks.targets import Target
 
 PROTON: Final = "Proton, Pairgate"
 RABBITMQ: Final = "Proton, RabbitMQ"
@@ -14,6 +14,7 @@ SDK: Final = "SDK, Pairgate"
 IN_PROCESS: Final = "in process"
 
 MOST_ADDED: Final = 1e-3  # seconds
+MOST_IDLE: Final = 40 * 1024  # bytes of a gateway for an idle connection with one link
 
 
 @attrs.frozen(kw_only=True)
@@ -25,11 +26,17 @@ class Flight:
     p50: float  # from the call to the broker's answer; not a number where none is awaited
     p99: float
     busy: float  # share of one core that the client took
-    server: float  # processor time of the server, for each message
+    # Seconds of processor time for each message, of each process that serves the client.
+    servers: Mapping[str, float]
 
     @property
     def rate(self) -> float:
         return self.messages / self.seconds
+
+    @property
+    def client(self) -> float:
+        """Seconds of the client's processor time for each message."""
+        return self.busy * self.seconds / self.messages
 
 
 @attrs.frozen(kw_only=True)
@@ -53,8 +60,8 @@ class Cell:
     rate: float  # messages/s
     p50: float
     p99: float
-    busy: float
-    server: float
+    client: float  # seconds of its processor time for each message
+    servers: Mapping[str, float]  # as in `Flight`
 
 
 @attrs.frozen(kw_only=True)
@@ -68,11 +75,12 @@ class Ratio:
 
 @attrs.frozen(kw_only=True)
 class Idle:
-    """What connections cost that do nothing: resident memory of the gateway, in bytes."""
+    """What connections cost that do nothing: `each` is resident memory of the gateway, in bytes."""
 
     kind: str
     connections: int
     each: float
+    opening: float = 0.0  # seconds of the gateway's processor time for each
 
 
 @attrs.frozen(kw_only=True)
@@ -96,7 +104,7 @@ def report(facts: Mapping[str, str], rounds: Rounds, idle: Sequence[Idle]) -> Re
         for (way, window), pairs in rounds.items()
         if way == PROTON and (RABBITMQ, window) in rounds
     ]
-    targets = [*map(_rate_target, ratios), *_added_targets(rounds)]
+    targets = [*map(_rate_target, ratios), *_added_targets(rounds), *map(idle_target, idle)]
     return Report(facts=facts, cells=cells_of(rounds), ratios=ratios, idle=idle, targets=targets)
 
 
@@ -116,8 +124,11 @@ def _cell(way: str, window: int, operation: str, flights: Sequence[Flight]) -> C
         rate=statistics.median(one.rate for one in flights),
         p50=statistics.median(one.p50 for one in flights),
         p99=statistics.median(one.p99 for one in flights),
-        busy=statistics.median(one.busy for one in flights),
-        server=statistics.median(one.server for one in flights),
+        client=statistics.median(one.client for one in flights),
+        servers={
+            name: statistics.median(one.servers[name] for one in flights)
+            for name in flights[0].servers
+        },
     )
 
 
@@ -128,6 +139,15 @@ def ratio_of(window: int, ours: Sequence[Pair], theirs: Sequence[Pair]) -> Ratio
         window=window,
         send=statistics.median(our.send.rate / their.send.rate for our, their in together),
         receive=statistics.median(our.receive.rate / their.receive.rate for our, their in together),
+    )
+
+
+def idle_target(idle: Idle) -> Target:
+    """The goal for the memory of a gateway's idle connection."""
+    return Target(
+        text=f"at most {MOST_IDLE / 1024:.0f} KiB for each of {idle.connections} idle {idle.kind}",
+        reached=idle.each <= MOST_IDLE,
+        found=f"{idle.each / 1024:.1f} KiB",
     )
 
 

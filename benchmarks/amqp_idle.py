@@ -22,11 +22,13 @@ import trio
 from rich.console import Console
 
 from benchmarks import quorum_queue
-from benchmarks.amqp_figures import Idle
+from benchmarks.amqp_figures import Idle, idle_target
 from benchmarks.fleet import open_fleet
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import resident
 from benchmarks.report import report_of
+from benchmarks.stopwatch import processor_time
+from benchmarks.targets import show_targets
 from gateway.demo.machines import KEY, KEY_NAME, broker_config
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import ConnectionOpened, LinkAttached, LinkFlow, NewLink, Terminus
@@ -103,11 +105,16 @@ async def _measure(server: Server, kind: str, connections: int, settle: float) -
     async with _clients(server, kind) as clients:
         await clients.open(_WARM_UP)
         await trio.sleep(settle)
-        before = resident(server.pid)
+        before, began = resident(server.pid), processor_time(server.pid)
         await clients.open(connections)
         await trio.sleep(settle)
-        after = resident(server.pid)
-    return Idle(kind=kind, connections=connections, each=(after - before) / connections)
+        after, ended = resident(server.pid), processor_time(server.pid)
+    return Idle(
+        kind=kind,
+        connections=connections,
+        each=(after - before) / connections,
+        opening=(ended - began) / connections,
+    )
 
 
 def _allow_files(number: int) -> None:
@@ -212,8 +219,13 @@ def _show(found: Report, console: Console) -> None:
     for name, text in found.facts.items():
         console.print(f"{name}: {text}", highlight=False)
     for each in found.idle:
-        text = f"{each.connections} idle {each.kind}: {each.each / 1024:.1f} KiB each"
-        console.print(text, highlight=False)
+        console.print(
+            f"{each.connections} idle {each.kind}: {each.each / 1024:.1f} KiB each;"
+            f" {1e6 * each.opening:.0f} us of processor time to open one",
+            highlight=False,
+        )
+    ours = [each for each in found.idle if each.kind in {SENDERS, RECEIVERS}]
+    show_targets(map(idle_target, ours), console)
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ class OutcomeFailed(Exception):
 @attrs.frozen(kw_only=True)
 class Job:
     port: int
-    server_pid: int
+    servers: Mapping[str, int]
     user: str
     password: str
     address: str
@@ -42,7 +42,7 @@ class _Handler(MessagingHandler):  # type: ignore[misc]  # Proton has no types
     def __init__(self, job: Job) -> None:
         super().__init__(prefetch=0, auto_accept=False)
         self.job = job
-        self.found: Mapping[str, float] = {}
+        self.found: Mapping[str, Any] = {}
         self.watch: Stopwatch | None = None
 
     def connect(self, container: Container) -> Any:
@@ -94,7 +94,7 @@ class Sending(_Handler):
 
     def on_sendable(self, event: Any) -> None:
         if self.watch is None:
-            self.watch = Stopwatch(self.job.server_pid)
+            self.watch = Stopwatch(self.job.servers)
             self._end = time.perf_counter() + self.job.seconds
         self._send()
 
@@ -133,7 +133,7 @@ class Receiving(_Handler):
         self._receiver = event.container.create_receiver(connection, self.job.address)
 
     def on_link_opened(self, event: Any) -> None:
-        self.watch = Stopwatch(self.job.server_pid)
+        self.watch = Stopwatch(self.job.servers)
         self._receiver.flow(self.job.window)
 
     def on_message(self, event: Any) -> None:

@@ -98,7 +98,13 @@ async def azurite_queue(folder: Path) -> AsyncIterator[Way]:
         async with connect(port) as connection:
             yield StorageQueueClient(connection)
 
-    async with azurite(folder) as (_, port):
+    async with azurite(folder) as (process, port):
         async with connect(port) as connection:
             await connection.ask(signed("PUT", QUEUE, {}), 201)
-        yield Way(name=AZURITE, open_client=open_client, most=_MOST, version=version())
+        yield Way(
+            name=AZURITE,
+            open_client=open_client,
+            most=_MOST,
+            version=version(),
+            server=process.pid,
+        )

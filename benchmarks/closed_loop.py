@@ -74,8 +74,13 @@ class Measured:
 
     @property
     def processor(self) -> float:
-        """Seconds of processor time for a message, of this process and the server's."""
-        return (self.busy * self.seconds + self.server) / self.messages
+        """Seconds of this process's processor time for a message."""
+        return self.busy * self.seconds / self.messages
+
+    @property
+    def server_processor(self) -> float:
+        """The same of the server's process."""
+        return self.server / self.messages
 
 
 def total(parts: Sequence[Measured]) -> Measured:

@@ -47,6 +47,7 @@ from benchmarks.over_http import over_http
 from benchmarks.quorum_queue import quorum_queue
 from benchmarks.report import print_report
 from benchmarks.sizes import Growth, grow
+from benchmarks.targets import show_targets
 
 OpenWay = Callable[[Path], AbstractAsyncContextManager[Way]]
 
@@ -159,16 +160,14 @@ def _show(found: Report, console: Console) -> None:
         console.print(f"{name}: {text}", highlight=False)
     _show_rates(found, console)
     _show_growths(found, console)
-    for target in found.targets:
-        mark = "[green]reached[/green]" if target.reached else "[yellow]missed[/yellow]"
-        console.print(f"{mark}: {target.text}: {target.found}", highlight=False)
+    show_targets(found.targets, console)
 
 
 def _show_rates(found: Report, console: Console) -> None:
-    columns = ("clients", "way", "sends/s", "CPU us", "receives+completes/s", "CPU us", "here")
+    columns = ("clients", "way", "sends/s", "CPU us", "receives+completes/s", "CPU us")
     table = Table(
         *columns,
-        title="messages of 1 KiB; CPU of the process here and a gateway's or floor's",
+        title="messages of 1 KiB; CPU of the process here + the server's",
         box=SIMPLE_HEAD,
     )
     for cell in sorted(found.cells, key=lambda cell: cell.clients):
@@ -176,10 +175,9 @@ def _show_rates(found: Report, console: Console) -> None:
             str(cell.clients),
             cell.way,
             f"{cell.send:.0f}",
-            f"{1e6 * cell.send_processor:.0f}",
+            _micros(cell.send_processor),
             f"{cell.receive:.0f}",
-            f"{1e6 * cell.receive_processor:.0f}",
-            f"{100 * cell.busy:.0f} %",
+            _micros(cell.receive_processor),
         )
     if found.cells:
         console.print(table)
@@ -189,6 +187,11 @@ def _show_rates(found: Report, console: Console) -> None:
         table.add_row(*row)
     if found.ratios:
         console.print(table)
+
+
+def _micros(processor: tuple[float, float]) -> str:
+    here, server = processor
+    return f"{1e6 * here:.0f} + {1e6 * server:.0f}" if server else f"{1e6 * here:.0f}"
 
 
 def _show_growths(found: Report, console: Console) -> None:

@@ -24,6 +24,7 @@ from benchmarks.machine import facts_of_processor
 from benchmarks.memory import resident
 from benchmarks.report import report_of
 from benchmarks.stopwatch import processor_time
+from benchmarks.targets import Target, show_targets
 from gateway.brokers.embedded.broker import EmbeddedOptions
 from gateway.demo.machines import broker_config
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -31,6 +32,8 @@ from gateway.domain.message import Message
 
 _AT_ONCE: Final = 2000  # queues that are made in one transaction, roughly
 _STORE: Final = "broker.db"
+LONGEST: Final = 3.0  # seconds until the first answer
+MOST: Final = 1024  # bytes for an entity: a million of them in a GiB
 _START_LIMIT: Final = 300.0  # seconds
 _WIDTH: Final = 120
 
@@ -55,6 +58,22 @@ class Report:
         """Bytes for one entity."""
         few, many = self.starts
         return (many.resident - few.resident) / (many.entities - few.entities)
+
+    @property
+    def targets(self) -> list[Target]:
+        many = self.starts[-1]
+        return [
+            Target(
+                text=f"with {many.entities} entities at most {LONGEST:.0f} s to the first answer",
+                reached=many.seconds <= LONGEST,
+                found=f"{many.seconds:.2f} s",
+            ),
+            Target(
+                text=f"at most {MOST} bytes for an entity",
+                reached=self.each <= MOST,
+                found=f"{self.each:.0f} bytes",
+            ),
+        ]
 
 
 async def start(folder: Path, entities: int) -> Start:
@@ -101,7 +120,7 @@ def _show(found: Report, console: Console) -> None:
             f" {each.processor:.2f} s of processor time; {each.resident / 2**20:.0f} MiB",
             highlight=False,
         )
-    console.print(f"memory of an entity: {found.each / 1024:.2f} KiB", highlight=False)
+    show_targets(found.targets, console)
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet
+from benchmarks.stopwatch import processor_time
+from benchmarks.targets import Target, show_targets
 from benchmarks.traffic import OpenLoop, Service, service_of
 from gateway.checker.operations import Found, Place, Uncertain
 from gateway.checker.verdict import Rules, Verdict, Violation, judge
@@ -41,6 +43,7 @@ CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for a
 HEALTHY: Final = 3.0  # seconds before the outage, and after it
 LOOK: Final = 0.1
 DRAIN_LIMIT: Final = 60.0
+MOST_STALL: Final = 2.5  # seconds, with a frozen primary
 WIDTH: Final = 170  # characters of the table
 WAYS: Final = ("gateway", "direct")  # each has a queue of that name
 
@@ -85,6 +88,8 @@ class Row:
     lost: int
     duplicates: int
     passed: bool
+    # Seconds of processor time for a message of either loop, of each process.
+    costs: Mapping[str, float]
 
 
 @attrs.define(eq=False)
@@ -98,6 +103,8 @@ class Run:
     )
     _began: float = attrs.field(default=0.0, init=False)  # the outage
     _ended: float = attrs.field(default=0.0, init=False)
+    # Seconds of processor time of each process; of a killed one, until then.
+    _taken: Counter[str] = attrs.field(factory=Counter, init=False)
 
     async def perform(self) -> list[Row]:
         primary, secondary = await self.fleet.start_brokers(*WAYS)
@@ -115,7 +122,11 @@ class Run:
                 await stack.enter_async_context(client_of(machine.port))
                 for machine in (primary, secondary)
             ]
+            for machine in self.fleet.machines:
+                self._taken[machine.name] -= processor_time(machine.pid)
             drain = await self._suffer(primary, gateway, at_secondary)
+            for machine in self.fleet.machines:
+                self._taken[machine.name] += processor_time(machine.pid)
             await gateway.stop()
             return await self._rows(at_primary, at_secondary, drain)
 
@@ -136,6 +147,7 @@ class Run:
 
     async def _take_away(self, primary: Machine) -> None:
         if self.scenario.outage == "killed":
+            self._taken[primary.name] += processor_time(primary.pid)
             await primary.kill()
         else:
             os.kill(primary.pid, signal.SIGSTOP)
@@ -186,6 +198,7 @@ class Run:
 
     def _row(self, loop: OpenLoop, drain: Drain, verdict: Verdict, copies: Counter[str]) -> Row:
         mine = {send.message_id for send in loop.sends}
+        messages = sum(len(each.sends) for each in self.loops)
         lost = [f for f in verdict.findings if f.violation is Violation.LOST]
         return Row(
             scenario=self.scenario,
@@ -195,7 +208,29 @@ class Run:
             lost=sum(finding.message_id in mine for finding in lost),
             duplicates=sum(copies[identity] - 1 for identity in mine if copies[identity] > 1),
             passed=verdict.passed,
+            costs={name: taken / messages for name, taken in self._taken.items()},
         )
+
+
+def targets_of(rows: Sequence[Row]) -> list[Target]:
+    """The goals for sends through the gateway; each is judged by the scenario that is worst."""
+    ours = [row for row in rows if row.way == WAYS[0]]
+    frozen = [row.service.longest_stall for row in ours if row.scenario.outage == "frozen"]
+    lost = sum(row.lost for row in ours)
+    unanswered = sum(row.service.sent - row.service.acknowledged for row in ours)
+    targets = [
+        Target(text="no acknowledged message lost", reached=lost == 0, found=str(lost)),
+        Target(text="each send acknowledged", reached=unanswered == 0, found=f"{unanswered} not"),
+    ]
+    if frozen:
+        targets.append(
+            Target(
+                text=f"a frozen primary stalls sends for at most {MOST_STALL} s",
+                reached=max(frozen) <= MOST_STALL,
+                found=f"{max(frozen):.2f} s",
+            )
+        )
+    return targets
 
 
 async def _watch(at_secondary: Broker) -> Drain:
@@ -226,6 +261,7 @@ def _show(rows: Sequence[Row], console: Console) -> None:
     table = Table(
         *("outage", "interval", "way", "sent", "acked %", "windows %", "stall s", "p50 ms"),
         *("worst s", "diverted", "first s", "drain s", "drain/s", "lost", "twice", "verdict"),
+        "CPU us",
         title="an outage of the primary",
         box=SIMPLE_HEAD,
     )
@@ -248,15 +284,22 @@ def _show(rows: Sequence[Row], console: Console) -> None:
             str(row.lost),
             str(row.duplicates),
             "[green]good[/green]" if row.passed else "[red]broken[/red]",
+            _costs(row) if row.way == WAYS[-1] else "",
             end_section=row.way == WAYS[-1],
         )
     console.print(table)
     console.print(
         "acked: within the deadline. windows: of 100 ms, with an answered send. stall: the longest"
         " time without one. first: the first diverted send is answered so long after the outage"
-        " begins. drain: from when the primary is back until the backlog is empty.",
+        " begins. drain: from when the primary is back until the backlog is empty. CPU: processor"
+        " time for a message of either way, of each process.",
         highlight=False,
     )
+    show_targets(targets_of(rows), console)
+
+
+def _costs(row: Row) -> str:
+    return ", ".join(f"{name} {1e6 * cost:.0f}" for name, cost in row.costs.items())
 
 
 def _text(number: float | None, digits: int) -> str:

@@ -25,12 +25,15 @@ from typing import Any, Final
 
 import attrs
 import trio
+from rich.console import Console
 
 from benchmarks import listener_idle
 from benchmarks import listener_rates as rates
 from benchmarks.listener_idle import HOURS, NAIVE, Idle
 from benchmarks.listener_rates import NAMESPACES, Row
 from benchmarks.machine import facts
+from benchmarks.stopwatch import processor_time
+from benchmarks.targets import Target, show_targets
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.listener import Item
@@ -43,6 +46,8 @@ ORDERS: Final = EntityPath("orders")
 NOTES: Final = "notes"
 REST_SECONDS: Final = 0.1  # of an idle queue before each wake
 LIMIT: Final = 90.0  # seconds
+LONGEST: Final = 50.0  # ms, of 99 of 100 wakes
+_WIDTH: Final = 110
 _LOOK: Final = 0.002
 
 
@@ -60,6 +65,8 @@ class Wakes:
 
     from_send: Sequence[float]
     from_answer: Sequence[float]  # below 0: it was called before the producer had its answer
+    # Seconds of processor time for each wake, of each process.
+    costs: Mapping[str, float] = attrs.field(factory=dict)
 
     def of(self, share: float, values: Sequence[float]) -> float:
         ordered = sorted(values)
@@ -85,10 +92,17 @@ triggers = ["http://127.0.0.1:{gateway.ports[1]}"]
 
 
 async def measure_wakes(
-    broker: Broker, listener: GatewayProcess, count: int, *, by_trigger: bool = False
+    broker: Broker,
+    gateway: GatewayProcess,
+    listener: GatewayProcess,
+    count: int,
+    *,
+    by_trigger: bool = False,
 ) -> Wakes:
     """One message at a time into an idle queue; `by_trigger`: that nobody asks for any more."""
+    processes = {"gateway": gateway, "listener": listener}
     await listener.seen("triggers_regained")
+    before = {name: processor_time(each.pid) for name, each in processes.items()}
     notes = listener.folder / NOTES
     sent: list[tuple[float, float]] = []
     for number in range(count):
@@ -105,6 +119,10 @@ async def measure_wakes(
     return Wakes(
         from_send=[1000 * (at - began) for at, began, _ in times],
         from_answer=[1000 * (at - answered) for at, _, answered in times],
+        costs={
+            name: (processor_time(each.pid) - before[name]) / count
+            for name, each in processes.items()
+        },
     )
 
 
@@ -126,11 +144,11 @@ async def wake(folder: Path, wakes: int, triggered: int) -> tuple[Wakes, Wakes]:
         command = ("listen", "orders", "--python", "benchmarks.listener:handle")
         async with client(gateway) as broker:
             first = await gateways.start(gateway.config, name="wakes", command=command)
-            woken = await measure_wakes(broker, first, wakes)
+            woken = await measure_wakes(broker, gateway, first, wakes)
             await first.stop()
             config, here = triggered_config(gateway), (*command, "--namespace", "here")
             idle = await gateways.start(config, name="idle", command=here)
-            by_trigger = await measure_wakes(broker, idle, triggered, by_trigger=True)
+            by_trigger = await measure_wakes(broker, gateway, idle, triggered, by_trigger=True)
             await idle.stop()
     return woken, by_trigger
 
@@ -144,10 +162,27 @@ def lines_of_wakes(woken: Wakes, by_trigger: Wakes) -> list[str]:
         f"{len(woken.from_send)} wakes of a listener in another process, by its long poll",
         f"  from the begin of the send: {figures(woken.from_send)}",
         f"  from the producer's answer: {figures(woken.from_answer)}",
+        f"  CPU of a wake: {_costs(woken.costs)}",
         f"{len(by_trigger.from_send)} wakes of one that doesn't ask any more, by a trigger",
         f"  from the begin of the send: {figures(by_trigger.from_send)}",
         f"  from the producer's answer: {figures(by_trigger.from_answer)}",
+        f"  CPU of a wake: {_costs(by_trigger.costs)}",
     ]
+
+
+def targets_of(woken: Wakes) -> list[Target]:
+    p99 = woken.of(0.99, woken.from_answer)
+    return [
+        Target(
+            text=f"99 of 100 wakes at most {LONGEST:.0f} ms after the producer's answer",
+            reached=p99 <= LONGEST,
+            found=f"{p99:.1f} ms",
+        )
+    ]
+
+
+def _costs(costs: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {1e6 * cost:.0f} us" for name, cost in costs.items())
 
 
 def lines_of_rates(rows: Sequence[Row]) -> list[str]:
@@ -155,7 +190,9 @@ def lines_of_rates(rows: Sequence[Row]) -> list[str]:
         "messages/s to a handler that does nothing, and of a plain loop",
         *(
             f"  {row.namespace}, {row.way}: {row.ours:.0f}, {row.plain:.0f},"
-            f" {row.ratio:.2f} times; {row.requests:.2f} requests for each message"
+            f" {row.ratio:.2f} times; {row.requests:.2f} requests for each message;"
+            f" CPU of a message: {_costs(row.costs)};"
+            f" of the plain loop's: {_costs(row.plain_costs)}"
             for row in rows
         ),
     ]
@@ -194,6 +231,7 @@ def _measure(folder: Path, given: argparse.Namespace) -> Mapping[str, Any]:
     if "wakes" in given.only:
         woken, by_trigger = trio.run(wake, folder / "wakes", given.wakes, given.triggered)
         _print(lines_of_wakes(woken, by_trigger))
+        show_targets(targets_of(woken), Console(width=_WIDTH))
         found["wakes"] = attrs.asdict(woken)
         found["by_trigger"] = attrs.asdict(by_trigger)
     if "rates" in given.only:

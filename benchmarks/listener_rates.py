@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from benchmarks.listener_worker import LOOP, OURS, PIKA, QUEUE, Taken, fill, open_broker
+from benchmarks.stopwatch import processor_time
 from gateway.domain.entity import QueueProperties
 from tests.brokers.storage_queue.azurites import url_of
 from tests.e2e.installation import KEY, KEY_NAME
@@ -50,6 +51,7 @@ class Contest:
     options: Mapping[str, Any] = attrs.field(factory=dict)
     ours: Mapping[str, Program]  # by name
     plain: Program
+    servers: Mapping[str, int] = attrs.field(factory=dict)  # the ids of the processes, by name
 
 
 @attrs.frozen(kw_only=True)
@@ -62,6 +64,9 @@ class Row:
     plain: float
     ratio: float  # the median of the rounds' ratios
     requests: float  # of ours, for each message
+    # Seconds of processor time for each message, of each process.
+    costs: Mapping[str, float] = attrs.field(factory=dict)
+    plain_costs: Mapping[str, float] = attrs.field(factory=dict)
 
 
 Round = Mapping[str, Taken]  # by way; PLAIN is the loop's
@@ -82,9 +87,18 @@ def rows(namespace: str, count: int, rounds: Sequence[Round]) -> Sequence[Row]:
                 plain=statistics.median(plain),
                 ratio=statistics.median(a / b for a, b in zip(ours, plain, strict=True)),
                 requests=statistics.median(each[way].requests / count for each in rounds),
+                costs=_costs(count, [each[way] for each in rounds]),
+                plain_costs=_costs(count, [each[PLAIN] for each in rounds]),
             )
         )
     return found
+
+
+def _costs(count: int, taken: Sequence[Taken]) -> Mapping[str, float]:
+    return {
+        name: statistics.median(each.costs[name] / count for each in taken)
+        for name in taken[0].costs
+    }
 
 
 # --- the namespaces
@@ -118,24 +132,26 @@ async def behind_a_gateway(folder: Path) -> AsyncIterator[Contest]:
                 "over AMQP": _ours(f"servicebus:{amqp}", key=KEY),
             },
             plain=_sdk("azure-servicebus", f"{amqp};SharedAccessKey={KEY}"),
+            servers={"gateway": gateway.pid},
         )
 
 
 @asynccontextmanager
 async def on_rabbitmq(folder: Path) -> AsyncIterator[Contest]:
-    async with rabbitmq(folder) as (_, port):
+    async with rabbitmq(folder) as (node, port):
         url = f"rabbitmq://guest@127.0.0.1:{port}"
         yield Contest(
             url=url,
             options={"password": "guest"},
             ours={"over AMQP 0-9-1": _ours(url, password="guest")},
             plain=Program(job={"kind": PIKA, "port": port}),
+            servers={"RabbitMQ": node.pid},
         )
 
 
 @asynccontextmanager
 async def on_azurite(folder: Path) -> AsyncIterator[Contest]:
-    async with azurite(folder) as (_, port):
+    async with azurite(folder) as (process, port):
         url = f"storage-queue:{url_of(port)}"
         connection = f"DefaultEndpointsProtocol=http;{url_of(port)};AccountKey={STORAGE_KEY}"
         yield Contest(
@@ -143,6 +159,7 @@ async def on_azurite(folder: Path) -> AsyncIterator[Contest]:
             options={"key": STORAGE_KEY},
             ours={"over REST": _ours(url, key=STORAGE_KEY)},
             plain=_sdk("azure-storage-queue", connection),
+            servers={"Azurite": process.pid},
         )
 
 
@@ -193,11 +210,16 @@ async def _take(contest: Contest, program: Program, count: int) -> Taken:
         return await _run(program, count)
     async with open_broker(contest.url, contest.options) as broker:
         await fill(broker, count)
+        before = {name: processor_time(pid) for name, pid in contest.servers.items()}
         taken = await _run(program, count)
+        costs = {
+            name: processor_time(contest.servers[name]) - earlier
+            for name, earlier in before.items()
+        }
         left = (await broker.inspect(QUEUE)).active
     if left:
         raise ValueError(f"{left} messages are left in {contest.url}")
-    return taken
+    return attrs.evolve(taken, costs={**taken.costs, **costs})
 
 
 async def _run(program: Program, count: int) -> Taken:

@@ -36,10 +36,12 @@ PIKA: Final = "pika"
 
 @attrs.frozen(kw_only=True)
 class Taken:
-    """What it took to take and complete all of them."""
+    """What it took to take and complete all of them. All times are seconds."""
 
     seconds: float
     requests: int = 0  # as a cloud would bill them; 0: nobody has counted
+    # Processor time of each process, by name.
+    costs: Mapping[str, float] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
@@ -94,26 +96,28 @@ async def listen(broker: Broker, count: int) -> Taken:
     )
     with trio.fail_after(LIMIT):
         async with trio.open_nursery() as nursery:
-            began = trio.current_time()
+            began, processor = trio.current_time(), time.process_time()
             await nursery.start(listener.run)
             await counting.done.wait()
             seconds = trio.current_time() - began
+            costs = {OURS: time.process_time() - processor}
             listener.start_drain()
     requests = sum(state.billed for state in listener.states().values())
-    return Taken(seconds=seconds, requests=requests)
+    return Taken(seconds=seconds, requests=requests, costs=costs)
 
 
 async def loop(broker: Broker, count: int) -> Taken:
     """Receive a batch, complete one after the other, and again: where there is no SDK."""
     with trio.fail_after(LIMIT):
-        began, left = trio.current_time(), count
+        began, processor, left = trio.current_time(), time.process_time(), count
         async with broker.open_receiver(QUEUE) as receiver:
             while left:
                 for delivery in await receiver.receive(BATCH):
                     await receiver.settle(delivery, Complete())
                     left -= 1
             seconds = trio.current_time() - began
-    return Taken(seconds=seconds)
+            costs = {LOOP: time.process_time() - processor}
+    return Taken(seconds=seconds, costs=costs)
 
 
 async def in_memory(kind: str, count: int) -> Taken:
@@ -144,15 +148,16 @@ def consume_with_pika(port: int, count: int) -> Taken:
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()
         channel.basic_qos(prefetch_count=BATCH)
-        began = time.perf_counter()
+        began, processor = time.perf_counter(), time.process_time()
         for method, _properties, _body in channel.consume(QUEUE.name):
             channel.basic_ack(method.delivery_tag)
             count -= 1
             if count == 0:
                 break
         seconds = time.perf_counter() - began
+        costs = {PIKA: time.process_time() - processor}
         channel.cancel()
-    return Taken(seconds=seconds)
+    return Taken(seconds=seconds, costs=costs)
 
 
 def do(job: Mapping[str, Any]) -> Taken:

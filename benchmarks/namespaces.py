@@ -38,14 +38,13 @@ from benchmarks.amqp import (
     Measure,
     client,
     show_cells,
-    show_targets,
     visit,
 )
 from benchmarks.amqp_figures import Cell, Ratio, Rounds, cells_of, ratio_of
-from benchmarks.figures import Target
 from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, open_fleet
 from benchmarks.machine import facts
 from benchmarks.report import print_report
+from benchmarks.targets import Target, show_targets
 from gateway.demo.machines import KEY, KEY_NAME, Machine
 from gateway.domain import backlog
 from tests.harness.rabbitmq import USER, rabbitmq
@@ -59,8 +58,7 @@ WAYS: Final = (PIKA, ADAPTER, DIRECT, GATEWAY)
 # The same protocol on both sides; and what a producer sees who leaves pika for the gateway.
 COMPARED: Final = ((GATEWAY, DIRECT), (ADAPTER, PIKA), (GATEWAY, PIKA))
 JUDGED: Final = COMPARED[:2]
-LEAST_ALONE: Final = 0.9  # of the direct rate with one message in flight
-LEAST: Final = 0.7  # with more
+LEAST: Final = 0.9  # of the direct rate
 
 QUEUE: Final = quorum_queue.QUEUE
 
@@ -106,12 +104,14 @@ def report(about: Mapping[str, str], rounds: Rounds) -> Report:
 
 
 def _target(found: Comparison) -> Target:
-    window = found.ratio.window
-    least = LEAST_ALONE if window == 1 else LEAST
+    """pika doesn't wait until its acknowledgements are handled: only the sends are compared."""
+    ratio = found.ratio
+    sends_only = found.theirs == PIKA
+    what = "sends" if sends_only else "sends and receives"
     return Target(
-        text=f"{found.ours}: sends at least {least} of {found.theirs}, {window} in flight",
-        reached=found.ratio.send >= least,
-        found=f"{found.ratio.send:.2f}",
+        text=f"{found.ours}: {what} at least {LEAST} of {found.theirs}, {ratio.window} in flight",
+        reached=min(ratio.send, ratio.send if sends_only else ratio.receive) >= LEAST,
+        found=f"{ratio.send:.2f}" if sends_only else f"{ratio.send:.2f} and {ratio.receive:.2f}",
     )
 
 
@@ -124,10 +124,11 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
     ):
         await quorum_queue.declare(port)
         gateway = await _start_gateway(fleet, port)
-        direct = Job(port, node.pid, USER, USER, QUEUE, False)
+        direct = Job(port, {"RabbitMQ": node.pid}, USER, USER, QUEUE, False)
         # By another name the plugin would make a queue, one that isn't replicated.
         plugin = attrs.evolve(direct, address=f"/amq/queue/{QUEUE}")
-        ours = Job(gateway.port, gateway.pid, KEY_NAME, KEY, QUEUE, True)
+        servers = {"gateway": gateway.pid, "RabbitMQ": node.pid}
+        ours = Job(gateway.port, servers, KEY_NAME, KEY, QUEUE, True)
         yield {
             PIKA: client(direct, sys.executable, "benchmarks.rabbitmq_pika"),
             ADAPTER: client(direct, sys.executable, "benchmarks.rabbitmq_adapter"),

@@ -27,6 +27,7 @@ from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet, token
 from benchmarks.load import Measured, post
 from benchmarks.proxy import nginx
 from benchmarks.stopwatch import processor_time
+from benchmarks.targets import Target, show_targets
 from gateway.demo.audit import pending
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown
@@ -256,11 +257,12 @@ def _show(report: Report, console: Console) -> None:
             f"{one.p99:.2f}",
         )
     console.print(table)
+    show_targets(_targets(report), console)
     for line in _verdicts(report):
         console.print(line, highlight=False)
 
 
-def _verdicts(report: Report) -> list[str]:
+def _targets(report: Report) -> list[Target]:
     alone = report.comparisons[0]
     slowest = min(one.rate for one in report.comparisons)
     taken = next(
@@ -269,18 +271,34 @@ def _verdicts(report: Report) -> list[str]:
         if cell.path == "gateway" and cell.connections == AT_PROCESSOR
     )
     p99 = next(one.p99 for one in report.comparisons if one.connections == AT_P99)
-    reached = {True: "[green]reached[/green]", False: "[yellow]missed[/yellow]"}
     times = alone.times_nginx
-    latency = "nginx added nothing" if times is None else f"{times:.1f} times"
-    lines = [
-        f"{reached[times is not None and times <= MOST_ADDED]}: added p50 of one connection at most"
-        f" {MOST_ADDED:.0f} times nginx's: {latency}",
-        f"{reached[slowest >= LEAST_RATE]}: sends/s at least {LEAST_RATE} of direct: {slowest:.2f}",
-        f"{reached[taken <= MOST_PROCESSOR]}: processor time of the gateway for a send at most"
-        f" {1e6 * MOST_PROCESSOR:.0f} us, {AT_PROCESSOR} connections: {1e6 * taken:.0f} us",
-        f"{reached[p99 <= MOST_P99]}: p99 at most {MOST_P99:.0f} times direct's,"
-        f" {AT_P99} connections: {p99:.2f} times",
+    return [
+        Target(
+            text=f"added p50 of one connection at most {MOST_ADDED:.0f} times nginx's",
+            reached=times is not None and times <= MOST_ADDED,
+            found="nginx added nothing" if times is None else f"{times:.1f} times",
+        ),
+        Target(
+            text=f"sends/s at least {LEAST_RATE} of direct",
+            reached=slowest >= LEAST_RATE,
+            found=f"{slowest:.2f}",
+        ),
+        Target(
+            text=f"processor time of the gateway for a send at most {1e6 * MOST_PROCESSOR:.0f} us,"
+            f" {AT_PROCESSOR} connections",
+            reached=taken <= MOST_PROCESSOR,
+            found=f"{1e6 * taken:.0f} us",
+        ),
+        Target(
+            text=f"p99 at most {MOST_P99:.0f} times direct's, {AT_P99} connections",
+            reached=p99 <= MOST_P99,
+            found=f"{p99:.2f} times",
+        ),
     ]
+
+
+def _verdicts(report: Report) -> list[str]:
+    lines: list[str] = []
     for count in report.counts:
         mark = "[green]right[/green]" if count.right else "[red]wrong[/red]"
         lines.append(

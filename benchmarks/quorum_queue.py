@@ -111,9 +111,15 @@ async def quorum_queue(folder: Path) -> AsyncIterator[Way]:
             await channel.next(commands.Confirm.SelectOk)
             yield QuorumQueueClient(channel)
 
-    async with rabbitmq(folder) as (_, port):
+    async with rabbitmq(folder) as (node, port):
         await declare(port)
-        yield Way(name=RABBITMQ, open_client=open_client, most=_EVERYTHING, version=version())
+        yield Way(
+            name=RABBITMQ,
+            open_client=open_client,
+            most=_EVERYTHING,
+            version=version(),
+            server=node.pid,
+        )
 
 
 async def declare(port: int) -> None:

@@ -31,10 +31,10 @@ def open_rabbitmq(port: int, user: str) -> RabbitmqBroker:
     return open_namespace("rabbitmq", rest, options, runtime.now, runtime.rng("benchmark"))
 
 
-async def send(broker: RabbitmqBroker, job: Mapping[str, Any]) -> Mapping[str, float]:
+async def send(broker: RabbitmqBroker, job: Mapping[str, Any]) -> Mapping[str, Any]:
     queue = EntityPath(job["address"])
     await broker.probe(queue)  # connected
-    watch = Stopwatch(job["server_pid"])
+    watch = Stopwatch(job["servers"])
     end = time.perf_counter() + job["seconds"]
 
     async def loop() -> None:
@@ -53,9 +53,9 @@ async def send(broker: RabbitmqBroker, job: Mapping[str, Any]) -> Mapping[str, f
 
 async def receive(
     broker: RabbitmqBroker, job: Mapping[str, Any], messages: int
-) -> Mapping[str, float]:
+) -> Mapping[str, Any]:
     async with broker.open_receiver(EntityPath(job["address"])) as receiver:
-        watch = Stopwatch(job["server_pid"])
+        watch = Stopwatch(job["servers"])
         async with trio.open_nursery() as nursery:
             while watch.messages < messages:
                 for delivery in await receiver.receive(job["window"]):

@@ -31,12 +31,12 @@ class _User(ABC):
     """One connection with one channel."""
 
     job: Mapping[str, Any]
-    found: Mapping[str, float] = attrs.field(factory=dict, init=False)
+    found: Mapping[str, Any] = attrs.field(factory=dict, init=False)
     channel: Any = attrs.field(default=None, init=False)
     watch: Stopwatch = attrs.field(init=False)
     _connection: Any = attrs.field(init=False)
 
-    def run(self) -> Mapping[str, float]:
+    def run(self) -> Mapping[str, Any]:
         parameters = pika.ConnectionParameters(
             host="127.0.0.1",
             port=self.job["port"],
@@ -63,7 +63,7 @@ class _User(ABC):
     def _opened(self, channel: Any) -> None:
         self.channel = channel
         self.channel.add_on_return_callback(self._returned)
-        self.watch = Stopwatch(self.job["server_pid"])
+        self.watch = Stopwatch(self.job["servers"])
         self.begin()
 
     def _returned(self, _channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
@@ -90,7 +90,7 @@ class Sending(_User):
         self.channel.confirm_delivery(self._confirmed, callback=lambda _: self._start())
 
     def _start(self) -> None:
-        self.watch = Stopwatch(self.job["server_pid"])
+        self.watch = Stopwatch(self.job["servers"])
         self._end = time.perf_counter() + self.job["seconds"]
         self._send()
 

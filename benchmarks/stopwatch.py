@@ -1,5 +1,5 @@
 """
-What a client process measures of its own work, and of the server's. Only the standard library: it
+What a client process measures of its own work, and of the servers'. Only the standard library: it
 runs in the environments of others too.
 """
 
@@ -8,16 +8,18 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 class Stopwatch:
     """From when it is made until `read`."""
 
-    def __init__(self, server_pid: int) -> None:
+    def __init__(self, servers: Mapping[str, int]) -> None:
+        """`servers` are the ids of the processes that are measured, by their names."""
         self.messages = 0
         self._latencies: list[float] = []
-        self._server_pid = server_pid
-        self._server = processor_time(server_pid)
+        self._servers = servers
+        self._taken = {name: processor_time(pid) for name, pid in servers.items()}
         self._processor = time.process_time()
         self._began = time.perf_counter()
 
@@ -26,7 +28,7 @@ class Stopwatch:
         self.messages += messages
         self._latencies.append(latency)
 
-    def read(self) -> Mapping[str, float]:
+    def read(self) -> Mapping[str, Any]:
         """As `benchmarks.amqp_figures.Flight` wants it."""
         seconds = time.perf_counter() - self._began
         latencies = sorted(self._latencies) or [math.nan]
@@ -36,7 +38,10 @@ class Stopwatch:
             "p50": latencies[len(latencies) // 2],
             "p99": latencies[len(latencies) * 99 // 100],
             "busy": (time.process_time() - self._processor) / seconds,
-            "server": (processor_time(self._server_pid) - self._server) / self.messages,
+            "servers": {
+                name: (processor_time(pid) - self._taken[name]) / self.messages
+                for name, pid in self._servers.items()
+            },
         }
 
 

@@ -15,7 +15,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,7 @@ from benchmarks.keepalive import connect
 from benchmarks.machine import facts
 from benchmarks.report import print_report
 from benchmarks.sizes import fill
+from benchmarks.stopwatch import processor_time
 from benchmarks.storage_figures import (
     AZURITE,
     GET,
@@ -47,6 +49,7 @@ from benchmarks.storage_figures import (
     flight,
     report,
 )
+from benchmarks.targets import show_targets
 from tests.harness.azurite import ACCOUNT, KEY, azurite, version
 
 WIDTH: Final = 120  # characters of the tables
@@ -89,6 +92,11 @@ class Server:
     way: str
     depth: int
     port: int
+    pids: Mapping[str, int]  # of all processes that serve it, by name
+
+    def processor(self) -> Mapping[str, float]:
+        """Seconds of processor time so far, of each process."""
+        return {name: processor_time(pid) for name, pid in self.pids.items()}
 
 
 async def measure(
@@ -139,25 +147,26 @@ async def _pairgate(folder: Path, depth: int) -> AsyncIterator[Server]:
     fill(home / "broker.db", depth)
     async with open_fleet(folder) as fleet:
         machine = await fleet.start(PAIRGATE, _STORE)
-        yield Server(way=PAIRGATE, depth=depth, port=machine.port)
+        yield Server(way=PAIRGATE, depth=depth, port=machine.port, pids={"Pairgate": machine.pid})
 
 
 @asynccontextmanager
 async def _azurite(folder: Path, depth: int) -> AsyncIterator[Server]:
-    async with azurite(folder) as (_, port):
+    async with azurite(folder) as (process, port):
         await _fill(port, depth)
-        yield Server(way=AZURITE, depth=depth, port=port)
+        yield Server(way=AZURITE, depth=depth, port=port, pids={"Azurite": process.pid})
 
 
 @asynccontextmanager
 async def _through(folder: Path, depth: int) -> AsyncIterator[Server]:
     """Azurite is the primary of a pair, of which the secondary isn't needed."""
-    async with azurite(folder / "azurite") as (_, port), open_fleet(folder) as fleet:
+    async with azurite(folder / "azurite") as (process, port), open_fleet(folder) as fleet:
         await _fill(port, depth)
         secret = folder / "connection"
         secret.write_text(_connection_string(port))
         machine = await fleet.start("gateway", _gateway_config(secret))
-        yield Server(way=THROUGH, depth=depth, port=machine.port)
+        pids = {"gateway": machine.pid, "Azurite": process.pid}
+        yield Server(way=THROUGH, depth=depth, port=machine.port, pids=pids)
 
 
 def _connection_string(port: int) -> str:
@@ -222,9 +231,11 @@ async def _audit(server: Server) -> None:
 class Laps:
     """The turns of one kind of operation: latencies, wall and processor time."""
 
+    server: Server
     latencies: list[float] = attrs.field(factory=list)
     seconds: float = 0.0
-    processor: float = 0.0
+    client: float = 0.0  # seconds of processor time
+    servers: Counter[str] = attrs.field(factory=Counter)  # the same, of each server's process
 
     async def run(
         self, clients: Sequence[StorageQueueClient], one: "Operation", number: int
@@ -244,7 +255,8 @@ class Laps:
                     await trio.lowlevel.checkpoint()
                 self.latencies.append(time.perf_counter() - began)
 
-        began, processor = time.perf_counter(), time.process_time()
+        began, client = time.perf_counter(), time.process_time()
+        before = self.server.processor()
         with trio.move_on_after(LIMIT) as limit:
             async with trio.open_nursery() as nursery:
                 for client in clients:
@@ -252,10 +264,12 @@ class Laps:
         if limit.cancelled_caught:
             raise MessagesMissing(f"a turn of {number} took longer than {LIMIT:.0f} s")
         self.seconds += time.perf_counter() - began
-        self.processor += time.process_time() - processor
+        self.client += time.process_time() - client
+        self.servers.update(self.server.processor())
+        self.servers.subtract(before)
 
     def flight(self) -> Flight:
-        return flight(self.latencies, self.seconds, self.processor / self.seconds)
+        return flight(self.latencies, self.seconds, self.client, self.servers)
 
 
 Operation = Callable[[StorageQueueClient, int], Awaitable[int]]
@@ -273,7 +287,7 @@ async def get(client: StorageQueueClient, _: int) -> int:
 async def _pair(server: Server, connections: int, effort: Effort) -> Pair:
     is_slow = server.way != PAIRGATE and server.depth > SHALLOW
     turn = effort.deep_turn if is_slow else effort.turn
-    puts, gets = Laps(), Laps()
+    puts, gets = Laps(server), Laps(server)
     async with AsyncExitStack() as stack:
         clients = [
             StorageQueueClient(await stack.enter_async_context(connect(server.port)))
@@ -305,13 +319,11 @@ def _show(found: Report, console: Console) -> None:
         )
     if found.ratios:
         console.print(table)
-    for target in found.targets:
-        mark = "[green]reached[/green]" if target.reached else "[yellow]missed[/yellow]"
-        console.print(f"{mark}: {target.text}: {target.found}", highlight=False)
+    show_targets(found.targets, console)
 
 
 def _show_cells(found: Report, console: Console) -> None:
-    columns = ("depth", "connections", "way", "operation", "per s", "p50 ms", "p99 ms", "client")
+    columns = ("depth", "connections", "way", "operation", "per s", "p50 ms", "p99 ms", "CPU us")
     table = Table(*columns, title="messages of 1 KiB", box=SIMPLE_HEAD)
     for cell in sorted(found.cells, key=lambda cell: (cell.place.depth, cell.place.connections)):
         table.add_row(
@@ -322,7 +334,10 @@ def _show_cells(found: Report, console: Console) -> None:
             f"{cell.rate:.0f}",
             f"{1e3 * cell.p50:.2f}",
             f"{1e3 * cell.p99:.2f}",
-            f"{100 * cell.busy:.0f} %",
+            ", ".join(
+                f"{name} {1e6 * taken:.0f}"
+                for name, taken in {"client": cell.client, **cell.servers}.items()
+            ),
         )
     console.print(table)
 

@@ -35,14 +35,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import quorum_queue
-from benchmarks.amqp import ROOT, WIDTH, show_targets
+from benchmarks.amqp import ROOT, WIDTH
 from benchmarks.closed_loop import BODY, MessagesMissing
-from benchmarks.figures import Target
 from benchmarks.fleet import LABEL, now
 from benchmarks.machine import facts
 from benchmarks.rabbitmq_adapter import open_rabbitmq
 from benchmarks.report import print_report
 from benchmarks.stopwatch import processor_time
+from benchmarks.targets import Target, show_targets
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -60,7 +60,7 @@ ENCRYPTED: Final = "syphon, encrypted"
 SHOVEL: Final = "shovel"
 PRIMARY: Final = "primary"
 SECONDARY: Final = "secondary"
-LEAST: Final = 0.6  # of the shovel's rate
+LEAST: Final = 1.0  # of the shovel's rate
 MOST: Final = 40  # us of processor time per message
 PREFETCH: Final = 1000  # the shovel's
 SOURCE: Final = backlog.queue_name(LABEL, 0)
@@ -152,7 +152,9 @@ def report(about: Mapping[str, str], messages: int, turns: Sequence[Mapping[str,
         ratio=ratio,
         targets=[
             Target(
-                text=f"at least {LEAST} of the shovel", reached=ratio >= LEAST, found=f"{ratio:.2f}"
+                text=f"at least {LEAST} of the shovel's rate",
+                reached=ratio >= LEAST,
+                found=f"{ratio:.2f}",
             ),
             Target(
                 text=f"at most {MOST} us of the syphon per message",

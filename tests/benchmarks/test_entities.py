@@ -20,4 +20,7 @@ def test_an_entity_costs_what_many_take_more_than_a_few() -> None:
     few = Start(entities=10, seconds=1.0, processor=1.0, resident=1_000_000)
     many = Start(entities=1010, seconds=1.0, processor=1.0, resident=3_000_000)
 
-    assert Report({}, [few, many]).each == 2000
+    found = Report({}, [few, many])
+
+    assert found.each == 2000
+    assert [target.reached for target in found.targets] == [True, False]

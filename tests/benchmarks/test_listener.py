@@ -3,24 +3,39 @@
 import pytest
 import trio
 
-from benchmarks.listener import Wakes, lines_of_idle, lines_of_rates, lines_of_wakes
+from benchmarks.listener import Wakes, lines_of_idle, lines_of_rates, lines_of_wakes, targets_of
 from benchmarks.listener_idle import NAIVE, WAYS, measure
 from benchmarks.listener_rates import PLAIN, Row, rows
 from benchmarks.listener_worker import LOOP, OURS, Taken, in_memory
 
+
+def taken(seconds: float, requests: int, processor: float) -> Taken:
+    return Taken(seconds=seconds, requests=requests, costs={"client": processor})
+
+
 ROUNDS = [
-    {"fast": Taken(seconds=1.0, requests=200), PLAIN: Taken(seconds=2.0)},
-    {"fast": Taken(seconds=4.0, requests=100), PLAIN: Taken(seconds=4.0)},
-    {"fast": Taken(seconds=2.0, requests=100), PLAIN: Taken(seconds=6.0)},
+    {"fast": taken(1.0, 200, 0.01), PLAIN: taken(2.0, 0, 0.1)},
+    {"fast": taken(4.0, 100, 0.02), PLAIN: taken(4.0, 0, 0.2)},
+    {"fast": taken(2.0, 100, 0.03), PLAIN: taken(6.0, 0, 0.3)},
 ]
 
 
 def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
     (row,) = rows("here", 100, ROUNDS)
 
-    assert row == Row(namespace="here", way="fast", ours=50.0, plain=25.0, ratio=2.0, requests=1.0)
+    assert row == Row(
+        namespace="here",
+        way="fast",
+        ours=50.0,
+        plain=25.0,
+        ratio=2.0,
+        requests=1.0,
+        costs={"client": 0.0002},
+        plain_costs={"client": 0.002},
+    )
     assert lines_of_rates([row])[1:] == [
-        "  here, fast: 50, 25, 2.00 times; 1.00 requests for each message"
+        "  here, fast: 50, 25, 2.00 times; 1.00 requests for each message;"
+        " CPU of a message: client 200 us; of the plain loop's: client 2000 us"
     ]
 
 
@@ -36,6 +51,13 @@ def test_of_a_hundred_wakes_the_p99_is_the_longest_but_one() -> None:
     assert woken.of(0.99, woken.from_send) == 99.0
     assert woken.of(0.5, woken.from_send) == 50.0
     assert "median 1.0 ms, p99 1.0 ms, longest 1.0 ms" in lines_of_wakes(woken, woken)[2]
+
+
+def test_99_of_100_wakes_are_judged() -> None:
+    [reached] = targets_of(Wakes(from_send=[], from_answer=[50.0] * 100 + [1000.0]))
+    [missed] = targets_of(Wakes(from_send=[], from_answer=[50.0] * 99 + [1000.0] * 2))
+
+    assert (reached.reached, missed.reached) == (True, False)
 
 
 @pytest.mark.slow
