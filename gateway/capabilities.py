@@ -4,6 +4,7 @@ Operations that some namespaces, and some of their receivers, have beyond `Broke
 `offered` and `required` of `offering.py` are the way to ask for a capability.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
@@ -106,15 +107,24 @@ class Diverts(Protocol):
         ...
 
 
+def accepting_send(broker: Broker) -> Send[AcceptedBy]:
+    """`Diverts.send_diverting` of the broker; one that diverts nothing is its own primary."""
+    diverts = offered(broker, Diverts)
+    if diverts is not None:
+        return diverts.send_diverting
+
+    async def send(entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
+        await broker.send(entity, messages)
+        return AcceptedBy.PRIMARY
+
+    return send
+
+
 async def send_accepted_by(
     broker: Broker, entity: EntityPath, messages: Sequence[Message]
 ) -> AcceptedBy:
-    """As `Diverts.send_diverting`; a broker that diverts nothing is its own primary."""
-    diverts = offered(broker, Diverts)
-    if diverts is not None:
-        return await diverts.send_diverting(entity, messages)
-    await broker.send(entity, messages)
-    return AcceptedBy.PRIMARY
+    """Send as `accepting_send` does; a caller that sends often asks for that once."""
+    return await accepting_send(broker)(entity, messages)
 
 
 @capability(Broker, "this namespace doesn't bound its sends")
@@ -129,10 +139,14 @@ class BoundsSends(Protocol):
         ...
 
 
-def ends_by_itself(broker: Broker, seconds: float) -> bool:
-    """True if each send of the broker has its verdict within that time without a deadline."""
+def longest_send_of(broker: Broker) -> Callable[[], float]:
+    """`BoundsSends.longest_send` of the broker; infinite if it doesn't bound its sends."""
     bounds = offered(broker, BoundsSends)
-    return bounds is not None and bounds.longest_send() <= seconds
+    return _without_bound if bounds is None else bounds.longest_send
+
+
+def _without_bound() -> float:
+    return math.inf
 
 
 @capability(Broker, "this namespace has no identity to report")
@@ -447,6 +461,18 @@ class SendsMany(Protocol):
 
         A cancellation leaves the outcome of all batches unknown.
         """
+        ...
+
+
+@capability(Broker, "this namespace takes one batch at a time")
+class SendsTogether(Protocol):
+    """
+    A namespace without `SendsMany`, which may all the same accept the messages of several batches
+    in one request.
+    """
+
+    def sends_together(self) -> bool:
+        """Return whether it does now."""
         ...
 
 

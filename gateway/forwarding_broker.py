@@ -17,6 +17,7 @@ from gateway.capabilities import (
     Send,
     SendEach,
     SendsMany,
+    SendsTogether,
     Sessions,
     Topology,
     Updates,
@@ -40,7 +41,17 @@ class ForwardingBroker(Wrapper):
     """
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (Identifies, Peeks, Placed, Schedules, Sessions, Topology, Updates, Verifies)
+        (
+            Identifies,
+            Peeks,
+            Placed,
+            Schedules,
+            SendsTogether,
+            Sessions,
+            Topology,
+            Updates,
+            Verifies,
+        )
     )
 
     @property

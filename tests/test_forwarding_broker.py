@@ -20,6 +20,7 @@ from gateway.capabilities import (
     ReceivesDeferred,
     Schedules,
     SendsMany,
+    SendsTogether,
     SessionReceiver,
     Sessions,
     SettlesMany,
@@ -42,6 +43,7 @@ from gateway.listener.announcing import Announcing
 from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.drill.cut import CutBroker, CutReceiver, CutSession
+from gateway.pairing.gathering import GatheringBroker
 from gateway.ports import Broker, Receiver
 from gateway.telemetry.abilities import AbilityWatch, Counted, Watched
 from gateway.telemetry.receivers import WatchedReceiver
@@ -49,7 +51,7 @@ from gateway.telemetry.spans import Traced, TracedReceiver
 from tests.harness.clocks import VirtualClock
 
 TOPIC = EntityPath("t")
-MANAGEMENT = {Topology, Updates, Verifies}
+EVERYWHERE = {SendsTogether, Topology, Updates, Verifies}  # passed on by all brokers
 
 # Of each wrapper: the capabilities in whose work it takes part, and those that it passes on. It
 # withholds all others. A new capability or wrapper has its line here, or the test fails.
@@ -88,6 +90,11 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {Diverts, FailsFast, SendsMany},
         {Identifies, Peeks, Placed, Schedules, Sessions},
         {BoundsSends},
+    ),
+    GatheringBroker: (
+        {Diverts, SendsMany},
+        {BoundsSends, Identifies, Peeks, Placed, Schedules, Sessions},
+        {FailsFast},
     ),
     Traced: (
         {Diverts, FailsFast, SendsMany},
@@ -129,7 +136,7 @@ def able(owner: Any) -> object:
 def test_each_capability_is_changed_passed_on_or_withheld(wrapper: type[Wrapper]) -> None:
     changes, forwards, withholds = WRAPPERS[wrapper]
     is_broker = issubclass(wrapper, ForwardingBroker)
-    forwards = forwards | MANAGEMENT if is_broker else forwards
+    forwards = forwards | EVERYWHERE if is_broker else forwards
     inner = able(Broker if is_broker else Receiver)
     made = around(wrapper, inner)
 

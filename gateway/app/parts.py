@@ -53,6 +53,7 @@ from gateway.listener.announcing import Announcing
 from gateway.pairing.control import Control
 from gateway.pairing.drill.cut import Cut, CutBroker
 from gateway.pairing.drill.drills import Drills
+from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.pauses import Pauses
@@ -189,7 +190,9 @@ async def _make_paired_parts(
         secondary=sides.secondary, pairing=pairing, observer=runtime.observer, note=note
     )
     pair = await make_pair(pairing, observed, destination, runtime, setup, gauge)
-    seen, services = await with_claims(stack, config, pair.broker, runtime)
+    namespaces = [observed.primary, observed.secondary]
+    gathering = GatheringBroker(pair=pair.broker, namespaces=namespaces)
+    seen, services = await with_claims(stack, config, gathering, runtime)
     leases = Leases(seen, runtime.now, config.limits.leases)
     visibility = make_visibility(sides.primary, seen, leases, runtime)
     if isinstance(sides.primary, LocalBroker) and _has_storage(config):

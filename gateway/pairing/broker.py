@@ -114,6 +114,20 @@ class PairedBroker(ForwardingBroker):
         assert batch.accepted_by is not None, "a batch without an error was accepted"
         return batch.accepted_by
 
+    async def send_each_diverting(
+        self, entity: EntityPath, batches: Batches
+    ) -> Sequence[AcceptedBy | BrokerError]:
+        """
+        As `send_diverting` for each batch: return who has accepted it, or its error. The batches
+        share each decision where to send, as in `send_many`; other sends may overtake them.
+        """
+        verdicts: list[AcceptedBy | BrokerError] = []
+        for batch in await self._send(entity, batches, in_order=False):
+            verdict = batch.error or batch.accepted_by
+            assert verdict is not None, "each batch has its verdict"
+            verdicts.append(verdict)
+        return verdicts
+
     async def send_many(
         self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
     ) -> Sequence[BrokerError | None]:

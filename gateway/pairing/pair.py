@@ -22,7 +22,6 @@ from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.hedging import HedgeBudget
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import PairOptions
-from gateway.pairing.orphans import OrphanWatch
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog
@@ -30,6 +29,7 @@ from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.state_file import StateFile
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.orphans import OrphanWatch
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.ports import Broker, NewId, Observer, WallClock
 

@@ -1,5 +1,6 @@
 import random
 
+import attrs
 import pytest
 import trio
 
@@ -21,5 +22,5 @@ async def client(nursery: trio.Nursery) -> Client:
 @pytest.fixture
 def scripted(client: Client) -> Scripted:
     scripted = Scripted(client.broker)
-    client.frontend.broker = scripted  # type: ignore[assignment]
+    client.frontend = attrs.evolve(client.frontend, broker=scripted)
     return scripted

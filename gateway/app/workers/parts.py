@@ -32,6 +32,7 @@ from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.drill.cut import Cut
+from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
 from gateway.ports import Broker, Service
 from gateway.telemetry.abilities import Counted
@@ -81,7 +82,8 @@ async def make_parts(
             sides = attrs.evolve(sides, spool=await _enter(stack, spool, runtime, stores))
         gauge = make_gauge(pairing, sides, runtime)
         pair = await _make_pair(config, pairing, sides, runtime, (identity, gauge))
-        broker, services = pair.broker, [pair]
+        both = [sides.primary, sides.secondary]
+        broker, services = GatheringBroker(pair=pair.broker, namespaces=both), [pair]
     shown, further = await with_claims(stack, config, broker, runtime, collects=False)
     leases, refusals = Leases(shown, runtime.now, config.limits.leases), Refusals(runtime.observer)
     issuers = make_issuers(config, runtime)

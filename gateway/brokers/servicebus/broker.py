@@ -213,6 +213,10 @@ class ServiceBusRestBroker(RestManagement):
                 accepted_by = answer.accepted_by
         return accepted_by
 
+    def sends_together(self) -> bool:
+        """As `SendsTogether.sends_together`: a Pairgate takes several messages in one request."""
+        return self._peer.is_known_pairgate
+
     @asynccontextmanager
     async def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK

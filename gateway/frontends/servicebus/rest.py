@@ -17,7 +17,7 @@ import attrs
 import trio
 from attrs import validators
 
-from gateway.capabilities import Identifies, Peeks, ends_by_itself, send_accepted_by
+from gateway.capabilities import Identifies, Peeks, Send, accepting_send, longest_send_of
 from gateway.deadlines import answered_within
 from gateway.domain.access import Access, Claim, Right
 from gateway.domain.entity import EntityPath
@@ -29,7 +29,14 @@ from gateway.domain.errors import (
     SessionRequired,
     Unavailable,
 )
-from gateway.domain.message import Complete, Delivery, Message, ReceiveMode, derive_message
+from gateway.domain.message import (
+    AcceptedBy,
+    Complete,
+    Delivery,
+    Message,
+    ReceiveMode,
+    derive_message,
+)
 from gateway.domain.topics.property_values import check_message_id
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
@@ -95,6 +102,13 @@ class ServiceBusRestFrontend:
     on_parent: Callable[[Request], Awaitable[Response]] | None = None
     new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it
     options: RestOptions = attrs.field(factory=RestOptions)
+    # Of the broker, which isn't asked again for each message.
+    _send: Send[AcceptedBy] = attrs.field(init=False)
+    _longest_send: Callable[[], float] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._send = accepting_send(self.broker)
+        self._longest_send = longest_send_of(self.broker)
 
     async def handle(self, request: Request) -> Response:
         """
@@ -150,7 +164,7 @@ class ServiceBusRestFrontend:
         return servicebus_answers.build_response(operation, answer, origin)
 
     async def _answer_in_time(self, operation: rest.BriefOperation, seconds: float) -> rest.Answer:
-        if isinstance(operation, rest.SendMessages) and ends_by_itself(self.broker, seconds):
+        if isinstance(operation, rest.SendMessages) and self._longest_send() <= seconds:
             return await self._answer(operation)  # spares a cancel scope for each message
         with answered_within(seconds, f"from {operation.entity}"):
             return await self._answer(operation)
@@ -182,8 +196,7 @@ class ServiceBusRestFrontend:
         match operation:
             case rest.SendMessages(messages=messages):
                 ready = [self._with_id(message) for message in messages]
-                accepted_by = await send_accepted_by(self.broker, entity, ready)
-                return rest.Accepted(accepted_by=accepted_by)
+                return rest.Accepted(accepted_by=await self._send(entity, ready))
             case rest.SettleMessage(lock_token=token, settlement=settlement):
                 await self.leases.settle(entity, token, settlement)
                 return rest.Done()
@@ -257,7 +270,7 @@ class ServiceBusRestFrontend:
         """The client's timeout if it gives one, else the default."""
         if not isinstance(operation, rest.SendMessages):
             return self.options.answer_timeout
-        text = request.query.get("timeout")
+        text = request.query.get("timeout") if "?" in request.target else None
         if text is None:
             return self.options.send_timeout
         if not _TIMEOUT.fullmatch(text) or float(text) == 0:

@@ -23,6 +23,7 @@ from gateway.capabilities import (
     ReceivesDeferred,
     Schedules,
     SendEach,
+    SendsTogether,
     SessionReceiver,
     Sessions,
     SettlesMany,
@@ -150,7 +151,9 @@ class CutBroker(SendWrapper):
     _inner: Broker
     cut: Cut
 
-    forwards: ClassVar[frozenset[type]] = frozenset((Placed, Topology, Updates, Verifies))
+    forwards: ClassVar[frozenset[type]] = frozenset(
+        (Placed, SendsTogether, Topology, Updates, Verifies)
+    )
 
     @property
     def inner(self) -> Broker:

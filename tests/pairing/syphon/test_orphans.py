@@ -5,7 +5,7 @@ from gateway.domain.events.gateway import BacklogOrphaned
 from gateway.domain.failover import State
 from gateway.domain.message import Complete
 from gateway.pairing.depth import Reading
-from gateway.pairing.orphans import OrphanWatch
+from gateway.pairing.syphon.orphans import OrphanWatch
 from tests.harness.faults import Operation, Refuse
 from tests.pairing.harness import BILLS, QUEUE, message, reaches, send, virtual_time
 
