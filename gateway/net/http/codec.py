@@ -25,6 +25,7 @@ from gateway.wire.http.messages import Headers, Request, Response
 
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODILESS = frozenset({204, 304})
+_MOST_KEPT = 2048  # bytes of a head that is kept
 _FIELD_LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\0-\x08\n-\x1f\x7f]*\r\n)*")
 
 
@@ -155,9 +156,15 @@ class HttpCodec:
             return False
         head = bytes(self._buffer[: end + 4])
         del self._buffer[: end + 4]
-        self._framing = check_head(head, self.max_body)
         self._searched = self.body_received = 0
         self._parser = None
+        known = None
+        if self.plain and len(head) <= _MOST_KEPT:
+            known = _plain_head(head, self.max_body)
+        if known is not None:
+            self._head, self._framing = known[0], LengthFraming(known[1])
+            return True
+        self._framing = check_head(head, self.max_body)
         plain = read_plain_request(head) if self.plain else None
         self._head = plain or self._parse_head(head)
         return True
@@ -203,6 +210,23 @@ class HttpCodec:
             self._parts.append(bytes(event.data))
         if complete != isinstance(event, h11.EndOfMessage):
             raise RequestRefused(400, "The end of the request's body is not clear.")
+
+
+@functools.lru_cache(maxsize=128)
+def _plain_head(head: bytes, max_body: int) -> tuple[RequestHead, int] | None:
+    """
+    Check and parse a head; return it with the length of its body, or None if it isn't plain.
+
+    Cached, because a client that puts nothing of a message into a header sends the same head again
+    and again.
+
+    Raises:
+        RequestRefused: as `check_head`.
+    """
+    framing, plain = check_head(head, max_body), read_plain_request(head)
+    if plain is None or not isinstance(framing, LengthFraming):
+        return None
+    return plain, framing.remaining
 
 
 def _checked_fields(headers: Headers) -> bytes:

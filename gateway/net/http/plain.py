@@ -35,6 +35,7 @@ _NAME: Final = re.compile(_TOKEN)
 _DECIDING: Final = frozenset(
     ("connection", "content-length", "expect", "host", "transfer-encoding", "upgrade")
 )
+_FEW: Final = 3
 # Neither begins nor ends with a space.
 _VALUES: Final = re.compile(r"(?:(?:[!-~](?:[\t -~]*[!-~])?)?\r\n)*")
 
@@ -111,6 +112,18 @@ def write_plain_fields(fields: Sequence[tuple[str, str]]) -> str | None:
 
     Returns None if a text isn't plain ASCII, or if a field decides on more than the message.
     """
+    if len(fields) <= _FEW:
+        return _write_few(tuple(fields))
+    return _write_fields(fields)
+
+
+@functools.lru_cache(maxsize=64)
+def _write_few(fields: tuple[tuple[str, str], ...]) -> str | None:
+    """Cached, because the answers to all sends have the same few fields."""
+    return _write_fields(fields)
+
+
+def _write_fields(fields: Sequence[tuple[str, str]]) -> str | None:
     values = "".join([f"{value}\r\n" for _, value in fields])
     # A line end in a value would inject a field, and possibly a message.
     if values.count("\n") != len(fields) or not _VALUES.fullmatch(values):

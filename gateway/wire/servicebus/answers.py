@@ -45,7 +45,7 @@ def build_response(operation: Operation, answer: Answer, origin: str) -> Respons
     """Build a success. `origin` begins the Location of a locked message; see `origin_of`."""
     match answer:
         case Accepted(accepted_by=accepted_by):
-            return _success(201, [(ACCEPTED_BY, accepted_by.value)])
+            return _ACCEPTED[accepted_by]
         case Delivered():
             return _build_delivered(operation, answer, origin)
         case Renewed(locked_until=date):
@@ -118,6 +118,10 @@ _EXPECTED: Final[dict[type[Operation], frozenset[int]]] = {
 
 def _success(status: int, fields: Sequence[tuple[str, str]] = (), body: bytes = b"") -> Response:
     return Response(status=status, headers=Headers.of([PAIRGATE, *fields]), body=body)
+
+
+# Made once: they are the answers to all sends.
+_ACCEPTED: Final = {each: _success(201, [(ACCEPTED_BY, each.value)]) for each in AcceptedBy}
 
 
 def _build_delivered(operation: Operation, answer: Delivered, origin: str) -> Response:
