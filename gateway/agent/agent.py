@@ -76,7 +76,12 @@ async def run_agent(
     pools = dict(
         _make_pool(index, loaded, runtime, wanted, reader) for index in range(len(agent.listeners))
     )
-    board = StatusBoard(config=loaded.config, runtime=runtime, refusals=Refusals(runtime.observer))
+    board = StatusBoard(
+        config=loaded.config,
+        runtime=runtime,
+        refusals=Refusals(runtime.observer),
+        pools=lambda: [pool.status() for pool in pools],
+    )
     readiness = Readiness(STARTING)
     steering = ProcessControl(
         observer=runtime.observer,

@@ -33,6 +33,7 @@ from gateway.domain.events.agents import (
     ProcessStarted,
 )
 from gateway.domain.scaling.autoscaling import Autoscaler, Workload
+from gateway.domain.status import PoolStatus
 from gateway.ports import Observer
 from gateway.wire.pairgate.listener_report import Report
 
@@ -48,6 +49,9 @@ class Work:
 
     depth: int | None
     oldest_age: float | None  # seconds
+
+
+UNKNOWN: Final = Work(depth=None, oldest_age=None)
 
 
 class Process(Protocol):
@@ -105,6 +109,7 @@ class ProcessPool:
     _target: int = attrs.field(default=0, init=False)  # wanted number of processes
     ended: int = attrs.field(default=0, init=False)  # processes, since the start
     _workers: list[Worker] = attrs.field(factory=list, init=False)  # in the order of their start
+    _work: Work = attrs.field(default=UNKNOWN, init=False)  # of the last look
     _past: Report = attrs.field(factory=Report, init=False)  # totals of ended processes
     _rates: WorkRates = attrs.field(factory=WorkRates, init=False)
     _crashes: Crashes = attrs.field(factory=Crashes, init=False)
@@ -115,6 +120,19 @@ class ProcessPool:
     _retry_at: float = attrs.field(default=-inf, init=False)  # after a failed look
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def status(self) -> PoolStatus:
+        """Its processes and its load, as it saw them last."""
+        total = self._total()
+        return PoolStatus(
+            listener=self.listener,
+            processes=self.running,
+            wanted=self._target,
+            handling=total.running,
+            handled=total.calls,
+            depth=self._work.depth,
+            oldest_age=self._work.oldest_age,
+        )
 
     @property
     def running(self) -> int:
@@ -167,8 +185,9 @@ class ProcessPool:
         announced, self._is_announced = self._is_announced, False
         self._looked_at = trio.current_time()
         try:
-            work = await self.look()
+            work = self._work = await self.look()
         except BrokerError as error:
+            self._work = UNKNOWN
             self._is_announced |= announced
             self._note_lost_look(error)
             return

@@ -31,6 +31,7 @@ from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Observer, Service
+from gateway.telemetry.waiting import CountingMoves
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
 
@@ -150,7 +151,9 @@ async def make_pair(
         state=pairing.state,
         spool=Spool(broker=sides.spool, queue=spool_queue(pairing)) if sides.spool else None,
     )
-    return parts.assemble()
+    pair = parts.assemble()
+    pair.depth.waiting = runtime.observer.waiting
+    return pair
 
 
 def spool_queue(pairing: Pairing) -> EntityPath:
@@ -179,7 +182,8 @@ def make_syphons(
     """
     observers: list[tuple[Broker, Observer]] = []
     if pairing.enable_syphon:
-        observers.append((sides.secondary, runtime.observer))
+        counting = CountingMoves(runtime.observer, runtime.observer.waiting)
+        observers.append((sides.secondary, counting))
     if sides.spool is not None:
         spool_observer = runtime.observer if gauge is None else SyphonOfSpool(gauge)
         observers.append((sides.spool, spool_observer))

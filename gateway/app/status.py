@@ -28,6 +28,7 @@ from gateway.domain.status import (
     ConnectionCount,
     NamespaceStatus,
     PairStatus,
+    PoolStatus,
     QueueStatus,
     RefusalCount,
     SpoolStatus,
@@ -75,6 +76,7 @@ class StatusBoard:
     parts: Parts | None = None  # of a gateway
     syphon: LoneSyphon | None = None  # of a process that is nothing else
     states: Callable[[], Sequence[QueueState]] = tuple  # of a listener
+    pools: Callable[[], Sequence[PoolStatus]] = tuple  # of an agent
     wake: Callable[[], Wake] | None = None  # of a listener; None: as the configuration implies
     certificates: CertificateWatch | None = None  # of the process; None: of a worker
 
@@ -119,6 +121,7 @@ class StatusBoard:
             namespaces=tuple(self._namespaces()),
             pair=told,
             queues=tuple(map(_queue, self.states())),
+            pools=tuple(self.pools()),
             wake=expected_wake(self.config) if self.wake is None else self.wake(),
             events=watch.counts(),
             alarms=tuple(watch.alarms()),
@@ -219,7 +222,10 @@ class StatusBoard:
             label=pairing.options.label,
             states=_counted(troubled),
             entities=tuple(self._entity(pair, each) for each in _worst(troubled)),
-            backlog=_backlog(pairing, pair.rotation.usable, reading),
+            backlog=attrs.evolve(
+                _backlog(pairing, pair.rotation.usable, reading),
+                by_entity=self.runtime.observer.waiting.most_waiting(MOST_ENTITIES),
+            ),
             syphon=self._syphon(
                 self.parts.syphons if self.parts is not None else (),
                 runs=pairing.enable_syphon,
@@ -246,6 +252,7 @@ class StatusBoard:
             reason=state.reason,
             pinned=state.state is State.PINNED,
             diverted=self.runtime.observer.diverted(state.entity),
+            waiting=self.runtime.observer.waiting.of(state.entity),
             next_probe=pair.prober.next_probe(state.entity),
         )
 
@@ -391,4 +398,5 @@ def _queue(state: QueueState) -> QueueStatus:
         too_late=state.too_late,
         usage=state.usage,
         handled=state.handled,
+        depth=state.depth,
     )

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -38,6 +38,7 @@ from gateway.domain.status import (
     RATE_SECONDS,
     NamespaceStatus,
     PairStatus,
+    PoolStatus,
     QueueStatus,
     SpoolStatus,
     Status,
@@ -46,6 +47,7 @@ from gateway.wire.pairgate.status import status_value
 
 EVERY: Final = 2.0  # seconds between two requests of --watch
 RED: Final = "bold red"
+MOST_WAITING: Final = 5  # entities that are named with the messages that wait for them
 MIB: Final = 1024 * 1024
 ANSWERS: Final = {Answer.YES: "green", Answer.NO: "red", Answer.UNKNOWN: "yellow"}
 STYLES: Final = {"suspect": "yellow", "secondary": "red", "half-open": "yellow", "pinned": "red"}
@@ -156,6 +158,8 @@ def screen(address: str, found: Status) -> Group:
         parts.append(Text(f"listener {found.wake.text}"))
     if found.queues:
         parts.append(_queues(found.queues))
+    if found.pools:
+        parts.append(_pools(found.pools))
     usages = {f"{each.name} ({each.role}, {each.kind})": each.usage for each in found.namespaces}
     parts.append(_usages("namespace", usages))
     return Group(*parts)
@@ -212,23 +216,28 @@ def _dead_letters(place: str, dead: DeadLetters) -> list[Text]:
     return [Text(f"         dead letters of the {place}: {dead.text}", style="yellow")]
 
 
+def _troubled(pair: PairStatus, now: datetime) -> list[RenderableType]:
+    """The entities that aren't on the primary."""
+    if not pair.entities:
+        return []
+    table = Table(
+        *("entity", "state", "for", "diverted", "waiting", "next probe", "reason"),
+        title="not on the primary",
+    )
+    for each in pair.entities:
+        style = STYLES.get(each.state, "")
+        since = _span((now - each.since).total_seconds())
+        name, reason = printable(each.entity), printable(each.reason)
+        probe = "-" if each.next_probe is None else f"in {_span(each.next_probe)}"
+        state = Text(each.state, style=style)
+        counts = (str(each.diverted), _number(each.waiting))
+        table.add_row(Text(name), state, since, *counts, probe, Text(reason))
+    more = sum(pair.states.values()) - len(pair.entities)
+    return [table, *([Text(f"  and {more} more")] if more > 0 else [])]
+
+
 def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
-    lines: list[RenderableType] = []
-    if pair.entities:
-        table = Table(
-            *("entity", "state", "for", "diverted", "next probe", "reason"),
-            title="not on the primary",
-        )
-        for each in pair.entities:
-            style = STYLES.get(each.state, "")
-            since = _span((now - each.since).total_seconds())
-            name, reason = printable(each.entity), printable(each.reason)
-            probe = "-" if each.next_probe is None else f"in {_span(each.next_probe)}"
-            state = Text(each.state, style=style)
-            table.add_row(Text(name), state, since, str(each.diverted), probe, Text(reason))
-        lines.append(table)
-        more = sum(pair.states.values()) - len(pair.entities)
-        lines += [Text(f"  and {more} more")] if more > 0 else []
+    lines = _troubled(pair, now)
     backlog, syphon = pair.backlog, pair.syphon
     age = "" if backlog.oldest_age is None else f", the oldest for {_span(backlog.oldest_age)}"
     depth = "an unknown number of" if backlog.pending is None else str(backlog.pending)
@@ -238,7 +247,7 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
             f" {backlog.usable} of {backlog.wanted} queues are usable"
         )
     )
-    lines += _dead_letters("backlog", backlog.dead_letters)
+    lines += [*_by_entity(backlog.by_entity), *_dead_letters("backlog", backlog.dead_letters)]
     if pair.spool is not None:
         lines.append(_spool(pair.spool))
         lines += _dead_letters("spool", pair.spool.dead_letters)
@@ -265,17 +274,42 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
     return lines
 
 
+def _by_entity(waiting: Mapping[str, int] | None) -> list[Text]:
+    """The entities for which the most messages wait."""
+    if not waiting:
+        return []
+    most = list(waiting.items())[:MOST_WAITING]
+    texts = [f"{printable(name)} {count}" for name, count in most]
+    more = len(waiting) - len(most)
+    return [Text(f"         by entity: {', '.join(texts)}{f' and {more} more' if more else ''}")]
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
 def _as_of(told: datetime | None, now: datetime) -> str:
     """The age of a figure of the secondary."""
     return "" if told is None else f" ({_span((now - told).total_seconds())} ago)"
 
 
+def _pools(pools: tuple[PoolStatus, ...]) -> Table:
+    table = Table("listener", "waiting", "oldest", "processes", "handling", "handled")
+    for each in pools:
+        age = "-" if each.oldest_age is None else _span(each.oldest_age)
+        counts = (f"{each.processes} of {each.wanted}", str(each.handling), str(each.handled))
+        table.add_row(Text(printable(each.listener)), _number(each.depth), age, *counts)
+    return table
+
+
 def _queues(queues: tuple[QueueStatus, ...]) -> Table:
-    table = Table("queue", "tasks", "locked", "completed", "failed", "poisoned", "too late")
+    table = Table(
+        "queue", "waiting", "tasks", "locked", "completed", "failed", "poisoned", "too late"
+    )
     for each in queues:
         counts = (each.locked, each.completed, each.failed, each.poisoned, each.too_late)
         tasks = f"{each.active_tasks} of {each.total_tasks}"
-        table.add_row(Text(printable(each.queue)), tasks, *map(str, counts))
+        table.add_row(Text(printable(each.queue)), _number(each.depth), tasks, *map(str, counts))
     return table
 
 

@@ -103,6 +103,7 @@ class TroubledEntity:
     # Messages that went to the backlog or the spool since it left the primary, or the process
     # started.
     diverted: int = 0
+    waiting: int | None = None  # messages on the backlog; None: not known
     # Seconds until a probe that may let it return; None: none is due.
     next_probe: float | None = None
 
@@ -122,6 +123,8 @@ class BacklogStatus:
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
     queues: Mapping[str, QueueDepth] = attrs.field(factory=dict)  # the first `MOST_QUEUES`
     syphons: SyphonsSeen = attrs.field(factory=SyphonsSeen)  # of all processes
+    # Of `pending`, by entity: at most `MOST_ENTITIES`, those with the most. None: not known.
+    by_entity: Mapping[str, int] | None = None
 
     def falls(self, at: datetime) -> bool:
         """True if the depth has fallen in the last `FALLS`, until that date."""
@@ -299,7 +302,7 @@ class PairStatus:
 
 @attrs.frozen(kw_only=True)
 class QueueStatus:
-    """A queue that a listener receives from."""
+    """A queue that a listener receives from. None: the namespace doesn't tell, or didn't answer."""
 
     queue: str
     active_tasks: int
@@ -312,6 +315,20 @@ class QueueStatus:
     usage: UsageReport
     # Seconds that the handler took, by the class of its error; empty: it succeeded
     handled: Mapping[str, Distribution] = attrs.field(factory=dict)
+    depth: int | None = None  # messages that wait
+
+
+@attrs.frozen(kw_only=True)
+class PoolStatus:
+    """The processes of one listener that an agent runs. None: not known."""
+
+    listener: str  # its queues
+    processes: int  # that run now, those that drain included
+    wanted: int
+    handling: int  # messages that handlers have now
+    handled: int  # since the start of the agent
+    depth: int | None = None  # messages that wait, at the last look
+    oldest_age: float | None = None  # seconds
 
 
 @attrs.frozen(kw_only=True)
@@ -342,6 +359,7 @@ class Status:
     namespaces: tuple[NamespaceStatus, ...]
     pair: PairStatus | None = None
     queues: tuple[QueueStatus, ...] = ()
+    pools: tuple[PoolStatus, ...] = ()  # of an agent
     wake: Wake | None = None
     events: Mapping[str, int] = attrs.field(factory=dict)  # since the start, by name
     alarms: tuple[Alarm, ...] = ()

@@ -67,6 +67,15 @@ class HasQueues(Protocol):
     def queues(self) -> Sequence[EntityPath]: ...
 
 
+class Counts(Protocol):
+    """The messages that this process counts, as `gateway.telemetry.waiting.WaitingCounts` does."""
+
+    @property
+    def total(self) -> int: ...
+
+    def compare(self, before: int, pending: int | None) -> None: ...
+
+
 @attrs.define(eq=False, kw_only=True)
 class BacklogDepth:
     """The messages in all backlog queues of one label, whichever gateway diverted them."""
@@ -78,6 +87,7 @@ class BacklogDepth:
     page: int = PAGE  # queues per request
     most_queues: int = MOST_QUEUES  # further ones aren't counted
     history: DepthHistory = attrs.field(factory=DepthHistory)
+    waiting: Counts | None = None  # are compared with each reading
     _heartbeats: HeartbeatReader = attrs.field(init=False)
     _last: Reading = attrs.field(factory=Reading, init=False)
     _asked: float = attrs.field(default=-inf, init=False)  # trio.current_time()
@@ -128,7 +138,10 @@ class BacklogDepth:
 
     async def _refresh(self) -> bool:
         self._asked = trio.current_time()
+        counted = 0 if self.waiting is None else self.waiting.total
         told, before = await self._ask(), self._last
+        if self.waiting is not None:
+            self.waiting.compare(counted, None if told is None else told.pending)
         if told is None:
             self.history.note(DepthSample(at=self.clock()))
             return False

@@ -21,11 +21,13 @@ from gateway.domain.events.gateway import (
 )
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
+from gateway.domain.message import AcceptedBy
 from gateway.domain.status import RATE_SECONDS, Alarm, StateChangeCount
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.connections import Connections
 from gateway.telemetry.log import level_of, name_of
 from gateway.telemetry.recent_events import RecentEvents
+from gateway.telemetry.waiting import WaitingCounts
 
 RED: Final = timedelta(minutes=10)  # a problem that lasts longer is reported again meanwhile
 LONGEST_TEXT: Final = 200
@@ -80,9 +82,11 @@ class Watch:
     # Messages moved in each second, the oldest second first.
     _moves: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
     recent: RecentEvents = attrs.field(init=False)
+    waiting: WaitingCounts = attrs.field(init=False)  # on the backlog, by entity
 
     def __attrs_post_init__(self) -> None:
         self.recent = RecentEvents(self._clock)
+        self.waiting = WaitingCounts(lambda: self._clock().timestamp())
 
     def report(self, event: Event) -> None:
         event = self._in_outage(event)
@@ -148,6 +152,8 @@ class Watch:
                     outage.doubled(event.messages, certain=event.certain)
 
     def _count_diverted(self, event: Diverted) -> None:
+        if event.accepted_by is AcceptedBy.BACKLOG:
+            self.waiting.diverted(event.entity, event.messages)
         key = event.entity.key
         if key in self._diverted or len(self._diverted) < MOST_DIVERTED:
             self._diverted[key] += event.messages

@@ -17,6 +17,7 @@ from gateway.domain.status import (
     ConnectionCount,
     NamespaceStatus,
     PairStatus,
+    PoolStatus,
     QueueStatus,
     SendCount,
     SpoolStatus,
@@ -137,6 +138,7 @@ def _entities(*names: str, state: str = "secondary") -> tuple[TroubledEntity, ..
             reason="10.0.0.7:5672: the connection was refused",
             pinned=False,
             diverted=3_804 - 11 * index,
+            waiting=3_804 - 11 * index,
             next_probe=7.0,
         )
         for index, name in enumerate(names)
@@ -163,7 +165,11 @@ def failed_over(*names: str) -> Status:
     pair = _pair(
         states={"suspect": 1, "secondary": len(entities), "half-open": 0, "pinned": 0},
         entities=(*entities, *_entities("audit", state="suspect")),
-        backlog=_backlog(pending=11_412, oldest_age=96.0),
+        backlog=_backlog(
+            pending=11_412,
+            oldest_age=96.0,
+            by_entity={each.entity: each.diverted for each in entities},
+        ),
         syphon=_syphon(last_error="orders: the connection was refused", backing_off=3),
         sends=_sends(0.0, 118.0),
     )
@@ -233,8 +239,22 @@ def listener() -> Status:
         poisoned=1,
         too_late=0,
         usage=USAGE,
+        depth=4_217,
     )
     return attrs.evolve(_status(_pair()), pair=None, namespaces=_namespaces()[:1], queues=(queue,))
+
+
+def agent() -> Status:
+    pool = PoolStatus(
+        listener="orders bills/*",
+        processes=3,
+        wanted=4,
+        handling=9,
+        handled=Counter(55.0, 3).now(),
+        depth=812,
+        oldest_age=95.0,
+    )
+    return attrs.evolve(_status(_pair()), pair=None, namespaces=(), pools=(pool,))
 
 
 def history() -> list[DepthSample]:
@@ -270,4 +290,5 @@ STATES: Final[Mapping[str, Callable[[], Status]]] = {
     "busy": busy,
     "hostile": hostile,
     "listener": listener,
+    "agent": agent,
 }

@@ -119,7 +119,8 @@ SEEN: Final = {
     "stalled": ["stalled", "the queue is full", "840 messages", "31 min 40 s"],
     "busy": ["busy", "sends to 2 entities wait"],
     "hostile": [page_states.HOSTILE, "<script>alert(2)</script>"],
-    "listener": ["Listeners", "3 of 8", "25.0/s", "orders"],
+    "listener": ["Listeners", "3 of 8", "25.0/s", "orders", "4,217"],
+    "agent": ["Processes of the agent", "3 of 4", "55.0/s", "812", "1 min 35 s"],
 }
 
 
@@ -363,6 +364,13 @@ def test_dead_letters_are_peeked_without_their_bodies_and_redriven_by_reason(
 def test_a_troubled_entity_is_probed_now(chromium: Browser, site: Site, told: Told) -> None:
     told.state = page_states.failed_over
     open_page(chromium, site)
+    click(chromium, "#waiting summary")
+    waiting = text_of(chromium, "waiting")
+    assert "11,379 messages for 3 entities, as this process counts them." in waiting
+    assert "bills/eu\t3,793" in waiting
+    told.state = page_states.stalled
+    chromium.until("document.getElementById('waiting').innerText.includes('(unknown)')")
+    told.state = page_states.failed_over
     click(chromium, "#entity-rows button:not([hidden])")
     notice = chromium.until(
         "document.getElementById('entity-notice').textContent.includes('answered')"

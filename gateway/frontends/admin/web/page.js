@@ -71,6 +71,7 @@ function countersOf(status) {
   const counters = { primary: 0, backlog: 0, spool: 0, failed: 0 };
   for (const each of status.pair?.sends ?? []) counters[each.accepted_by || "failed"] += each.messages;
   for (const each of status.queues) counters[`completed ${each.queue}`] = each.completed;
+  for (const each of status.pools) counters[`handled ${each.listener}`] = each.handled;
   return counters;
 }
 
@@ -122,6 +123,7 @@ function show(status) {
   tables.showProblems(status);
   tables.showNamespaces(status);
   tables.showListeners(status, rates);
+  tables.showPools(status, rates);
   for (const id of ["pair", "backlog"]) byId(id).hidden = status.pair === null;
   if (status.pair !== null) {
     const acceptsSends = control === null || control.has_pair;
@@ -130,6 +132,7 @@ function show(status) {
     tables.showSends(status);
     showEntities();
     tables.showBacklog(status);
+    tables.showWaiting(status);
     tables.showSpool(status);
     drills.note(status);
     letters.note(status);

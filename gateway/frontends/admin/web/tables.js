@@ -60,20 +60,21 @@ export function showEntities(status, { steer, probe, actions }, others) {
   const { entities, states } = status.pair;
   const total = totalOf(status);
   entityRows ??= new Rows(byId("entity-rows"), (entity) => {
-    const row = cells(7, "", "short", "short", "short", "short", "", "short steers");
-    row[6].append(toolsOf(entity.entity, steer, probe));
+    const row = cells(8, "", "short", "short", "short", "short", "short", "", "short steers");
+    row[7].append(toolsOf(entity.entity, steer, probe));
     return row;
   });
   const filter = entityFilter();
   const listed = new Set(entities.map((each) => each.entity));
   const unlisted = Object.entries(others).filter(([entity]) => !listed.has(entity)).map(([entity, name]) => (
-    { entity, state: name, since: null, reason: "", diverted: null, next_probe: null }));
+    { entity, state: name, since: null, reason: "", diverted: null, waiting: null, next_probe: null }));
   const found = [...entities, ...unlisted].filter((each) => each.entity.toLowerCase().includes(filter)).slice(0, MOST_ENTITIES);
-  entityRows.show(found.map((each) => [each.entity, each]), ([name, kind, age, diverted, probe, reason, tools], each) => {
+  entityRows.show(found.map((each) => [each.entity, each]), ([name, kind, age, diverted, waiting, probe, reason, tools], each) => {
     setText(name, each.entity);
     setContent(kind, state(each.state, TONES[each.state]));
     setText(age, span(between(each.since, status.at)));
     setText(diverted, count(each.diverted));
+    setText(waiting, count(each.waiting));
     setText(probe, each.next_probe === null ? UNKNOWN : `in ${span(each.next_probe)}`);
     setText(reason, each.reason);
     const [probes, returns] = tools.firstChild.children;
@@ -127,6 +128,23 @@ export function showBacklog(status) {
   ]);
 }
 
+const waitingRows = new Rows(byId("waiting-rows"), () => cells(2, "", "short"));
+
+// Unknown where other processes divert or move messages, too, or some are from before the start.
+export function showWaiting({ pair: { backlog } }) {
+  const { by_entity: found, pending } = backlog;
+  byId("waiting").hidden = pending === 0;
+  const entities = Object.entries(found ?? {});
+  const listed = entities.reduce((sum, [, number]) => sum + number, 0);
+  setText(byId("waiting-note"), found === null
+    ? `${UNKNOWN} (unknown): others divert or move messages of this backlog, too, or some are from before this process started.`
+    : `${messages(listed)} for ${count(entities.length)} entities, as this process counts them.`);
+  waitingRows.show(entities.map((each) => [each[0], each]), ([name, waiting], [entity, number]) => {
+    setText(name, entity);
+    setText(waiting, count(number));
+  });
+}
+
 export function showSpool(status) {
   const { spool } = status.pair;
   byId("spool").hidden = spool === null;
@@ -155,14 +173,24 @@ export function showSends(status) {
   ]);
 }
 
-const listenerRows = new Rows(byId("listener-rows"), () => cells(8));
+const listenerRows = new Rows(byId("listener-rows"), () => cells(9));
+const poolRows = new Rows(byId("pool-rows"), () => cells(7));
 
 export function showListeners(status, rates) {
   byId("listeners").hidden = status.queues.length === 0;
   setText(byId("wake"), status.queues.length && status.wake ? wakeOf(status.wake) : "");
   listenerRows.show(status.queues.map((each) => [each.queue, each]), (row, each) => {
-    const values = [each.queue, `${count(each.active_tasks)} of ${count(each.total_tasks)}`, count(each.locked),
+    const values = [each.queue, count(each.depth), `${count(each.active_tasks)} of ${count(each.total_tasks)}`, count(each.locked),
       rate(rates.of(`completed ${each.queue}`)), count(each.completed), count(each.failed), count(each.poisoned), count(each.too_late)];
+    values.forEach((value, index) => setText(row[index], value));
+  });
+}
+
+export function showPools(status, rates) {
+  byId("pools").hidden = status.pools.length === 0;
+  poolRows.show(status.pools.map((each) => [each.listener, each]), (row, each) => {
+    const values = [each.listener, count(each.depth), span(each.oldest_age), `${count(each.processes)} of ${count(each.wanted)}`,
+      count(each.handling), rate(rates.of(`handled ${each.listener}`)), count(each.handled)];
     values.forEach((value, index) => setText(row[index], value));
   });
 }
