@@ -12,13 +12,17 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.config.options import AccessEntry, AccountEntry, Config
+from gateway.config.options import AccessEntry, AccountEntry, Config, IssuerEntry
 from gateway.config.problems import is_flat
 from gateway.config.reading import FILLED_LATER, OFF, PLAIN_NUMBERS, SECRETS, SIZES, without_none
 from gateway.config.secrets import Secret, shown_reference
 
 # Lists whose entries are read by a class of their own: shown as they are in the file.
-_ENTRIES: Final[Mapping[str, type]] = {"access": AccessEntry, "accounts": AccountEntry}
+_ENTRIES: Final[Mapping[str, type]] = {
+    "issuers": IssuerEntry,
+    "access": AccessEntry,
+    "accounts": AccountEntry,
+}
 _AS_WRITTEN: Final = frozenset({*_ENTRIES, "envelope_keys"})
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _USER_INFO: Final = re.compile(r"(://[^/@\s:]*):[^/@\s]*@")
