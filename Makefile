@@ -24,7 +24,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist container-check clean
+.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -115,6 +115,7 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
 	$(COMPILE) --output-file locks/openapi.txt locks/openapi.in
+	$(COMPILE) --output-file locks/audit.txt locks/audit.in
 	$(COMPILE) --output-file locks/docs.txt locks/docs.in
 	$(COMPILE) --output-file locks/kubernetes.txt locks/kubernetes.in
 	@$(call node)
@@ -129,13 +130,26 @@ dist: .venv/.test-stamp
 	rm -rf dist
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
 
+# The packages that Pairgate runs with, their licences and what needs which, as CycloneDX: dist/pairgate.cdx.json.
+sbom: .venv-audit/.stamp
+	$(PYTHON) -m venv --clear build/sbom
+	build/sbom/bin/python $(INSTALL) --require-hashes -r locks/run.txt
+	build/sbom/bin/python -m pip uninstall --quiet --yes setuptools pip
+	mkdir -p dist
+	.venv-audit/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application \
+	  --output-reproducible --output-format JSON --output-file dist/pairgate.cdx.json build/sbom/bin/python
+
+# Known vulnerabilities of these packages, asked over the network. A package that can't be asked about is a failure.
+audit: .venv-audit/.stamp
+	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r locks/run.txt
+
 # As root: builds the image of Containerfile without a registry, and runs it; some minutes.
 container-check: .venv/.run-stamp
 	@$(call debian,$(CONTAINER_PACKAGES))
 	.venv/bin/python -m tests.deploy.container_check
 
 clean:
-	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-docs .venv-kubernetes .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -160,7 +174,7 @@ clean:
 		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/proton.txt
 	touch $@
 
-.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
+.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-audit/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
@@ -171,7 +185,7 @@ clean:
 	cd $(@D) && npm ci --ignore-scripts --silent
 	touch $@
 
-.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-docs/bin/pip .venv-kubernetes/bin/pip:
+.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-audit/bin/pip .venv-docs/bin/pip .venv-kubernetes/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }

@@ -73,6 +73,7 @@ class Runtime:
         return self.generator(part)
 
     def new_id(self) -> str:
+        """A new id, for a message or a task: unique, and not to be guessed."""
         return str(uuid4())
 
     @staticmethod

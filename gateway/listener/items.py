@@ -130,6 +130,7 @@ class Json(Generic[T]):
             raise FormatError(f"the body isn't a {self.type.__name__}: {wrong}") from error
 
     def build(self, value: T) -> Message:
+        """A message with the value as its body."""
         tree = self.converter.unstructure(value, unstructure_as=self.type)
         body = json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
         return Message(body=body.encode(), content_type=JSON)

@@ -80,6 +80,7 @@ class Triggers:
 
     @contextmanager
     def subscribe(self, account: str, queue: EntityPath) -> Iterator[Subscription]:
+        """The triggers of that queue, and of its topic, for the life of the context."""
         subscription = Subscription(self)
         keys = {(account, queue), (account, queue.topic)}
         for key in keys:

@@ -1,0 +1,101 @@
+"""
+The public library of the package, and the page that lists it: docs/reference/library.md.
+
+    python -m tests.library     writes the lists again, from the docstrings
+"""
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "library.md"
+BEGIN: Final = "<!-- written by `python -m tests.library` -->\n\n"
+END: Final = "\n<!-- end of the lists -->\n"
+
+# The names that a program may import, by their modules. Everything else may change in any version.
+PUBLIC: Final[dict[str, tuple[str, ...]]] = {
+    "gateway.listener": (
+        "QueueListener",
+        "Submitter",
+        "ListenerOptions",
+        "Item",
+        "Json",
+        "Trigger",
+        "Triggers",
+        "FormatError",
+        "EndpointDown",
+        "SubmitError",
+    ),
+    "gateway.listener.exchange": ("Requester", "replying"),
+    "gateway.listener.intents": ("Versioned", "update", "steps"),
+    "gateway.ports": ("Broker", "Receiver", "Observer"),
+    "gateway.capabilities": (
+        "Topology",
+        "Peeks",
+        "Sessions",
+        "Schedules",
+        "ReceivesDeferred",
+        "SendsMany",
+        "SettlesMany",
+    ),
+    "gateway.offering": ("offered", "required"),
+    "gateway.domain.message": (
+        "Message",
+        "Delivery",
+        "Complete",
+        "Abandon",
+        "DeadLetter",
+        "Defer",
+        "AcceptedBy",
+    ),
+    "gateway.domain.entity": ("EntityPath", "QueueProperties"),
+    "gateway.domain.errors": (
+        "GatewayError",
+        "MessageError",
+        "BrokerError",
+        "Unavailable",
+        "OutcomeUnknown",
+        "Busy",
+        "QuotaExceeded",
+        "NotAuthorized",
+        "EntityNotFound",
+        "MessageTooLarge",
+        "InvalidRequest",
+        "LockLost",
+        "NotSupported",
+    ),
+    "gateway.app.runtime": ("Runtime",),
+    "gateway.brokers.embedded.broker": ("EmbeddedBroker", "EmbeddedOptions"),
+}
+_EMPTY_LINE: Final = re.compile(r"\n\s*\n")
+
+
+def value_of(module: str, name: str) -> Any:
+    return getattr(import_module(module), name)
+
+
+def summary(value: Any) -> str:
+    """The first paragraph of its docstring, in one line; empty: it has none of its own."""
+    paragraph = _EMPTY_LINE.split(inspect.cleandoc(value.__doc__ or ""))[0]
+    return " ".join(paragraph.split())
+
+
+def lists() -> str:
+    """A list of each module's names."""
+    parts = list[str]()
+    for module, names in PUBLIC.items():
+        rows = [f"| `{name}` | {summary(value_of(module, name))} |" for name in names]
+        parts.append("\n".join([f"## `{module}`", "", "| name | is |", "| --- | --- |", *rows]))
+    return BEGIN + "\n\n".join(parts) + "\n" + END
+
+
+def main() -> None:
+    text = PAGE.read_text()
+    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
+    PAGE.write_text(head + lists() + tail)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The public library: each of its names is there, is documented, and is on its page."""
+
+import inspect
+from importlib import import_module
+
+import pytest
+
+from gateway import capabilities, ports
+from tests.library import PAGE, PUBLIC, lists, summary, value_of
+
+NAMES = [(module, name) for module, names in PUBLIC.items() for name in names]
+
+
+def test_the_page_has_the_lists_of_the_docstrings() -> None:
+    assert lists() in PAGE.read_text(), "write them again: python -m tests.library"
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES, ids=lambda each: each)
+def test_a_public_name_and_its_public_methods_are_documented(module: str, name: str) -> None:
+    value = value_of(module, name)
+    methods = {
+        method: function
+        for method, function in vars(value).items()
+        if inspect.isclass(value) and inspect.isfunction(function) and not method.startswith("_")
+    }
+    bare = [method for method, function in methods.items() if not inspect.getdoc(function)]
+
+    assert summary(value)
+    # A method that a port or a base class documents needs no text of its own.
+    assert [method for method in bare if not documented_elsewhere(value, method)] == []
+
+
+def documented_elsewhere(value: type, method: str) -> bool:
+    protocols = [*vars(ports).values(), *vars(capabilities).values()]
+    owners = [each for each in protocols if inspect.isclass(each) and method in vars(each)]
+    return any(
+        inspect.getdoc(vars(owner)[method])
+        for owner in (*owners, *value.__mro__[1:])
+        if method in vars(owner)
+    )
+
+
+def test_the_listeners_names_are_those_that_its_package_offers() -> None:
+    offered = set(import_module("gateway.listener").__all__)
+
+    assert set(PUBLIC["gateway.listener"]) == offered - {"RAW"}
