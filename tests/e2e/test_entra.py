@@ -1,6 +1,7 @@
 """
-A pair whose primary, an Azurite, is accessed by an identity: with the identity provider as a
-process, its outage, and its return.
+A pair without keys: the primary, an Azurite, is accessed by the secret of an app registration, the
+secondary, another Pairgate, by a managed identity. The identity provider is a process, too: it goes
+down, and comes back.
 """
 
 import json
@@ -19,6 +20,8 @@ from tests.e2e.test_remote_admin import run
 from tests.harness.azurite import ACCOUNT, azurite
 from tests.harness.identity_provider import (
     CLIENT,
+    HEADER,
+    ISSUER,
     SECRET,
     TENANT,
     IdentityProvider,
@@ -32,7 +35,33 @@ WRONG: Final = "a wrong secret of this test"
 LIFETIME: Final = 12  # seconds of an access token
 
 
-def config_of(provider: IdentityProvider, port: int, folder: Path) -> str:
+def south_of(provider: IdentityProvider) -> str:
+    """A broker that takes the provider's tokens."""
+    return f"""
+logging = {{ level = "debug" }}
+
+[namespaces.here]
+url = "embedded:here.db"
+
+[[endpoints]]
+protocol = "service-bus"
+bind = "127.0.0.1:0"
+
+[[issuers]]
+name = "entra"
+issuer = "{ISSUER}"
+audiences = ["https://servicebus.azure.net"]
+keys_url = "{provider.keys_url}"
+ca = "{provider.ca}"
+
+[[access]]
+name = "gateways"
+token = {{ issuer = "entra", claims = {{ appid = ["system"] }} }}
+rights = ["Send", "Listen", "Manage"]
+"""
+
+
+def config_of(provider: IdentityProvider, port: int, folder: Path, south: str) -> str:
     return f"""
 logging = {{ level = "debug" }}
 
@@ -51,13 +80,15 @@ authority = "{provider.authority}"
 instance_discovery = false
 ca = "{provider.ca}"
 
-[namespaces.here]
-url = "embedded:here.db"
+[namespaces.south]
+url = "servicebus:Endpoint=sb://{south}/;UseDevelopmentEmulator=true"
+credential = {{ kind = "managed-identity" }}
 
 [pairing]
 primary = "azure"
-secondary = "here"
+secondary = "south"
 label = "azure"
+backlog_queues = 2
 enable_syphon = true
 failover_interval = "1s"
 ping_interval = "1s"
@@ -83,18 +114,20 @@ async def test_a_pair_outlives_the_outage_of_its_identity_provider(
         azurite(tmp_path / "azurite", certificate=certificates / "server.pem") as (_, port),
         running(provider.server),
     ):
-        config = config_of(provider, port, certificates)
+        south = await gateways.start(south_of(provider), name="south")
+        config = config_of(provider, port, certificates, south.address)
+        variables = {"ENTRA_SECRET": SECRET, **provider.app_service}
         (tmp_path / "pairgate.toml").write_text(config)
-        code, refused, _ = await run(tmp_path, "check", ENTRA_SECRET=WRONG)
+        code, refused, _ = await run(tmp_path, "check", **{**variables, "ENTRA_SECRET": WRONG})
         assert code == 1
         assert f"localhost:{provider.tls_port}: HTTP status 401: AADSTS7000215" in refused
-        made = await run(tmp_path, "provision", ENTRA_SECRET=SECRET)
+        made = await run(tmp_path, "provision", **variables)
         assert made[0] == 0, made
-        checked = await run(tmp_path, "check", ENTRA_SECRET=SECRET)
+        checked = await run(tmp_path, "check", **variables)
         assert checked[0] == 0, checked
 
         provider.answer(lifetime=LIFETIME)
-        gateways.environments["serve"] = {"ENTRA_SECRET": SECRET}
+        gateways.environments["serve"] = variables
         gateway = await gateways.start(config, name="serve")
         assert await send(gateway.address, "orders", b"before") == (201, "primary")
         await provider.server.kill()
@@ -117,7 +150,7 @@ async def test_a_pair_outlives_the_outage_of_its_identity_provider(
         assert await gateway.stop() == 0
 
     shown = json.dumps([gateway.log, refused, made, checked, status])
-    for secret in (SECRET, WRONG, "eyJ"):
+    for secret in (SECRET, WRONG, HEADER, "eyJ"):
         assert secret not in shown
     assert gateway.garbage == []
 

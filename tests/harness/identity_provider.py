@@ -22,8 +22,8 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import jwt
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
 
 from gateway.demo.ports import free_port
 from gateway.net.certs import write_certificates
@@ -34,6 +34,8 @@ TENANT: Final = "11111111-aaaa-bbbb-cccc-222222222222"
 CLIENT: Final = "33333333-aaaa-bbbb-cccc-444444444444"
 SECRET: Final = "a secret+of/this=test"
 HEADER: Final = "the identity header of this test"  # that App Service demands
+ISSUER: Final = f"https://sts.windows.net/{TENANT}/"
+KEY_ID: Final = "1"
 ASSERTION: Final = "client_assertion"
 
 
@@ -43,6 +45,7 @@ class Answers:
 
     status: int = 200
     lifetime: int = 3600  # seconds, of its tokens
+    managed_lifetime: int = 3600  # of those of managed identities
     hang: float = 0.0  # seconds, before each answer
     echo: bool = False  # whether an error repeats the whole request, as a careless provider may
     refuses: bool = False  # managed identities: there is none
@@ -60,6 +63,10 @@ class IdentityProvider:
     @property
     def authority(self) -> str:
         return f"https://localhost:{self.tls_port}"
+
+    @property
+    def keys_url(self) -> str:
+        return f"{self.authority}/{TENANT}/discovery/v2.0/keys"
 
     @property
     def ca(self) -> Path:
@@ -134,6 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
         wanted = self._answers()
         if url.path.endswith("/.well-known/openid-configuration"):
             self._discover(url.path.split("/")[1])
+        elif url.path.endswith("/discovery/v2.0/keys"):
+            public = RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
+            self._send(200, {"keys": [{**public, "kid": KEY_ID, "alg": "RS256", "use": "sig"}]})
         elif url.path in {"/msi/token", "/metadata/identity/oauth2/token"}:
             self._managed(url.path, parse_qs(url.query), wanted)
         else:
@@ -154,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(401, {"error": "invalid_client", "error_description": text})
         else:
             audience = form["scope"].removesuffix("/.default")
-            token = self._token(audience, form["client_id"], wanted)
+            token = self._token(audience, form["client_id"], wanted.lifetime)
             self._send(
                 200,
                 {
@@ -229,25 +239,25 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(400, {"statusCode": 400, "message": text, **both})
         else:
             client = query.get("client_id", ["system"])[0]
-            token = self._token(query["resource"][0], client, wanted)
-            ends = int(time.time()) + wanted.lifetime
+            token = self._token(query["resource"][0], client, wanted.managed_lifetime)
+            ends = int(time.time()) + wanted.managed_lifetime
             found = {"access_token": token, "expires_on": str(ends), "token_type": "Bearer"}
-            found |= {"expires_in": str(wanted.lifetime), "resource": query["resource"][0]}
+            found |= {"expires_in": str(wanted.managed_lifetime), "resource": query["resource"][0]}
             self._send(200, found)
 
-    def _token(self, audience: str, client: str, wanted: Answers) -> str:
+    def _token(self, audience: str, client: str, lifetime: int) -> str:
         now = int(time.time())
         claims = {
             "aud": audience,
-            "iss": f"https://sts.windows.net/{TENANT}/",
+            "iss": ISSUER,
             "iat": now,
             "nbf": now,
-            "exp": now + wanted.lifetime,
+            "exp": now + lifetime,
             "appid": client,
             "sub": client,
             "tid": TENANT,
         }
-        return jwt.encode(claims, self.key, "RS256", headers={"kid": "1"})
+        return jwt.encode(claims, self.key, "RS256", headers={"kid": KEY_ID})
 
     def _send(self, status: int, content: Mapping[str, Any]) -> None:
         body = json.dumps(content).encode()
@@ -261,10 +271,6 @@ class _Handler(BaseHTTPRequestHandler):
 def main(folder: Path, tls_port: int, port: int) -> None:
     _Handler.folder = folder
     _Handler.key = rsa.generate_private_key(65537, 2048)
-    pem = _Handler.key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    (folder / "tokens.pem").write_bytes(pem)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
     secure = ThreadingHTTPServer(("127.0.0.1", tls_port), _Handler)

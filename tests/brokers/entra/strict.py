@@ -105,7 +105,10 @@ async def broker_at(peer: StrictPeer, tokens: AccessTokens) -> AsyncIterator[Amq
             dial=dial,
         )
         async with AmqpBroker(
-            access=access, options=LinkOptions(), clock=VirtualClock(), rng=random.Random(0)
+            access=access,
+            options=LinkOptions(idle_timeout=240.0),
+            clock=VirtualClock(),
+            rng=random.Random(0),
         ) as broker:
             yield broker
         nursery.cancel_scope.cancel()
