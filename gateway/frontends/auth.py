@@ -109,6 +109,10 @@ class Authorizer:
         """True if the only key is the emulator's, which is public."""
         return self._policies == {EMULATOR_POLICY.name: EMULATOR_POLICY}
 
+    @property
+    def takes_bearer_tokens(self) -> bool:
+        return self.issuers is not None and bool(self.issuers.providers)
+
     def tell(self, changed: Callable[[], None]) -> None:
         """
         Call `changed` whenever the policies change: a link that was allowed may not be any more.
@@ -192,7 +196,7 @@ class Authorizer:
         return claim.expires + claim.skew.total_seconds() - self._wall_clock().timestamp()
 
     def _read(self, token: str) -> Claim:
-        if self.issuers is not None and self.issuers.providers and is_bearer(token):
+        if self.issuers is not None and self.takes_bearer_tokens and is_bearer(token):
             return self.issuers.identify(token[len(_BEARER) :].strip())
         parsed = parse_sas(token)
         return Claim(

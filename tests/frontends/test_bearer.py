@@ -17,6 +17,7 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.bearer import ISSUER, World
@@ -37,7 +38,11 @@ class Gateway:
     authorizer: Authorizer
     nursery: trio.Nursery
 
-    async def connect(self, **fields: object) -> Sdk:
+    async def connect(self, credentials: Credentials | None = None) -> Sdk:
+        """A connection that is open."""
+        return await self.begin(credentials).open()
+
+    def begin(self, credentials: Credentials | None = None) -> Sdk:
         frontend = AmqpFrontend(
             broker=self.broker,
             leases=self.leases,
@@ -46,9 +51,9 @@ class Gateway:
         )
         ours, theirs = trio.testing.memory_stream_pair()
         self.nursery.start_soon(frontend.serve_connection, theirs)
-        sdk = Sdk.on(ours, **fields)
+        sdk = Sdk.on(ours) if credentials is None else Sdk.on(ours, credentials)
         self.nursery.start_soon(sdk.run)
-        return await sdk.open()
+        return sdk
 
 
 @pytest.fixture
@@ -190,6 +195,57 @@ async def test_a_key_that_is_gone_ends_the_links_of_its_tokens(
 
     assert told.properties["status-code"].value == 202
     assert (ended.link, ended.error.condition) == (link, "amqp:unauthorized-access")
+
+
+@pytest.mark.parametrize("mechanism", ["XOAUTH2", "PLAIN"])
+async def test_amqp_takes_them_in_sasl_for_the_whole_connection(
+    mechanism: str, gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    """XOAUTH2 as Qpid's clients, PLAIN with a token as password as RabbitMQ's."""
+    world = gateway.world
+    token = world.token("Send", exp=int(wall_clock().timestamp()) + 60)
+    sdk = await gateway.connect(Credentials(mechanism=mechanism, password=token))
+
+    link = await sdk.sender()
+    denied = await sdk.refusal(we_send=False, address="orders")
+    with trio.fail_after(60 + ISSUER.clock_skew + 2):
+        ended = await sdk.until(amqp.LinkDetached)
+
+    assert denied.condition == "amqp:unauthorized-access"
+    assert (ended.link, ended.error.condition) == (link, "amqp:unauthorized-access")
+
+
+@pytest.mark.parametrize("mechanism", ["XOAUTH2", "PLAIN"])
+async def test_sasl_waits_for_a_new_key_and_refuses_what_is_no_token(
+    mechanism: str, gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    world = gateway.world
+    world.provider.rotate()
+    good = Credentials(mechanism=mechanism, password=world.token("Send"))
+    stranger = SigningKey.make("guess").sign(world.provider.claims(wall_clock().timestamp()))
+
+    sdk = await gateway.connect(good)
+
+    assert world.reads == 2
+    assert await sdk.sender() is not None
+    for text in (stranger, f"{world.token('Send')}x", "eyJ.eyJ.eyJ", ""):
+        refused = gateway.begin(Credentials(mechanism=mechanism, password=text))
+        closed = await refused.until(amqp.ConnectionClosed)
+        assert closed.error.condition == "amqp:unauthorized-access"
+
+
+async def test_sasl_tells_a_client_to_try_again_while_the_keys_can_not_be_read(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    gateway.world.is_down = True
+    await trio.sleep(3700)
+    claims = gateway.world.provider.claims(wall_clock().timestamp())
+    token = SigningKey.make("new").sign(claims)
+
+    sdk = gateway.begin(Credentials(mechanism="XOAUTH2", password=token))
+    closed = await sdk.until(amqp.ConnectionClosed)
+
+    assert closed.error.condition == "amqp:internal-error"  # code 4: not the client's fault
 
 
 async def test_the_queue_service(gateway: Gateway, autojump_clock: MockClock) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import attrs
 import trio
 
-from gateway.domain.errors import NotAuthorized
+from gateway.domain.errors import Busy, NotAuthorized
 from gateway.frontends.amqp.client import Client
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.options import AmqpOptions
@@ -21,10 +21,21 @@ from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.frontends.amqp.tokens import Tokens
 from gateway.frontends.amqp.watch import Drain, Watch
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.issuers import EVERYTHING
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
-from gateway.wire.amqp.sasl import Credentials, SaslServer
+from gateway.wire.amqp.sasl import (
+    MECHANISMS,
+    OK,
+    PLAIN,
+    REFUSED,
+    TRY_LATER,
+    XOAUTH2,
+    Credentials,
+    SaslServer,
+)
+from gateway.wire.openid.jwt import looks_like_jwt
 
 # Bytes of unfinished messages that a client may have before it authenticates: tokens are smaller.
 MAX_PARTIAL_UNKNOWN: Final = 64 * 1024
@@ -65,7 +76,8 @@ class AmqpFrontend:
             connection = AmqpConnection(
                 HeldBackStream(stream, pending),
                 engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
-                sasl=SaslServer(partial(self._accepts, tokens)),
+                sasl=SaslServer(partial(self._accepts, tokens), self._mechanisms),
+                judge=partial(_judge_token, tokens),
             )
             context = Context(
                 broker=self.broker,
@@ -85,18 +97,38 @@ class AmqpFrontend:
             finally:
                 watch.end()
 
-    def _accepts(self, tokens: Tokens, credentials: Credentials) -> bool:
+    @property
+    def _mechanisms(self) -> tuple[str, ...]:
+        return (*MECHANISMS, XOAUTH2) if self.authorizer.takes_bearer_tokens else MECHANISMS
+
+    def _accepts(self, tokens: Tokens, credentials: Credentials) -> bool | None:
         """
         True if the client may connect. It may with ANONYMOUS, since a token follows; with EXTERNAL,
         when TLS has verified its certificate; and with PLAIN, when name and key are those of a
-        policy.
+        policy. None for a bearer token, which comes with XOAUTH2 or as PLAIN's password: its key
+        may have to be waited for.
 
         A certificate alone gives no rights: such a client brings a token as well.
         """
-        if credentials.mechanism != "PLAIN":
+        if credentials.mechanism == XOAUTH2:
+            return None
+        if credentials.mechanism != PLAIN:
             return True
+        if self.authorizer.takes_bearer_tokens and looks_like_jwt(credentials.password):
+            return None
         try:
             tokens.add_claim(self.authorizer.claim_by_key(credentials.user, credentials.password))
         except NotAuthorized:
             return False
         return True
+
+
+async def _judge_token(tokens: Tokens, credentials: Credentials) -> int:
+    """Accept a bearer token for the whole connection, or refuse it; the outcome's code."""
+    try:
+        await tokens.add(credentials.password, EVERYTHING)
+    except NotAuthorized:
+        return REFUSED  # noqa: ASYNC910 the answer is written
+    except Busy:
+        return TRY_LATER  # noqa: ASYNC910 the answer is written
+    return OK  # noqa: ASYNC910 the answer is written

@@ -7,7 +7,7 @@ or later, from any task. Calls don't write: the output of several calls goes out
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import attrs
 import trio
@@ -16,7 +16,7 @@ from gateway.net.waiters import Waiters
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, ConnectionClosed, ConnectionOpened, Event
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import SaslClient, SaslServer
+from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslServer
 
 _RECEIVE_SIZE = 64 * 1024
 _WRITE_SIZE = 256 * 1024
@@ -41,6 +41,9 @@ class AmqpConnectionOptions:
 
 _DEFAULTS = AmqpConnectionOptions()
 
+Judge = Callable[[Credentials], Awaitable[int]]
+"""Decides about a client's credentials, and returns a code of `gateway.wire.amqp.sasl`."""
+
 
 def _never() -> float:
     return math.inf
@@ -54,6 +57,7 @@ class AmqpConnection:
     __slots__ = (
         "_ended",
         "_handle",
+        "_judge",
         "_opened",
         "_options",
         "_scope",
@@ -74,7 +78,10 @@ class AmqpConnection:
         engine: EngineOptions,
         sasl: SaslServer | SaslClient | None,
         options: AmqpConnectionOptions | None = None,
+        judge: Judge | None = None,
     ) -> None:
+        """`judge` decides about credentials about which `sasl` can't; nothing is read meanwhile."""
+        self._judge = judge
         self._touched = Waiters()  # of tasks that wait for a change of the engine
         self._written = Waiters()  # of tasks that wait for room
         self.engine = Engine(engine, sasl=sasl, wake=self._touched.wake)
@@ -175,6 +182,9 @@ class AmqpConnection:
 
     async def _read(self) -> None:
         while True:
+            if self._judge is not None and (asked := self.engine.asked) is not None:
+                self.engine.decide(await self._judge(asked))
+                self._dispatch()
             # Above the limit, the peer's data wait in the kernel's buffers until messages are
             # settled. So do its heartbeats, for which the idle timeout leaves time.
             while self.engine.unsettled > self._options.max_unsettled:

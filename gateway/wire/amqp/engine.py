@@ -26,7 +26,7 @@ from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.output import Output
 from gateway.wire.amqp.performatives import symbols_or_null, uint, ushort
 from gateway.wire.amqp.registry import Registry
-from gateway.wire.amqp.sasl import SaslClient, SaslFailed, SaslServer
+from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslFailed, SaslServer
 from gateway.wire.amqp.states import FRAMING_ERROR, Side
 
 
@@ -164,6 +164,19 @@ class Engine(Links):
             self._wake()
             self._silent_since = now
         return min(self._deaf_at, self._silent_since + theirs / 2)
+
+    @property
+    def asked(self) -> Credentials | None:
+        """The peer's credentials, while the server hasn't decided about them."""
+        sasl = self._sasl
+        is_open = isinstance(sasl, SaslServer) and sasl.verdict is None and not self._arrivals.over
+        return sasl.asked if isinstance(sasl, SaslServer) and is_open else None
+
+    def decide(self, verdict: int) -> None:
+        """Answer the credentials that were `asked` with that outcome."""
+        if isinstance(self._sasl, SaslServer) and self.asked is not None:
+            self._sasl.verdict = verdict
+            self.feed(b"")
 
     # ------------------------------------------------------------------ connection, sessions
 

@@ -6,7 +6,8 @@ mechanisms.
     C -> S  sasl-init (mechanism, answer)  S -> C  sasl-outcome (0: authenticated, 1: not)
 
 ANONYMOUS and MSSBCBS mean that a token follows on `$cbs`, EXTERNAL that TLS has authenticated the
-client.
+client. XOAUTH2 has a bearer token, `user=NAME ^A auth=Bearer TOKEN ^A ^A` without the spaces, as
+Qpid's clients send it.
 """
 
 import struct
@@ -29,11 +30,15 @@ from gateway.wire.amqp.performatives import (
 from gateway.wire.amqp.types import decode, encode
 
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
-MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", "PLAIN")
+XOAUTH2: Final = "XOAUTH2"
+PLAIN: Final = "PLAIN"
+MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", PLAIN)
+OK, REFUSED, TRY_LATER = 0, 1, 4  # codes of outcomes (part 5, 5.3.3.6)
 
 _FRAMING: Final = "amqp:connection:framing-error"
 _MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
-_MAX_FRAME = 4096  # part 5 says 512, but a token may come as PLAIN's password
+_MAX_FRAME = 16 * 1024  # part 5 says 512, but a token may come with XOAUTH2, or as a password
+_BEARER: Final = b"auth=bearer "
 _head = struct.Struct(">IBBH")  # size, where the body starts in words, type, ignored
 
 
@@ -54,16 +59,21 @@ class Credentials:
 
     mechanism: str
     user: str = ""  # PLAIN's authentication id
-    password: str = attrs.field(default="", repr=False)
+    password: str = attrs.field(default="", repr=False)  # of XOAUTH2, the token
 
 
 @attrs.define(eq=False)
 class SaslServer:
-    """Offers mechanisms, and asks `accepts` about the client's credentials."""
+    """
+    Offers mechanisms, and asks `accepts` about the client's credentials. If it can't tell yet
+    (None), they are in `asked` until `verdict` is set, an outcome's code.
+    """
 
-    accepts: Callable[[Credentials], bool]
+    accepts: Callable[[Credentials], bool | None]
     mechanisms: tuple[str, ...] = MECHANISMS
     done: Credentials | None = attrs.field(init=False, default=None)
+    asked: Credentials | None = attrs.field(init=False, default=None)
+    verdict: int | None = attrs.field(init=False, default=None)
     _greeted: bool = attrs.field(init=False, default=False)
 
     def start(self) -> bytes:
@@ -83,17 +93,28 @@ class SaslServer:
         if not self._greeted and _take_header(data):
             self._greeted = True
             answer = SASL_HEADER + _frame(_MECHANISMS, [symbols(self.mechanisms)])
-        if self._greeted and self.done is None and (fields := _take_frame(data, _INIT)) is not None:
-            answer += self._outcome(fields, answer)
+        if self._greeted and self.done is None and self.asked is None:
+            fields = _take_frame(data, _INIT)
+            if fields is not None:
+                self._ask(fields)
+        if self.asked is not None and self.done is None and self.verdict is not None:
+            answer += self._outcome(self.asked, self.verdict, answer)
         return answer
 
-    def _outcome(self, fields: list[Any], before: bytes) -> bytes:
+    def _ask(self, fields: list[Any]) -> None:
         credentials = _credentials(field(fields, 0, str, ""), field(fields, 1, bytes, b""))
-        if credentials.mechanism not in self.mechanisms or not self.accepts(credentials):
-            refusal = before + _frame(_OUTCOME, [ubyte(1)])
+        self.asked = credentials
+        is_offered = credentials.mechanism in self.mechanisms
+        accepted = self.accepts(credentials) if is_offered else False
+        if accepted is not None:
+            self.verdict = OK if accepted else REFUSED
+
+    def _outcome(self, credentials: Credentials, verdict: int, before: bytes) -> bytes:
+        if verdict != OK:
+            refusal = before + _frame(_OUTCOME, [ubyte(verdict)])
             raise SaslFailed(f"{credentials.mechanism} did not authenticate", refusal)
         self.done = credentials
-        return _frame(_OUTCOME, [ubyte(0)])
+        return _frame(_OUTCOME, [ubyte(OK)])
 
 
 @attrs.define(eq=False)
@@ -140,7 +161,10 @@ class SaslClient:
             offered = ", ".join(named(fields, 0))
             raise SaslFailed(f"{mechanism} is not offered, but {offered or 'nothing'}")
         proof = b""
-        if mechanism == "PLAIN":
+        if mechanism == XOAUTH2:
+            token = f"auth=Bearer {self.credentials.password}"
+            proof = f"user={self.credentials.user}\1{token}\1\1".encode()
+        elif mechanism == PLAIN:
             proof = f"\0{self.credentials.user}\0{self.credentials.password}".encode()
         return _frame(_INIT, [to_symbol(mechanism), proof, self.hostname or None])
 
@@ -156,15 +180,30 @@ class SaslClient:
 
 def _credentials(mechanism: str, proof: bytes) -> Credentials:
     """PLAIN's response is authorization id, authentication id and password (RFC 4616)."""
-    if mechanism != "PLAIN":
+    if mechanism == XOAUTH2:
+        user, password = _bearer_token(proof)
+    elif mechanism == PLAIN:
+        parts = proof.split(b"\0")
+        if len(parts) != 3:
+            raise SaslFailed("PLAIN without user and password", _frame(_OUTCOME, [ubyte(1)]))
+        user, password = parts[1:]
+    else:
         return Credentials(mechanism=mechanism)
-    parts = proof.split(b"\0")
-    if len(parts) != 3:
-        raise SaslFailed("PLAIN without user and password", _frame(_OUTCOME, [ubyte(1)]))
     try:
-        return Credentials(mechanism=mechanism, user=parts[1].decode(), password=parts[2].decode())
+        return Credentials(mechanism=mechanism, user=user.decode(), password=password.decode())
     except UnicodeDecodeError as error:
-        raise SaslFailed("PLAIN in no UTF-8", _frame(_OUTCOME, [ubyte(1)])) from error
+        raise SaslFailed(f"{mechanism} in no UTF-8", _frame(_OUTCOME, [ubyte(1)])) from error
+
+
+def _bearer_token(proof: bytes) -> tuple[bytes, bytes]:
+    """The user, who needn't be given, and the token of XOAUTH2's response."""
+    user, token = b"", b""
+    for part in proof.split(b"\1"):
+        if part.lower().startswith(_BEARER):
+            token = part[len(_BEARER) :].strip()
+        elif part.startswith(b"user="):
+            user = part.removeprefix(b"user=")
+    return user, token
 
 
 def _frame(code: int, fields: list[Any]) -> bytes:

@@ -83,6 +83,11 @@ def parse_jwt(text: str) -> Jwt:
     return Jwt(text=text, algorithm=algorithm, key_id=key_id, claims=claims)
 
 
+def looks_like_jwt(text: str) -> bool:
+    """True if the text has the form of a token, whatever is in it: `{"` in base64url is `eyJ`."""
+    return text.startswith("eyJ") and _COMPACT.fullmatch(text) is not None
+
+
 def issuer_of(token: Jwt) -> str:
     """
     The claim `iss`.

@@ -11,7 +11,11 @@ from gateway.domain.message import Kind, Typed
 from gateway.wire.amqp.performatives import described
 from gateway.wire.amqp.sasl import (
     MECHANISMS,
+    OK,
+    REFUSED,
     SASL_HEADER,
+    TRY_LATER,
+    XOAUTH2,
     Credentials,
     SaslClient,
     SaslFailed,
@@ -63,6 +67,63 @@ def test_plain_tells_user_and_password():
 
 
 @pytest.mark.parametrize(
+    ("proof", "user", "token"),
+    [
+        (b"user=a@example.net\1auth=Bearer e.y.J\1\1", "a@example.net", "e.y.J"),
+        (b"auth=bearer e.y.J\1\1", "", "e.y.J"),
+        (b"user=\1auth=Bearer \1\1", "", ""),
+        (b"user=a\1\1", "a", ""),
+        (b"e.y.J", "", ""),
+        (b"", "", ""),
+    ],
+)
+def test_xoauth2_brings_a_token(proof, user, token):
+    server = SaslServer(lambda credentials: True, (*MECHANISMS, XOAUTH2))
+    server.feed(bytearray(SASL_HEADER))
+
+    server.feed(bytearray(init("XOAUTH2", proof)))
+
+    assert server.done == Credentials(mechanism="XOAUTH2", user=user, password=token)
+    assert "e.y.J" not in repr(server.done)
+
+
+def test_a_token_of_another_charset_is_refused():
+    with pytest.raises(SaslFailed):
+        greeted().feed(bytearray(init("XOAUTH2", b"auth=Bearer \xff\1\1")))
+
+
+def test_a_client_sends_its_token_as_the_server_reads_it():
+    credentials = Credentials(mechanism="XOAUTH2", user="a", password="e.y.J")
+    server = SaslServer(lambda found: found == credentials, (XOAUTH2,))
+    client = SaslClient(credentials)
+
+    answer = client.feed(bytearray(server.feed(bytearray(client.start()))))
+    client.feed(bytearray(server.feed(bytearray(answer))))
+
+    assert client.done == server.done == credentials
+
+
+@pytest.mark.parametrize(("verdict", "code"), [(REFUSED, 1), (TRY_LATER, 4)])
+def test_what_is_decided_later_is_told_then(verdict, code):
+    server, later = greeted(lambda credentials: None), greeted(lambda credentials: None)
+    waiting = bytearray(init("ANONYMOUS") + b"AMQP\0\1\0\0")
+
+    assert server.feed(waiting) == b""
+    assert server.feed(waiting) == b""
+    assert server.asked == Credentials(mechanism="ANONYMOUS")
+    assert server.done is None
+    server.verdict = OK
+    assert decode(server.feed(waiting)[8:]).value == [Typed(Kind.UBYTE, 0)]
+    assert server.done == server.asked
+    assert waiting == b"AMQP\0\1\0\0"
+    later.feed(bytearray(init("ANONYMOUS")))
+    later.verdict = verdict
+    with pytest.raises(SaslFailed) as caught:
+        later.feed(bytearray())
+    assert decode(caught.value.answer[8:]).value == [Typed(Kind.UBYTE, code)]
+
+
+@pytest.mark.parametrize(
     "refused",
     [
         init("SCRAM-SHA-256"),
@@ -91,7 +152,7 @@ def test_another_protocol_is_answered_with_the_one_that_is_spoken_here(garbage):
 
 @pytest.mark.parametrize(
     "garbage",
-    [(4097).to_bytes(4) + b"\x02\1\0\0", (7).to_bytes(4) + b"\x02\1\0\0", frame(0x44, [])],
+    [(16 * 1024 + 1).to_bytes(4) + b"\x02\1\0\0", (7).to_bytes(4) + b"\x02\1\0\0", frame(0x44, [])],
 )
 def test_what_is_no_init_ends_it(garbage):
     with pytest.raises(SaslFailed):
