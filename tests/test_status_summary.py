@@ -13,6 +13,6 @@ def test_without_trouble_and_without_a_pair_all_is_well() -> None:
 def test_an_outage_is_told_without_ages() -> None:
     assert summary(OUTAGE) == (
         "needs attention; east can't be reached; entities secondary: 1; dead letters: 2;"
-        " backlog: 5; drill: hang"
+        " backlog: 5, moving; drill: hang"
     )
     assert summary(attrs.evolve(OUTAGE, at=NOW.replace(hour=13))) == summary(OUTAGE)

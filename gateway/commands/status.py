@@ -33,7 +33,7 @@ from gateway.config.options import Config
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
-from gateway.domain.health.syphon_progress import SyphonProgress, progress_of
+from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
 from gateway.domain.status import (
     RATE_SECONDS,
     NamespaceStatus,
@@ -45,7 +45,7 @@ from gateway.domain.status import (
 )
 from gateway.wire.pairgate.status import status_value
 
-EVERY: Final = 2.0  # seconds between two requests of --watch
+EVERY: Final = 1.0  # seconds between two requests of --watch
 RED: Final = "bold red"
 MOST_WAITING: Final = 5  # entities that are named with the messages that wait for them
 MIB: Final = 1024 * 1024
@@ -56,7 +56,7 @@ STYLES: Final = {"suspect": "yellow", "secondary": "red", "half-open": "yellow",
 @click.command()
 @add_config
 @add_json
-@click.option("--watch", is_flag=True, help="Refresh every 2 s, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh every second, until Ctrl-C.")
 @click.option("--ready", is_flag=True, help="Only ask whether it takes work: for health checks.")
 @failing_in_words
 @add_admin
@@ -139,8 +139,9 @@ def summary(found: Status) -> str:
         facts += [f"{name}: {count}" for name, count in counts.items() if count]
         if pair.syphons_alive == 0:
             facts.append("no syphon is alive")
-        pending = pair.backlog.pending
-        facts.append(f"backlog: {'unknown' if pending is None else pending}")
+        pending, way_home = pair.backlog.pending, progress_of(pair, found.at).state
+        moves = "" if way_home is Movement.EMPTY else f", {way_home.value}"
+        facts.append(f"backlog: {'unknown' if pending is None else pending}{moves}")
         if pair.drill is not None:
             facts.append(f"drill: {pair.drill.fault.value}")
     return "; ".join(facts)
