@@ -24,6 +24,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "events": "events",
     "failback": "control",
     "failover": "control",
+    "keys": "keys",
     "list": "entities",
     "listen": "listen",
     "pause": "control",

@@ -141,7 +141,7 @@ def _sections(table: Mapping[str, Any], path: Sequence[str]) -> Iterator[str]:
     simple = {key: value for key, value in table.items() if key not in inner}
     if path and (simple or not inner):
         yield f"\n[{'.'.join(map(_key, path))}]"
-    yield from (f"{_key(key)} = {_value(value)}" for key, value in simple.items())
+    yield from (f"{_key(key)} = {toml_value(value)}" for key, value in simple.items())
     for key, value in inner.items():
         here = (*path, key)
         if isinstance(value, dict):
@@ -149,7 +149,7 @@ def _sections(table: Mapping[str, Any], path: Sequence[str]) -> Iterator[str]:
             continue
         for each in value:
             yield f"\n[[{'.'.join(map(_key, here))}]]"
-            yield from (f"{_key(name)} = {_value(one)}" for name, one in each.items())
+            yield from (f"{_key(name)} = {toml_value(one)}" for name, one in each.items())
 
 
 def _needs_section(value: Any, path: Sequence[str]) -> bool:
@@ -164,11 +164,13 @@ def _key(name: str) -> str:
     return name if _BARE_KEY.fullmatch(name) else json.dumps(name)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """The value as TOML in one line."""
     if isinstance(value, Mapping):
-        return f"{{ {_joined(f'{_key(key)} = {_value(each)}' for key, each in value.items())} }}"
+        pairs = _joined(f"{_key(key)} = {toml_value(each)}" for key, each in value.items())
+        return f"{{ {pairs} }}"
     if isinstance(value, list):
-        return f"[{_joined(map(_value, value))}]"
+        return f"[{_joined(map(toml_value, value))}]"
     # A text of JSON is one of TOML, but for characters that JSON writes as two halves.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

@@ -26,6 +26,13 @@ async def send(address: str, entity: str, body: bytes) -> tuple[int, str]:
     return status, headers.get("x-pairgate-accepted-by", "")
 
 
+async def send_with(address: str, entity: str, name: str, key: str) -> int:
+    """Send one message with the key of that policy; return the status."""
+    send_it = partial(_request, address, "POST", f"/{entity}/messages", b"", 20.0, (name, key))
+    status, _, _ = await trio.to_thread.run_sync(send_it, abandon_on_cancel=True)
+    return status
+
+
 async def take(address: str, entity: str, *, wait: int = 10) -> bytes | None:
     """Receive and delete one message; None: there was none for `wait` seconds."""
     path = f"/{entity}/messages/head?timeout={wait}"
@@ -34,12 +41,17 @@ async def take(address: str, entity: str, *, wait: int = 10) -> bytes | None:
 
 
 def _request(
-    address: str, method: str, path: str, body: bytes, patience: float
+    address: str,
+    method: str,
+    path: str,
+    body: bytes,
+    patience: float,
+    policy: tuple[str, str] = (KEY_NAME, KEY),
 ) -> tuple[int, dict[str, str], bytes]:
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=patience)
     try:
-        token = sign_sas(f"http://{address}/", KEY_NAME, KEY, int(time.time()) + 600)
+        token = sign_sas(f"http://{address}/", *policy, int(time.time()) + 600)
         connection.request(method, path, body, {"Authorization": token})
         answer = connection.getresponse()
         headers = {name.lower(): value for name, value in answer.getheaders()}

@@ -138,19 +138,20 @@ def _pairing(answers: Answers) -> str:
 
 def secret_texts(answers: Answers) -> dict[str, str]:
     """The content of each file of `KEYS`, by its name. The keys are other ones at each call."""
-    found = {POLICY: _new_key()}
+    found = {POLICY: new_key()}
     if answers.storage:
-        found["account"] = _new_key()
+        found["account"] = new_key()
     if answers.primary.secret:
         found["primary"] = answers.primary.secret
     if answers.secondary is not None:
-        found["envelope"] = _new_key()
+        found["envelope"] = new_key()
         if answers.secondary.secret:
             found["secondary"] = answers.secondary.secret
     return found
 
 
-def _new_key() -> str:
+def new_key() -> str:
+    """A key of 256 bits, in Base64."""
     return base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
 

@@ -1,0 +1,335 @@
+"""
+`pairgate keys rotate`: a new key where the old one is kept, which stays valid until `--finish`.
+
+    an access policy, an account    key (new) and second_key (old), by one reload
+    the envelope                    added last (all verify), used (the first signs), finished
+"""
+
+import enum
+import os
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.new_config import new_key
+from gateway.config.editing import CannotEdit, with_value
+from gateway.config.file import Loaded, parse
+from gateway.config.problems import ConfigError
+from gateway.config.showing import toml_value
+
+ENVELOPE: Final = "envelope"
+_OLD: Final = ".old"  # the end of the name of an old key's file
+
+
+class Stage(enum.Enum):
+    """How far a rotation is."""
+
+    BEGUN = "begun"  # new and old key are valid
+    USED = "used"  # of the envelope: the new key signs
+    FINISHED = "finished"  # only the new key is valid
+    NONE = "none"  # there was nothing to finish
+
+
+@attrs.frozen(kw_only=True)
+class Rotation:
+    """The result of one step. No secret is in it."""
+
+    name: str
+    stage: Stage
+    changed: bool
+    files: tuple[str, ...]  # of the keys that are valid now, the new one first
+    next_step: str
+
+
+@attrs.frozen(kw_only=True)
+class _Place:
+    """The configuration's file, its text and its table."""
+
+    file: Path
+    text: str
+    table: Mapping[str, Any]
+    environ: Mapping[str, str]
+
+    def save(self, text: str) -> None:
+        """
+        Replace the file in one step, if the text is a valid configuration.
+
+        Raises:
+            Failure: it isn't, or the file can't be written.
+        """
+        try:
+            parse(text, source=str(self.file), folder=self.folder, environ=self.environ)
+        except ConfigError as error:
+            raise Failure(f"{self.file} is left as it is: {error}", ExitCode.WRONG) from error
+        _replace(self.file, text, like=self.file)
+
+    @property
+    def folder(self) -> Path:
+        return self.file.resolve().parent
+
+
+def rotate(
+    loaded: Loaded, file: Path, name: str, environ: Mapping[str, str], *, finish: bool
+) -> Rotation:
+    """
+    Make the next step of the rotation of that access policy's or account's key: without `finish`
+    write the new key, with it end the old one. A step that was made already changes nothing; one
+    that was interrupted is completed.
+
+    Raises:
+        Failure: there is no such policy or account, or its key can't be written here.
+    """
+    place = _Place(file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ)
+    section, entry = _entry(place, name)
+    path = _file_of(entry.get("key"), f"{section} {name!r}: key")
+    second, old = entry.get("second_key"), f"{path}{_OLD}"
+    if second is not None and second != {"file": old}:
+        text = f"{section} {name!r} has a second_key of its own: both keys are in use; remove it"
+        raise Failure(f"{text} when no client uses it", ExitCode.WRONG)
+    if finish:
+        return _finish_policy(place, section, name, path, is_under_way=second is not None)
+    return _begin_policy(place, section, name, path, is_under_way=second is not None)
+
+
+def rotate_envelope(
+    loaded: Loaded, file: Path, environ: Mapping[str, str], *, use: bool, finish: bool
+) -> Rotation:
+    """
+    Make the next step of the rotation of the envelope's key: add a new key that verifies, with
+    `use` let the newest key sign, with `finish` remove all others. As idempotent as `rotate`.
+
+    Raises:
+        Failure: the configuration names no keys of the envelope in files, or it can't be written.
+    """
+    place = _Place(file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ)
+    keys = place.table.get("pairing", {}).get("envelope_keys", [])
+    if not keys:
+        raise Failure(
+            "pairing.envelope_keys: is missing; a key that a gateway has made for itself isn't"
+            " rotated. Name a key first: [pairing] envelope_keys",
+            ExitCode.WRONG,
+        )
+    entries = [dict(each) for each in keys]
+    if finish:
+        return _finish_envelope(place, entries)
+    if use:
+        return _use_envelope(place, entries)
+    return _begin_envelope(place, entries)
+
+
+def _begin_policy(
+    place: _Place, section: str, name: str, path: str, *, is_under_way: bool
+) -> Rotation:
+    key, old = place.folder / path, place.folder / f"{path}{_OLD}"
+    current, changed = _read(key), False
+    if not is_under_way:
+        value = toml_value({"file": f"{path}{_OLD}"})
+        edited = _edited(place, section, {"name": name}, "second_key", value)
+        _replace(old, f"{current}\n", like=key)
+        place.save(edited)
+        changed = True
+    if _read(old) == current:  # else the new key has been written before
+        _replace(key, f"{new_key()}\n", like=key)
+        changed = True
+    return Rotation(
+        name=name,
+        stage=Stage.BEGUN,
+        changed=changed,
+        files=(str(key), str(old)),
+        next_step=f"give clients the key in {key}, then: pairgate keys rotate {name} --finish",
+    )
+
+
+def _finish_policy(
+    place: _Place, section: str, name: str, path: str, *, is_under_way: bool
+) -> Rotation:
+    key, old = place.folder / path, place.folder / f"{path}{_OLD}"
+    if is_under_way and _read(old) == _read(key):
+        text = f"{section} {name!r}: the rotation was interrupted before the new key was written"
+        raise Failure(f"{text}; run it again without --finish")
+    if is_under_way:
+        place.save(_edited(place, section, {"name": name}, "second_key", None))
+    changed = is_under_way or old.exists()
+    with suppress(FileNotFoundError):
+        old.unlink()
+    return Rotation(
+        name=name,
+        stage=Stage.FINISHED if changed else Stage.NONE,
+        changed=changed,
+        files=(str(key),),
+        next_step="",
+    )
+
+
+def _begin_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
+    changed = len(entries) == 1
+    if changed:
+        path = _file_of(entries[0].get("key"), "pairing.envelope_keys[0].key")
+        identity = _next_id([str(each["id"]) for each in entries])
+        fresh = str(Path(path).with_name(f"{ENVELOPE}-{identity}"))
+        if not (place.folder / fresh).exists():  # one that an interrupted step has written is used
+            _replace(place.folder / fresh, f"{new_key()}\n", like=place.folder / path)
+        entries.append({"id": identity, "key": {"file": fresh}})
+        _save_keys(place, entries)
+    return _of_envelope(
+        place,
+        entries,
+        Stage.BEGUN,
+        changed=changed,
+        next_step="give the new key to all gateways and syphons of the pair and reload them, then:"
+        " pairgate keys rotate envelope --use",
+    )
+
+
+def _use_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
+    if len(entries) == 1:
+        return _of_envelope(place, entries, Stage.NONE, changed=False, next_step="")
+    newest = _newest(entries)
+    changed = entries[0] is not newest
+    if changed:
+        entries = [newest, *(each for each in entries if each is not newest)]
+        _save_keys(place, entries)
+    return _of_envelope(
+        place,
+        entries,
+        Stage.USED,
+        changed=changed,
+        next_step="do so for all gateways and syphons of the pair; when no message of before waits"
+        " on the backlog: pairgate keys rotate envelope --finish",
+    )
+
+
+def _finish_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
+    if len(entries) > 1 and entries[0] is not _newest(entries):
+        text = "the new key doesn't sign yet: pairgate keys rotate envelope --use"
+        raise Failure(f"pairing.envelope_keys: {text}", ExitCode.WRONG)
+    kept, changed = entries[:1], len(entries) > 1
+    if changed:
+        _save_keys(place, kept)
+    return _of_envelope(
+        place,
+        kept,
+        Stage.FINISHED if changed else Stage.NONE,
+        changed=changed,
+        next_step="do so for all gateways and syphons of the pair" if changed else "",
+    )
+
+
+def _of_envelope(
+    place: _Place, entries: list[dict[str, Any]], stage: Stage, *, changed: bool, next_step: str
+) -> Rotation:
+    named = (each.get("key", {}).get("file") for each in entries)
+    return Rotation(
+        name=ENVELOPE,
+        stage=stage,
+        changed=changed,
+        files=tuple(str(place.folder / path) for path in named if path is not None),
+        next_step=next_step,
+    )
+
+
+def _save_keys(place: _Place, entries: list[dict[str, Any]]) -> None:
+    place.save(_edited(place, "pairing", {}, "envelope_keys", toml_value(entries)))
+
+
+def _newest(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """The entry with the highest number as its id; only those are made here."""
+    newest = max(entries, key=lambda each: _number(str(each["id"])))
+    if not _number(str(newest["id"])):
+        text = "pairing.envelope_keys: no id is a number; change their order by hand"
+        raise Failure(text, ExitCode.WRONG)
+    return newest
+
+
+def _next_id(known: list[str]) -> str:
+    return str(max([0, *map(_number, known)]) + 1)
+
+
+def _number(identity: str) -> int:
+    return int(identity) if identity.isascii() and identity.isdigit() else 0
+
+
+def _entry(place: _Place, name: str) -> tuple[str, Mapping[str, Any]]:
+    found = [
+        (section, entry)
+        for section in ("access", "accounts")
+        for entry in place.table.get(section, [])
+        if entry.get("name") == name
+    ]
+    if not found:
+        known = [
+            str(entry.get("name"))
+            for section in ("access", "accounts")
+            for entry in place.table.get(section, [])
+        ]
+        text = f"no [[access]] and no [[accounts]] is named {name!r}"
+        raise Failure(f"{text}; there are: {', '.join(known) or 'none'}", ExitCode.WRONG)
+    if len(found) > 1:
+        text = f"an [[access]] and an [[accounts]] are named {name!r}: rename one of them"
+        raise Failure(text, ExitCode.WRONG)
+    return found[0]
+
+
+def _file_of(reference: object, named: str) -> str:
+    match reference:
+        case {"file": str(path)}:
+            return path
+    text = "is not in a file: change it where it is kept (docs/how-to/change-keys.md)"
+    raise Failure(f"{named} {text}", ExitCode.WRONG)
+
+
+def _edited(
+    place: _Place, section: str, wanted: dict[str, Any], key: str, value: str | None
+) -> str:
+    try:
+        return with_value(place.text, section, wanted, key, value)
+    except CannotEdit as error:
+        by_hand = f"write {key} = {value} by hand" if value else f"remove {key} by hand"
+        raise Failure(f"{place.file}: {error}; {by_hand}", ExitCode.WRONG) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _replace(path: Path, text: str, *, like: Path) -> None:
+    """
+    Replace the file in one step that lasts, so that no reader sees half of it. Its owner and mode
+    are those of the file `like`: the gateway may run as another user.
+    """
+    path = path.resolve()
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        _write(fresh, text, like.stat())
+        fresh.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise Failure(f"{error.filename or path}: {error.strerror}") from error
+
+
+def _write(path: Path, text: str, like: os.stat_result) -> None:
+    path.unlink(missing_ok=True)  # from an interrupted step
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+        os.fchmod(descriptor, like.st_mode & 0o777)
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""`pairgate keys`: changes keys while clients, gateways and syphons go on."""
+
+import os
+from pathlib import Path
+
+import attrs
+import click
+from rich.text import Text
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations import key_rotation
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.asking import steer_process
+from gateway.app.operations.key_rotation import ENVELOPE, Rotation
+from gateway.commands.admin import add_gateway
+from gateway.commands.terminal import (
+    Invocation,
+    add_config,
+    add_json,
+    failing_in_words,
+    printable,
+    run,
+)
+from gateway.config.file import FILE_NAME, Loaded
+from gateway.config.options import Config
+from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
+
+
+@click.group()
+def keys() -> None:
+    """Change the keys of clients and of the envelope."""
+
+
+@keys.command()
+@add_config
+@add_json
+@failing_in_words
+@add_gateway
+@click.argument("name", metavar="NAME")
+@click.option("--use", is_flag=True, help="Of the envelope: let the new key sign.")
+@click.option("--finish", is_flag=True, help="End the old key.")
+def rotate(
+    invocation: Invocation, admin: AdminChoice, name: str, *, use: bool, finish: bool
+) -> None:
+    """
+    Write a new key for NAME; the old one stays valid until --finish.
+
+    NAME is that of an [[access]] or [[accounts]], or `envelope`. The key must be in a file. A
+    running gateway reloads its configuration. Each step can be repeated.
+
+    Exit code 3: the key is written, and the gateway refused to reload.
+    """
+    if use and (finish or name != ENVELOPE):
+        raise Failure(f"--use: is for {ENVELOPE}, and without --finish", ExitCode.WRONG)
+    loaded = invocation.read()
+    file = invocation.config or Path.cwd() / FILE_NAME
+    if not file.exists():
+        raise Failure(f"{loaded.source} has no keys: name a file with --config", ExitCode.WRONG)
+    if name == ENVELOPE:
+        made = key_rotation.rotate_envelope(loaded, file, os.environ, use=use, finish=finish)
+    else:
+        made = key_rotation.rotate(loaded, file, name, os.environ, finish=finish)
+    _print(invocation, made, _reload(loaded, admin))
+
+
+@attrs.frozen(kw_only=True)
+class _Reload:
+    """The result of a reload: an answer, or a problem."""
+
+    address: str | None = None
+    answer: ProcessAnswer | None = None
+    problem: str = ""
+
+
+def _reload(loaded: Loaded, admin: AdminChoice) -> _Reload:
+    """
+    Let the gateway that runs reload.
+
+    Raises:
+        Failure: it refused.
+    """
+    order = ProcessOrder(action=ProcessAction.RELOAD, reason="pairgate keys rotate")
+    refused: Failure | None = None
+    # The gateway may know the old key only, after a step that was interrupted before its reload.
+    for config in (loaded.config, _with_old_keys_first(loaded.config)):
+        try:
+            address, answer = run(steer_process, config, admin, order)
+        except Failure as failure:
+            if failure.code is not ExitCode.FAILED:  # none runs, or it has no admin endpoint
+                return _Reload(problem=str(failure))
+            refused = failure
+        else:
+            return _Reload(address=address, answer=answer)
+    text = f"the key is written, and the gateway didn't reload: {refused}"
+    raise Failure(text, ExitCode.PARTLY)
+
+
+def _with_old_keys_first(config: Config) -> Config:
+    turned = (attrs.evolve(each, keys=each.keys[::-1]) for each in config.access)
+    return attrs.evolve(config, access=tuple(turned))
+
+
+def _print(invocation: Invocation, made: Rotation, reload: _Reload) -> None:
+    needs_restart = () if reload.answer is None else reload.answer.needs_restart
+    value = {
+        "name": made.name,
+        "stage": made.stage.value,
+        "changed": made.changed,
+        "files": list(made.files),
+        "next": made.next_step,
+        "reloaded": reload.address,
+        "problem": reload.problem,
+        "needs_restart": list(needs_restart),
+    }
+    done = "done" if made.changed else "nothing to do"
+    lines = [f"{made.name}: {made.stage.value}: {done}"]
+    lines += [f"  valid: {file}" for file in made.files]
+    lines.append(f"  reloaded: {reload.address or f'no gateway here: {reload.problem}'}")
+    if needs_restart:
+        lines.append(f"  need a restart: {', '.join(needs_restart)}")
+    if made.next_step:
+        lines.append(f"  next: {made.next_step}")
+    invocation.print(value, *(Text(printable(line)) for line in lines))

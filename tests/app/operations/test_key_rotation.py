@@ -1,0 +1,249 @@
+"""Keys that are changed while somebody uses them; steps that are repeated and interrupted."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.app.failure import Failure
+from gateway.app.operations.key_rotation import Rotation, Stage, rotate, rotate_envelope
+from gateway.config.file import Loaded, load
+
+CONFIG = """# the first line stays
+[namespaces.east]
+url = "embedded:east.db"
+
+[namespaces.west]
+url = "embedded:west.db"
+
+[[access]]                     # of clients
+name = "orders"
+key = { file = "keys/orders" } # the newest
+rights = ["Send"]
+
+[[access]]
+name = "ops"
+key = { env = "OPS_KEY" }
+rights = ["Manage"]
+
+[[accounts]]
+name = "contoso"
+key = { file = "keys/contoso" }
+
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+envelope_keys = [
+    { id = "old", key = { file = "keys/envelope" } },
+]
+"""
+OLD = "b2xkIGtleSBvZiBzaXh0ZWVuIGJ5dGVz"
+
+
+class Here:
+    """A configuration and its keys."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "pairgate.toml"
+        (folder / "keys").mkdir()
+        self.file.write_text(CONFIG)
+        for name in ("orders", "contoso", "envelope"):
+            (folder / "keys" / name).write_text(f"{OLD}\n")
+            (folder / "keys" / name).chmod(0o600)
+
+    def load(self) -> Loaded:
+        return load(self.file, environ={"OPS_KEY": OLD}, here=self.folder)
+
+    def key(self, name: str) -> str:
+        return (self.folder / "keys" / name).read_text().strip()
+
+    def keys_of(self, name: str) -> tuple[str, ...]:
+        return next(each.keys for each in self.load().config.access if each.name == name)
+
+    def rotate(self, name: str = "orders", *, finish: bool = False) -> Rotation:
+        return rotate(self.load(), self.file, name, {"OPS_KEY": OLD}, finish=finish)
+
+    def envelope(self, *, use: bool = False, finish: bool = False) -> Rotation:
+        environ = {"OPS_KEY": OLD}
+        return rotate_envelope(self.load(), self.file, environ, use=use, finish=finish)
+
+    def signers(self) -> list[tuple[str, str]]:
+        pairing = self.load().config.pairing
+        assert pairing is not None
+        return [(each.id, each.key.decode()) for each in pairing.envelope_keys]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Here:
+    return Here(tmp_path)
+
+
+def test_both_keys_are_valid_until_the_rotation_is_finished(here: Here) -> None:
+    begun = here.rotate()
+    new = here.key("orders")
+    during = here.keys_of("orders")
+    finished = here.rotate(finish=True)
+
+    assert (begun.stage, begun.changed) == (Stage.BEGUN, True)
+    assert new != OLD
+    assert during == (new, OLD)
+    assert (finished.stage, finished.changed) == (Stage.FINISHED, True)
+    assert here.keys_of("orders") == (new,)
+    assert here.file.read_text() == CONFIG
+    assert sorted(file.name for file in (here.folder / "keys").iterdir()) == [
+        "contoso",
+        "envelope",
+        "orders",
+    ]
+
+
+def test_a_step_that_is_repeated_changes_nothing(here: Here) -> None:
+    here.rotate()
+    new, text = here.key("orders"), here.file.read_text()
+
+    again = here.rotate()
+
+    assert (again.stage, again.changed) == (Stage.BEGUN, False)
+    assert (here.key("orders"), here.file.read_text()) == (new, text)
+    here.rotate(finish=True)
+    assert (here.rotate(finish=True).stage, here.key("orders")) == (Stage.NONE, new)
+
+
+def test_only_the_line_of_the_second_key_is_added(here: Here) -> None:
+    here.rotate()
+
+    added = [line for line in here.file.read_text().splitlines() if line not in CONFIG]
+    assert added == ['second_key = { file = "keys/orders.old" }']
+
+
+@pytest.mark.parametrize("steps", range(3))
+def test_an_interrupted_step_is_completed(
+    here: Here, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step writes three files, and may end before each of them."""
+    replace, left = Path.replace, [steps]
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if not left[0]:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        here.rotate()
+    monkeypatch.undo()
+    assert OLD in here.keys_of("orders")
+
+    here.rotate()
+
+    assert here.key("orders") != OLD
+    assert here.keys_of("orders") == (here.key("orders"), OLD)
+
+
+def test_an_interrupted_rotation_is_not_finished_with_the_old_key(here: Here) -> None:
+    here.rotate()
+    (here.folder / "keys" / "orders").write_text(OLD)
+
+    with pytest.raises(Failure, match="interrupted before the new key was written"):
+        here.rotate(finish=True)
+
+
+def test_an_account_gets_a_key_in_base64(here: Here) -> None:
+    here.rotate("contoso")
+
+    (account,) = here.load().config.accounts
+    assert len(account.keys) == 2
+    assert len(account.keys[0]) == 32
+
+
+def test_new_files_have_the_mode_of_the_old_one(here: Here) -> None:
+    (here.folder / "keys" / "orders").chmod(0o640)
+
+    here.rotate()
+
+    files = [here.folder / "keys" / name for name in ("orders", "orders.old")]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o640}
+
+
+def test_no_secret_is_in_the_result(here: Here) -> None:
+    assert here.key("orders") not in repr(here.rotate())
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "problem"),
+    [
+        (lambda text: text, "ops", "access 'ops': key is not in a file"),
+        (lambda text: text, "nobody", "there are: orders, ops, contoso"),
+        (
+            lambda text: text.replace("# the newest", '\nsecond_key = { env = "OPS_KEY" }'),
+            "orders",
+            "has a second_key of its own",
+        ),
+        (lambda text: text.replace('"contoso"', '"orders"'), "orders", "rename one of them"),
+        (
+            lambda text: (
+                "access = [{ name = 'orders', rights = ['Send'], key = { file = 'keys/orders' } }]"
+                f"\n{text[: text.index('[[access]]')]}{text[text.index('[[accounts]]') :]}"
+            ),
+            "orders",
+            "by hand",
+        ),
+    ],
+)
+def test_a_key_that_can_not_be_rotated_here_is_left_alone(
+    here: Here, change: Callable[[str], str], name: str, problem: str
+) -> None:
+    text = change(CONFIG)
+    here.file.write_text(text)
+
+    with pytest.raises(Failure, match=problem):
+        here.rotate(name)
+
+    assert (here.key("orders"), here.file.read_text()) == (OLD, text)
+    assert not (here.folder / "keys" / "orders.old").exists()
+
+
+def test_a_new_key_of_the_envelope_verifies_before_it_signs_and_then_alone(here: Here) -> None:
+    begun = here.envelope()
+    first = here.signers()
+    used = here.envelope(use=True)
+    second = here.signers()
+    finished = here.envelope(finish=True)
+    new = here.key("envelope-1")
+
+    assert [each.stage for each in (begun, used, finished)] == [
+        Stage.BEGUN,
+        Stage.USED,
+        Stage.FINISHED,
+    ]
+    assert first == [("old", OLD), ("1", new)]
+    assert second == first[::-1]
+    assert here.signers() == [("1", new)]
+    assert tomllib.loads(here.file.read_text())["pairing"]["primary"] == "east"
+    here.envelope()
+    assert [each for each, _ in here.signers()] == ["1", "2"]
+
+
+def test_steps_of_the_envelope_can_be_repeated_and_not_be_left_out(here: Here) -> None:
+    here.envelope()
+    before = here.signers()
+
+    assert not here.envelope().changed
+    with pytest.raises(Failure, match="doesn't sign yet"):
+        here.envelope(finish=True)
+    assert here.signers() == before
+    here.envelope(use=True)
+    assert not here.envelope(use=True).changed
+    here.envelope(finish=True)
+    assert here.envelope(finish=True).stage is Stage.NONE
+
+
+def test_without_a_key_of_the_envelope_the_failure_says_where_it_belongs(here: Here) -> None:
+    here.file.write_text(CONFIG[: CONFIG.index("envelope_keys")])
+
+    with pytest.raises(Failure, match=r"\[pairing\] envelope_keys"):
+        here.envelope()
