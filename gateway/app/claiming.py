@@ -9,6 +9,8 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
+from gateway.brokers.entra.options import STORAGE_SCOPE
+from gateway.brokers.registry import BrokerDependencies, access_tokens
 from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.claim_check import ClaimCheck, Codec
@@ -119,9 +121,17 @@ async def _opened(stack: AsyncExitStack, settings: Claims, runtime: Runtime) -> 
     if settings.store.startswith(FOLDER):
         return FolderStore(Path(settings.store.removeprefix(FOLDER)))
     text = settings.connection_string or settings.store.partition(":")[2]
-    account = parse_blob_account(text, settings.key)
+    credential = settings.credential
+    account = parse_blob_account(text, settings.key, needs_key=credential is None)
+    access = None
+    if credential is not None:
+        dependencies = BrokerDependencies(
+            clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
+        )
+        timeout = settings.options.timeout
+        access = access_tokens(credential, STORAGE_SCOPE, "claims", timeout, dependencies)
     store = AzureBlobStore(
-        account, settings.container, runtime.now, settings.options.max_body + TAG
+        account, settings.container, runtime.now, settings.options.max_body + TAG, access=access
     )
     return await stack.enter_async_context(store)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import attrs
 
-from gateway.brokers.entra.options import SERVICE_BUS_SCOPE, STORAGE_SCOPE
+from gateway.brokers.entra.options import SERVICE_BUS_SCOPE, STORAGE_SCOPE, CredentialOptions
 from gateway.brokers.meter import Meter
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
@@ -189,17 +189,31 @@ def _access_tokens(address: Address, scope: str) -> "AccessTokens | None":
     credential = getattr(address.options, "credential", None)
     if credential is None:
         return None
+    timeout = address.options.connect_timeout
+    return access_tokens(credential, scope, address.name, timeout, address.dependencies)
+
+
+def access_tokens(
+    credential: CredentialOptions,
+    scope: str,
+    name: str,
+    connect_timeout: float,
+    dependencies: BrokerDependencies,
+) -> "AccessTokens":
+    """
+    The tokens of a credential, not yet open: of `scope`, unless it names another one. `name`: of
+    the namespace, in events.
+    """
     from gateway.brokers.entra.requesting import TokenRequests
     from gateway.brokers.entra.tokens import AccessTokens
 
-    dependencies = address.dependencies
     return AccessTokens(
         request=TokenRequests(options=credential, scope=credential.scope or scope).request,
-        namespace=address.name,
+        namespace=name,
         clock=dependencies.clock,
         rng=dependencies.rng,
         observer=dependencies.observer,
-        patience=_TOKEN_SHARE * address.options.connect_timeout,
+        patience=_TOKEN_SHARE * connect_timeout,
     )
 
 

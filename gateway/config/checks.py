@@ -1,12 +1,13 @@
 """Errors and warnings that only the whole configuration shows, not a single key."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from gateway.brokers.entra.options import CredentialOptions
 from gateway.brokers.registry import cannot
 from gateway.config.addresses import addresses_of
 from gateway.config.options import (
@@ -238,10 +239,15 @@ def _credential(namespace: Namespace) -> Iterator[str]:
     options = getattr(namespace.options, "credential", None)
     if options is None:
         return
+    hosts = hosts_of(location_of(namespace))
+    yield from _of_credential(options, is_plain=is_plain(namespace), hosts=hosts)
+
+
+def _of_credential(
+    options: CredentialOptions, *, is_plain: bool, hosts: Sequence[str]
+) -> Iterator[str]:
     yield from (f".{problem}" for problem in options.problems())
-    location = location_of(namespace)
-    hosts = hosts_of(location)
-    if is_plain(namespace) and not all(map(is_loopback, hosts)):
+    if is_plain and not all(map(is_loopback, hosts)):
         yield ": needs TLS, because an access token in plain text can be read on the way"
     if not _is_there("azure.identity"):
         yield ": needs the extra `entra`: pip install 'pairgate[entra]'"
@@ -387,10 +393,20 @@ def _claims(claims: Claims) -> Iterator[str]:
         check_container(claims.container)
     except InvalidRequest as error:
         yield f"claims.{error}"
+    yield from _blob_account(claims, claims.connection_string or rest)
+
+
+def _blob_account(claims: Claims, text: str) -> Iterator[str]:
+    credential = claims.credential
     try:
-        parse_blob_account(claims.connection_string or rest, claims.key)
+        account = parse_blob_account(text, claims.key, needs_key=credential is None)
     except InvalidRequest as error:
         yield f"claims.store: {error}"
+        return
+    if credential is not None:
+        hosts = [account.host]
+        for problem in _of_credential(credential, is_plain=not account.secure, hosts=hosts):
+            yield f"claims.credential{problem}"
 
 
 def _keeper_of_triggers(config: Config) -> str | None:

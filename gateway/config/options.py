@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 from attrs import validators
 
+from gateway.brokers.entra.options import CredentialOptions
 from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.secrets import Secret
 from gateway.config.values import expected
@@ -131,6 +132,7 @@ class Claims:
     container: str = "pairgate-claims"  # of azure-blob
     key: str = attrs.field(default="", repr=False)
     connection_string: str = attrs.field(default="", repr=False)  # instead of both
+    credential: CredentialOptions | None = None  # of azure-blob, instead of the key
     options: ClaimOptions = attrs.field(factory=ClaimOptions, metadata=FLAT)
 
 

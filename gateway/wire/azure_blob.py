@@ -57,7 +57,7 @@ class BlobAccount:
     """The address and key of an account's Blob service. `path` is prefixed to every target."""
 
     name: str
-    key: bytes = attrs.field(repr=False)
+    key: bytes = attrs.field(repr=False)  # empty: accessed by a credential
     host: str
     port: int
     secure: bool
@@ -74,9 +74,10 @@ class Page:
     marker: str
 
 
-def parse_blob_account(text: str, key: str = "") -> BlobAccount:
+def parse_blob_account(text: str, key: str = "", *, needs_key: bool = True) -> BlobAccount:
     """
-    Parse a connection string of a Storage account; `key` replaces the key in it.
+    Parse a connection string of a Storage account; `key` replaces the key in it. Without
+    `needs_key` there is none.
 
     Raises:
         InvalidRequest: a part is missing or wrong. The text contains no secret.
@@ -89,8 +90,10 @@ def parse_blob_account(text: str, key: str = "") -> BlobAccount:
         secret = base64.b64decode(key or parts.get("accountkey", ""), validate=True)
     except ValueError as error:
         raise _wrong("AccountKey: Base64 expected") from error
-    if not secret:
+    if needs_key and not secret:
         raise _wrong("AccountKey is missing")
+    if secret and not needs_key:
+        raise InvalidRequest("leave out the key, or the credential")
     suffix = parts.get("endpointsuffix", "core.windows.net")
     scheme = parts.get("defaultendpointsprotocol", "https")
     host, port, secure, path = _located(
@@ -163,17 +166,22 @@ def build_list(container: str, prefix: str, marker: str, page: int = PAGE) -> Re
     return Request(method="GET", target=target)
 
 
-def authorized(request: Request, account: BlobAccount, now: datetime) -> Request:
-    """The request with its signature, which is valid for a quarter of an hour."""
+def authorized(request: Request, account: BlobAccount, now: datetime, token: str = "") -> Request:
+    """
+    The request with its signature, which is valid for a quarter of an hour, or with the access
+    token.
+    """
     fields = [("x-ms-date", format_http_date(now)), ("x-ms-version", VERSION)]
     if request.method == "PUT":
         fields.append(("Content-Length", str(len(request.body))))
+    if token:
+        fields.append(("Authorization", f"Bearer {token}"))
     complete = attrs.evolve(
         request,
         target=f"{account.path}{request.target}",
         headers=Headers((*request.headers.items, *fields)),
     )
-    return signed(complete, account=account.name, key=account.key)
+    return complete if token else signed(complete, account=account.name, key=account.key)
 
 
 def parse_page(response: Response) -> Page:

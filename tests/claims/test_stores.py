@@ -1,20 +1,26 @@
 """What every store of bodies must do, on a folder and on a real Blob service."""
 
 import os
+import random
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import patch
 
+import jwt
 import pytest
 import trio
 
+from gateway.app.runtime import Silence
+from gateway.brokers.entra.tokens import AccessToken, AccessTokens
 from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.claims.folder import FolderStore
 from gateway.claims.store import ClaimStore
 from gateway.domain.claim import ClaimCorrupt, ClaimMissing
 from gateway.domain.errors import InvalidRequest, NotAuthorized, StorageFull, Unavailable
+from gateway.net.certs import write_certificates
 from gateway.wire.azure_blob import BlobAccount, parse_blob_account
 from tests.harness.azurite import ACCOUNT, KEY, azurite
 
@@ -54,7 +60,42 @@ async def blob(path: Path, **settings: int) -> AsyncIterator[ClaimStore]:
         yield store
 
 
-@pytest.mark.parametrize("open_store", [folder, blob], ids=["folder", "azure-blob"])
+@asynccontextmanager
+async def blob_with_credential(path: Path) -> AsyncIterator[ClaimStore]:
+    """Azurite takes a token of anybody, if its claims are right."""
+    write_certificates(path / "tls", now=now())
+    ends = now() + timedelta(hours=1)
+    claims = {"aud": "https://storage.azure.com", "iss": "https://sts.windows.net/tenant/"}
+    dates = {"iat": now(), "nbf": now(), "exp": ends}
+
+    async def request() -> AccessToken:
+        await trio.lowlevel.checkpoint()
+        return AccessToken(text=jwt.encode({**claims, **dates}, "k" * 32), expires=ends)
+
+    access = AccessTokens(
+        request=request,
+        namespace="claims",
+        clock=now,
+        rng=random.Random(0),
+        observer=Silence(),
+        patience=5.0,
+    )
+    certificate, ca = path / "tls" / "server.pem", path / "tls" / "ca.pem"
+    async with azurite(path / "azurite", service="blob", certificate=certificate) as (_, port):
+        text = f"BlobEndpoint=https://localhost:{port}/{ACCOUNT};AccountName={ACCOUNT}"
+        account = parse_blob_account(text, needs_key=False)
+        with patch.dict(os.environ, {"SSL_CERT_FILE": str(ca)}):  # the system's authorities
+            store = AzureBlobStore(account, "bodies", now, 1024 * 1024, access=access)
+        async with store:
+            await store.prepare()
+            yield store
+
+
+@pytest.mark.parametrize(
+    "open_store",
+    [folder, blob, blob_with_credential],
+    ids=["folder", "azure-blob", "azure-blob with a credential"],
+)
 async def test_a_store_keeps_lists_and_removes(open_store: Open, tmp_path: Path) -> None:
     """One test, since to start the service takes seconds."""
     large = os.urandom(500_000)

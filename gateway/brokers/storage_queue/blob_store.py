@@ -6,6 +6,7 @@ from typing import Final, Self
 
 import attrs
 
+from gateway.brokers.entra.tokens import AccessTokens
 from gateway.domain.claim import ClaimCorrupt, ClaimMissing, Entry
 from gateway.domain.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from gateway.net.http.client import HttpClient, HttpClientOptions
@@ -29,6 +30,7 @@ from gateway.wire.http.messages import Request, Response
 
 MAX_CONNECTIONS: Final = 16
 MOST_PAGES: Final = 10_000  # per list of names; a server that needs more is broken
+_UNAUTHORIZED: Final = 401
 _THERE: Final = "ContainerAlreadyExists"
 
 
@@ -46,6 +48,7 @@ class AzureBlobStore:
     _clock: WallClock
     _max_body: int
     _page: int = attrs.field(default=PAGE, kw_only=True)  # names of one answer
+    _access: AccessTokens | None = attrs.field(default=None, kw_only=True)  # instead of a key
     _client: HttpClient = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -60,6 +63,8 @@ class AzureBlobStore:
         )
 
     async def __aenter__(self) -> Self:
+        if self._access is not None:
+            await self._access.__aenter__()
         return self
 
     async def __aexit__(
@@ -68,7 +73,13 @@ class AzureBlobStore:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._client.aclose()
+        try:
+            await self._client.aclose()
+        finally:
+            if self._access is not None:
+                await self._access.__aexit__(  # noqa: ASYNC102 it ends its task
+                    kind, error, traceback
+                )
 
     async def prepare(self) -> None:
         """
@@ -116,8 +127,14 @@ class AzureBlobStore:
 
     async def _ask(self, request: Request) -> Response:
         try:
-            return await self._client.request(authorized(request, self._account, self._clock()))
+            token = "" if self._access is None else (await self._access.get()).text
+            response = await self._client.request(
+                authorized(request, self._account, self._clock(), token)
+            )
         except OutcomeUnknown as error:
             raise Unavailable(f"claim store: {error}") from error
         except (Unavailable, InvalidRequest) as error:
             raise type(error)(f"claim store: {error}") from error
+        if self._access is not None and response.status == _UNAUTHORIZED:
+            self._access.refused(token)
+        return response
