@@ -11,6 +11,7 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import Unreachable
 from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus
 from gateway.domain.health.depth_history import DepthSample, QueueDepth
+from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
@@ -214,7 +215,26 @@ def busy() -> Status:
 
 
 def hostile() -> Status:
-    return failed_over(HOSTILE, "\"'><script>alert(2)</script>", "zero\u200bwidth")
+    state = failed_over(HOSTILE, "\"'><script>alert(2)</script>", "zero\u200bwidth")
+    assert state.pair is not None
+    backlog = attrs.evolve(state.pair.backlog, syphons=_seen(HOSTILE))
+    return attrs.evolve(state, pair=attrs.evolve(state.pair, backlog=backlog))
+
+
+def _seen(host: str) -> SyphonsSeen:
+    """A syphon on that host is alive."""
+    at = datetime.now(UTC) - timedelta(seconds=4)
+    heartbeat = Heartbeat(
+        syphon="a",
+        host=host,
+        process="syphon",
+        pid=42,
+        started=at,
+        at=at,
+        interval=30.0,
+        moved=7,
+    )
+    return SyphonsSeen(at=at, alive=(heartbeat,), last=at, since=at, unknown="")
 
 
 def crowded() -> Status:

@@ -118,7 +118,10 @@ SEEN: Final = {
     ],
     "stalled": ["stalled", "the queue is full", "840 messages", "31 min 40 s"],
     "busy": ["busy", "sends to 2 entities wait"],
-    "hostile": [page_states.HOSTILE, "<script>alert(2)</script>"],
+    "hostile": [
+        *(page_states.HOSTILE, "<script>alert(2)</script>"),
+        f"syphon on {page_states.HOSTILE}, seen 4 s ago",
+    ],
     "listener": ["Listeners", "3 of 8", "25.0/s", "orders", "4,217"],
     "agent": ["Processes of the agent", "3 of 4", "55.0/s", "812", "1 min 35 s"],
 }

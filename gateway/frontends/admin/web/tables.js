@@ -100,7 +100,8 @@ const deadLetters = (dead) => {
   return `${count(dead.messages)}: ${reasons.map(([reason, number]) => `${count(number)} ${reason}`).join(", ")}${age}`;
 };
 
-const syphonsText = ({ unknown, alive, consumers, last }, at) => {
+const syphonsText = ({ unknown, alive, consumers, last }, isHere, at) => {
+  if (isHere && !alive.length && !consumers) return "that of this process; others aren't known";
   if (unknown) return `${UNKNOWN} (${unknown})`;
   if (alive.length) {
     return alive.map((each) => `${each.process} on ${each.host}, seen ${span(between(each.at, at))} ago${each.paused ? ", paused" : ""}`).join("; ");
@@ -120,7 +121,7 @@ export function showBacklog(status) {
     ["the oldest waits for", span(backlog.oldest_age)],
     ["way home", [state(progress.state, TONES[progress.state]), ` ${rate(syphon.running ? syphon.rate : null)}${left}`,
       ...(progress.why ? [element("span", { class: "why" }, progress.why)] : [])]],
-    ["syphons", syphonsText(backlog.syphons, at)],
+    ["syphons", syphonsText(backlog.syphons, syphon.running, at)],
     ["moved since the start", `${messages(syphon.moved)}${last}`],
     ["backed off", `${count(syphon.backing_off)} entities`],
     ["backlog queues", `${count(backlog.usable)} of ${count(backlog.wanted)} are usable`],
