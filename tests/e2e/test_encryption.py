@@ -26,7 +26,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 ORDERS = EntityPath("orders")
 CANARY = b"canary"
 OLD = f'{{ id = "first-key", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}'
-NEW = '{ id = "second-key", key = { file = "new.key" } }'
+NEW = '{ id = "second-key", key = { command = ["./kms", "second-key"] } }'
+KMS = """#!/bin/sh
+test "$1" = second-key && echo "another envelope key, for tests only"
+"""
 
 
 def canaries(message_id: str, size: int = 1) -> Message:
@@ -131,9 +134,9 @@ async def test_a_search_of_the_secondary_finds_no_text_of_a_message_and_a_new_ke
     gateway = gateways.prepare(pair(primary, secondary, OLD), name="gateway")
     gateway.folder.mkdir()
     searched = [folder, gateway.folder / "claims"]
-    for name, text in (("guest", "guest"), ("new.key", "another envelope key, for tests only")):
+    for name, text in (("guest", "guest"), ("kms", KMS)):
         (gateway.folder / name).write_text(text)
-        (gateway.folder / name).chmod(0o600)
+        (gateway.folder / name).chmod(0o700)
     await gateway.start()
     first, large, second = canaries("first"), canaries("large", 1000), canaries("second")
 

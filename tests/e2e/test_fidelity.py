@@ -1,5 +1,6 @@
 """What comes home after an outage is what was sent: every type, and every size up to the limit."""
 
+import signal
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -115,6 +116,12 @@ async def installed(gateways: Gateways) -> AsyncIterator[Installation]:
         yield Installation(primary=primary, gateway=gateway, pair=pair, home=home)
 
 
+async def encrypt_from_now_on(gateway: GatewayProcess) -> None:
+    gateway.config_file.write_text(gateway.config.replace("[pairing]", "[pairing]\nencrypt = true"))
+    gateway.signal(signal.SIGHUP)
+    await gateway.seen("reloaded", needs_restart="")
+
+
 async def take(broker: Broker, wanted: int) -> list[Message]:
     taken: list[Message] = []
     with trio.fail_after(PATIENCE):
@@ -197,11 +204,17 @@ async def test_every_message_comes_home_from_an_outage_as_it_was_sent(gateways: 
         Message(time_to_live=timedelta(hours=1)),
         Message(session_id="s", scheduled=datetime(2026, 1, 1, tzinfo=UTC)),
     ]
-    sent = numbered([*drawn, *by_type, *dated])
+    # Each once as it is, and once encrypted.
+    sent = numbered([*drawn, *by_type, *dated] * 2)
+    half = len(sent) // 2
     async with installed(gateways) as installation:
         await installation.primary.kill()
         accepted_by = [
-            await send_accepted_by(installation.pair, ORDERS, [message]) for message in sent
+            await send_accepted_by(installation.pair, ORDERS, [message]) for message in sent[:half]
+        ]
+        await encrypt_from_now_on(installation.gateway)
+        accepted_by += [
+            await send_accepted_by(installation.pair, ORDERS, [message]) for message in sent[half:]
         ]
         plain = await send(installation.gateway.address, ORDERS.name, bytes(range(256)))
         await installation.primary.start()
@@ -214,9 +227,10 @@ async def test_every_message_comes_home_from_an_outage_as_it_was_sent(gateways: 
         made = taken[number].message_id if message.message_id is None else message.message_id
         assert made is not None
         assert at_home(taken[number]) == attrs.evolve(at_home(message), message_id=made)
-    left = taken[len(sent) - 2].time_to_live
-    assert left is not None
-    assert timedelta(minutes=55) < left <= timedelta(hours=1)
+    for number in (half - 2, len(sent) - 2):
+        left = taken[number].time_to_live
+        assert left is not None
+        assert timedelta(minutes=55) < left <= timedelta(hours=1)
 
 
 async def test_an_outage_takes_the_sizes_that_health_takes(gateways: Gateways) -> None:
@@ -226,19 +240,21 @@ async def test_an_outage_takes_the_sizes_that_health_takes(gateways: Gateways) -
         healthy = [await answer_to(installation.pair, message) for message in sizes]
         await installation.primary.kill()
         diverted = [await answer_to(installation.pair, message) for message in sizes]
+        await encrypt_from_now_on(installation.gateway)
+        encrypted = [await answer_to(installation.pair, message) for message in sizes]
         status, _, text = await request(
             installation.gateway.address, "POST", "/orders/messages", b"x" * limit
         )
         await installation.primary.start()
-        taken = await take(installation.pair, 4)
+        taken = await take(installation.pair, 6)
 
     refusal = f"message of {limit + 1} bytes; the pair accepts {limit}"
     assert healthy[:2] == ["primary", "primary"]
     assert f"message of {limit + 1} bytes" in healthy[2]
-    assert diverted == ["backlog", "backlog", refusal]
+    assert diverted == encrypted == ["backlog", "backlog", refusal]
     assert status == 413
     assert str(limit).encode() in text
-    expected = [sizes[0], sizes[0], sizes[1], sizes[1]]
+    expected = [sizes[0]] * 3 + [sizes[1]] * 3
     assert sorted(taken, key=lambda message: message.properties[NUMBER]) == expected
 
 

@@ -248,14 +248,20 @@ class Harness:
         return tuple(backlog.queue_name(LABEL, index) for index in range(number))
 
     def parts(
-        self, *, queues: int = 1, limit: int | None = None, spool: bool = False, **options: Any
+        self,
+        *,
+        queues: int = 1,
+        limit: int | None = None,
+        spool: bool = False,
+        encrypts: bool = False,
+        **options: Any,
     ) -> PairParts:
         return PairParts(
             primary=self.primary.broker,
             secondary=self.secondary.broker,
             options=PairOptions(label=LABEL, **options),
             backlog=Backlog(queues=self.queues(queues), max_message_size=limit),
-            envelope=envelope(),
+            envelope=envelope(encrypts=encrypts),
             dependencies=PairDependencies(
                 clock=self.clock,
                 rng=self.rng,
@@ -277,7 +283,7 @@ class Harness:
         *,
         source: Namespace | None = None,
         states: EntityStates | None = None,
-        envelope: Envelope = envelope(),  # noqa: B008  # a frozen value
+        envelope: Envelope = envelope(),  # noqa: B008  # nobody renews it
         max_suspended: int = MAX_SUSPENDED,
         pauses: Pauses | None = None,
         **options: Any,
@@ -299,7 +305,7 @@ class Harness:
     def make_drain(
         self,
         *,
-        envelope: Envelope = envelope(),  # noqa: B008  # a frozen value
+        envelope: Envelope = envelope(),  # noqa: B008  # nobody renews it
         max_suspended: int = MAX_SUSPENDED,
         **options: Any,
     ) -> Drain:
@@ -349,7 +355,7 @@ class Harness:
         *messages: Message,
         entity: EntityPath = ORDERS,
         queue: EntityPath = QUEUE,
-        envelope: Envelope = envelope(),  # noqa: B008  # a frozen value
+        envelope: Envelope = envelope(),  # noqa: B008  # nobody renews it
     ) -> None:
         """Put messages on the backlog, as a gateway does."""
         now = self.clock()

@@ -27,9 +27,10 @@ SEND = Operation.SEND
 NO_TRIAL = Backoff(first=1000.0, cap=1000.0)
 
 
-async def test_an_outage_takes_what_health_takes_and_no_more(harness):
+@pytest.mark.parametrize("encrypts", [False, True])
+async def test_an_outage_takes_what_health_takes_and_no_more(harness, encrypts):
     limit = 5000
-    pair = await harness.pair(limit=limit)
+    pair = await harness.pair(limit=limit, encrypts=encrypts)
     await send(pair)()
     frame = encoded_size(message("big", session_id="s", time_to_live=None)) - 4
     room = limit - reserve(ORDERS, message(session_id="s")) - frame - 8
