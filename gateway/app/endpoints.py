@@ -213,6 +213,7 @@ def make_basis(
     guard = WebGuard(
         is_open=lambda: authorizer.is_open and not is_file,
         allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
+        has_certificate=lambda: authorizer.claim_of_certificate() is not None,
     )
     return Basis(config=config, runtime=runtime, authorizer=authorizer, guard=guard, budget=budget)
 

@@ -92,7 +92,7 @@ def problems_of(config: Config) -> list[str]:
 def warnings_of(config: Config) -> list[str]:
     """One line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
-    found += _idle_issuers(config)
+    found += [*_idle_issuers(config), *_idle_certificates(config)]
     if config.pairing is not None:
         found += _shared_fate(config, config.pairing)
         found += _slow_connects(config, config.pairing)
@@ -349,6 +349,18 @@ def _keyless_accounts(config: Config) -> Iterator[str]:
             yield (
                 f"accounts[{index}].key: is missing; without it clients need tokens, and no"
                 " [[access]] has token = { issuer, claims }"
+            )
+
+
+def _idle_certificates(config: Config) -> Iterator[str]:
+    demands = any(each.tls is not None and each.tls.client_ca for each in config.endpoints)
+    for index, policy in enumerate(config.access):
+        if policy.certificates and not demands:
+            yield f"access[{index}].certificates: no endpoint has tls.client_ca, so none is shown"
+        elif policy.certificates and config.workers > 1:
+            yield (
+                f"access[{index}].certificates: with workers = {config.workers}, receiving and"
+                " management over REST need a key or a token"
             )
 
 

@@ -85,6 +85,8 @@ PROCESSES: Final = (SERVE, SYPHON, LISTEN, AGENT)
 # Endpoints that the parent of workers serves itself, as their state between two requests is in one
 # process.
 OF_PARENT: Final = frozenset({STORAGE_QUEUE, ADMIN})
+# A name of a client certificate: its subject, a common name, or an alternative name.
+CERTIFICATE_NAME: Final = r"[A-Za-z0-9.]+=.+|(?:DNS|URI|EMAIL|IP):.+"
 SHORTEST_KEY: Final = 16  # bytes
 SHORTEST_SECRET: Final = 32  # bytes of the text of a key that encrypts
 MOST_WORKERS: Final = 64
@@ -351,13 +353,16 @@ class IssuerEntry:
 class AccessEntry:
     """
     `[[access]]`: two keys, so that one can be changed while clients still use the other; tokens of
-    an identity provider, instead of keys or beside them.
+    an identity provider and client certificates, instead of keys or beside them.
     """
 
     name: str = attrs.field(validator=validators.min_len(1))
     key: Secret | None = None
     second_key: Secret | None = None
     token: TokenRule | None = None
+    certificates: tuple[str, ...] = attrs.field(
+        default=(), validator=validators.deep_iterable(validators.matches_re(CERTIFICATE_NAME))
+    )
     rights: tuple[Right, ...] = attrs.field(validator=validators.min_len(1))
     entities: tuple[str, ...] = attrs.field(default=("*",), validator=validators.min_len(1))
 
@@ -369,15 +374,21 @@ class AccessEntry:
             ValueError: no client could have it.
         """
         keys = [key.text for key in (self.key, self.second_key) if key is not None]
-        if not keys and self.token is None:
-            raise ValueError("key is missing, or token = { issuer, claims }")
+        if not keys and self.token is None and not self.certificates:
+            raise ValueError("key is missing, or token = { issuer, claims }, or certificates")
         return AccessPolicy(
             name=self.name,
             keys=tuple(keys),
             token=self.token,
+            certificates=tuple(map(_as_compared, self.certificates)),
             rights=frozenset(self.rights),
             entities=self.entities,
         )
+
+
+def _as_compared(name: str) -> str:
+    """Case makes no difference in host names."""
+    return f"DNS:{name[4:].lower()}" if name.startswith("DNS:") else name
 
 
 @attrs.frozen(kw_only=True)

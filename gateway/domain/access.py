@@ -2,8 +2,8 @@
 Access policies: the right to send to, listen to or manage entities, by Service Bus's claims.
 
 A client proves that a policy is for it by one of the policy's keys (a shared access signature, or
-the key itself), or by a token of an identity provider whose claims the policy names. All front ends
-decide by `authenticate` and `authorize`.
+the key itself), by a token of an identity provider whose claims the policy names, or by a client
+certificate. All front ends decide by `authenticate` and `authorize`.
 """
 
 import enum
@@ -92,6 +92,20 @@ class Identity:
         return f"{self.issuer}:{self.subject}"
 
 
+@attrs.frozen(eq=False, kw_only=True)
+class Certified:
+    """A client that TLS has authenticated, by a certificate of an authority for clients."""
+
+    subject: str  # its distinguished name, as in RFC 4514
+    # The whole subject, each common name (`CN=...`), and each alternative name (`DNS:...`,
+    # `URI:...`, `EMAIL:...`, `IP:...`).
+    names: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        return self.subject
+
+
 @attrs.frozen(kw_only=True)
 class TokenRule:
     """
@@ -156,15 +170,22 @@ class AccessPolicy:
         validator=[validators.deep_iterable(validators.min_len(1)), validators.max_len(2)],
     )
     token: TokenRule | None = attrs.field(default=None)
+    certificates: tuple[str, ...] = attrs.field(default=())  # of `Certified.names`
     rights: frozenset[Right] = attrs.field(validator=validators.min_len(1))
     entities: tuple[str, ...] = attrs.field(
         default=(WHOLE_NAMESPACE,), validator=validators.min_len(1)
     )
 
-    @token.validator
-    def _somebody_can_have_it(self, _: object, token: TokenRule | None) -> None:
-        if token is None and not self.keys:
-            raise ValueError("there must be a key, or a token")
+    @certificates.validator
+    def _somebody_can_have_it(self, _: object, certificates: tuple[str, ...]) -> None:
+        if not self.keys and self.token is None and not certificates:
+            raise ValueError("there must be a key, a token or a certificate")
+
+    def is_for(self, identity: Identity | Certified) -> bool:
+        """True if the client has this policy without a key of it."""
+        if isinstance(identity, Certified):
+            return not identity.names.isdisjoint(self.certificates)
+        return self.token is not None and self.token.matches(identity)
 
     def grants(self, right: Right) -> bool:
         """Manage implies Send and Listen, as in Service Bus."""
@@ -189,7 +210,8 @@ class Claim:
     resource: str  # a URI, decoded once
     expires: int  # seconds since 1970 UTC
     key: str | None = attrs.field(default=None, repr=False)  # None: no policy's key has signed it
-    identity: Identity | None = None  # of a token of an identity provider
+    # Of a token of an identity provider, or of a client certificate.
+    identity: Identity | Certified | None = None
     # For how long it is accepted after its expiry, since its author's clock may be wrong.
     skew: timedelta = MAX_CLOCK_SKEW
 
@@ -216,8 +238,7 @@ def authenticate(
     if claim.identity is None:
         found = [_signed_by(policies, claim)]
     else:
-        rules = ((policy, policy.token) for policy in policies.values())
-        found = [policy for policy, rule in rules if rule and rule.matches(claim.identity)]
+        found = [policy for policy in policies.values() if policy.is_for(claim.identity)]
     check_expiry(claim, now)
     return found
 
@@ -266,7 +287,8 @@ def authorize(policies: Sequence[AccessPolicy], claim: Claim, access: Access) ->
         return
     names = " or ".join(repr(policy.name) for policy in covering or policies)
     if not policies:
-        text = "no access policy is for the claims of this token"
+        kind = "certificate" if isinstance(claim.identity, Certified) else "token"
+        text = f"no access policy is for this {kind}"
     elif not covering:
         subject = "the namespace" if access.entity is None else f"entity {access.entity}"
         text = f"policy {names} doesn't cover {subject}"

@@ -3,14 +3,17 @@ Authenticates and authorizes clients by the access policies of an endpoint. Ever
 here, whatever the credentials: keys, shared access signatures, or tokens of an identity provider.
 """
 
+import functools
 import hmac
 import math
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import Final
 
 from gateway.domain.access import (
     Access,
     AccessPolicy,
+    Certified,
     Claim,
     Identity,
     OnRefused,
@@ -22,8 +25,9 @@ from gateway.domain.access import (
     check_expiry,
 )
 from gateway.domain.errors import NotAuthorized
-from gateway.frontends.issuers import Issuers
-from gateway.net.visits import note_authorized
+from gateway.frontends.issuers import EVERYTHING, Issuers
+from gateway.net.certificates import client_certificate
+from gateway.net.visits import current_visit, note_authorized
 from gateway.ports import WallClock
 from gateway.wire.openid.jwt import SCHEME as BEARER
 from gateway.wire.servicebus.sas import SCHEME as SAS
@@ -79,7 +83,7 @@ class Authorizer:
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # claims of tokens with a valid signature
         # Of claims with an identity: those among them that are used.
-        self._holders: dict[Identity, Sequence[AccessPolicy]] = {}
+        self._holders: dict[Identity | Certified, Sequence[AccessPolicy]] = {}
         self._told: set[Callable[[], None]] = set()
         self.replace(policies)
 
@@ -135,12 +139,15 @@ class Authorizer:
     def claim(self, token: str | None) -> Claim:
         """
         Verify a token, as in an Authorization header, and return its claim; what the claim allows
-        is checked separately. A bearer token covers the whole endpoint.
+        is checked separately. A bearer token covers the whole endpoint. Without a token, it is the
+        claim of the client's certificate, if policies are for it.
 
         Raises:
             NotAuthorized: the token is missing, malformed, wrongly signed or expired.
             Busy: the keys of the token's issuer can't be read.
         """
+        if token is None and (certified := self.claim_of_certificate()) is not None:
+            return certified
         try:
             if token is None:
                 text = "no token: an Authorization header is expected"
@@ -157,6 +164,23 @@ class Authorizer:
             self._kept[token] = claim
         note_authorized()
         return claim
+
+    def claim_of_certificate(self) -> Claim | None:
+        """
+        The claim of the client by its certificate, for the whole endpoint; None: it has shown none,
+        or no policy is for it. It ends with the certificate.
+        """
+        der = current_visit().certificate
+        if not der or not any(policy.certificates for policy in self._policies.values()):
+            return None
+        claim = _claim_of(der)
+        try:
+            found = self._holder(claim)
+        except NotAuthorized:
+            return None  # it has expired since the handshake
+        if found:
+            note_authorized()
+        return claim if found else None
 
     def claim_by_key(self, name: str, key: str) -> Claim:
         """
@@ -236,14 +260,27 @@ class Authorizer:
         """The policies that the claim's client has now."""
         if claim.identity is None:
             return authenticate(self._policies, claim, now=self._wall_clock())
-        assert self.issuers is not None, "they have identified it"
         check_expiry(claim, self._wall_clock())
         found = self._holders.get(claim.identity)
         if found is None:
-            self.issuers.check(claim.identity)
+            if isinstance(claim.identity, Identity):
+                assert self.issuers is not None, "they have identified it"
+                self.issuers.check(claim.identity)
             found = authenticate(self._policies, claim, now=self._wall_clock())
             self._holders[claim.identity] = found
         return found
+
+
+@functools.lru_cache(maxsize=256)  # each request of a connection asks
+def _claim_of(der: bytes) -> Claim:
+    certificate = client_certificate(der)
+    return Claim(
+        key_name=certificate.subject,
+        resource=EVERYTHING,
+        expires=int(certificate.ends.timestamp()),
+        identity=Certified(subject=certificate.subject, names=certificate.names),
+        skew=timedelta(0),
+    )
 
 
 def is_bearer(text: str) -> bool:

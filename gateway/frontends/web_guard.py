@@ -32,16 +32,23 @@ class WebGuard:
 
     is_open: Callable[[], bool]  # whether clients need no secret, now
     allowed_origins: frozenset[str] = frozenset()
+    # Whether this connection's client has rights by its certificate. A browser uses a certificate
+    # for the pages of any site.
+    has_certificate: Callable[[], bool] = lambda: False
 
     def refusal(self, headers: Headers) -> str | None:
         """Why the request is refused; None if it isn't."""
-        if not self.is_open():
-            return None
         host = (headers.get("Host") or "").lower()
+        if not self.is_open():
+            proves = headers.get("Authorization") is not None or not self.has_certificate()
+            return None if proves else self._foreign_origin(headers, host)
         if host and not (_is_loopback(host) or host in self._allowed_hosts()):
             return (
                 f"Host {host:.100}: without access policies only loopback host names are accepted"
             )
+        return self._foreign_origin(headers, host)
+
+    def _foreign_origin(self, headers: Headers, host: str) -> str | None:
         if headers.get("Origin") is None:  # all clients but browsers
             return None
         for origin in map(str.lower, headers.all("Origin")):

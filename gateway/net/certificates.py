@@ -73,6 +73,46 @@ def name_of(der: bytes) -> CertificateName | None:
         return None
 
 
+@attrs.frozen(kw_only=True)
+class ClientCertificate:
+    """The names of a client's certificate, as access policies name them."""
+
+    subject: str
+    names: frozenset[str]
+    ends: datetime
+
+
+def client_certificate(der: bytes) -> ClientCertificate:
+    """Parse a certificate that a handshake has verified."""
+    from cryptography import x509
+
+    certificate = x509.load_der_x509_certificate(der)
+    subject = certificate.subject.rfc4514_string()
+    names = {subject} if subject else set[str]()
+    for attribute in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME):
+        # Written as a name of its own, so that a comma in it is escaped.
+        names.add(x509.Name([attribute]).rfc4514_string())
+    return ClientCertificate(
+        subject=_bounded(subject),
+        names=frozenset({*names, *_alternatives(certificate)}),
+        ends=certificate.not_valid_after_utc,
+    )
+
+
+def _alternatives(certificate: "x509.Certificate") -> Iterator[str]:
+    from cryptography import x509
+
+    try:
+        kind = x509.SubjectAlternativeName
+        names = certificate.extensions.get_extension_for_class(kind).value
+    except (x509.ExtensionNotFound, ValueError):
+        return
+    yield from (f"DNS:{name.lower()}" for name in names.get_values_for_type(x509.DNSName))
+    yield from (f"URI:{name}" for name in names.get_values_for_type(x509.UniformResourceIdentifier))
+    yield from (f"EMAIL:{name}" for name in names.get_values_for_type(x509.RFC822Name))
+    yield from (f"IP:{name}" for name in names.get_values_for_type(x509.IPAddress))
+
+
 def foreign_block(data: bytes) -> str | None:
     """The label of the first PEM block that is no revocation list; None: all are."""
     found = (label for label in _LABEL.findall(data) if label != _LIST)

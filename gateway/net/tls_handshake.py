@@ -9,6 +9,7 @@ import trio
 
 from gateway.net.certificates import CertificateName, first_in, listed_hosts, name_of
 from gateway.net.tls import ClientTlsOptions, FileContext, TlsOptions, WatchedObject
+from gateway.net.visits import note_certificate
 
 _GOODBYE_SECONDS: Final = 2.0
 _GOODBYE_BYTES: Final = 1024 * 1024
@@ -148,6 +149,8 @@ async def accept_tls(
         except trio.BrokenResourceError as error:
             failure = error
     if failure is None:
+        if context.verify_mode is ssl.CERT_REQUIRED:
+            note_certificate(secured.getpeercert(binary_form=True) or b"")
         handshake.end()
         return secured
     cause = failure.__cause__

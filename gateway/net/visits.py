@@ -38,6 +38,7 @@ class Visit:
     owner: str = ""
     peer: str = ""  # the client's host:port, or unix:PROCESS; empty if unknown
     user: int | None = None  # of the client's process, over a Unix socket
+    certificate: bytes = b""  # of the client, verified by TLS's handshake; empty: none
     # Seconds that it may wait for its client before anything was authorized.
     patience: float = math.inf
     is_authorized: bool = False
@@ -120,6 +121,13 @@ class Visits:
 def current_visit() -> Visit:
     """The connection that this task serves; outside of a port, a connection without limits."""
     return _current.get(None) or Visit(is_authorized=True)
+
+
+def note_certificate(der: bytes) -> None:
+    """Note the certificate by which TLS has authenticated the client of this task's connection."""
+    visit = _current.get(None)
+    if visit is not None:
+        visit.certificate = der
 
 
 def note_authorized() -> None:

@@ -101,3 +101,29 @@ def test_an_issuer_without_a_policy_is_a_doubt(tmp_path: Path) -> None:
     [warning] = read(ISSUER, tmp_path).warnings
 
     assert "its clients have no rights" in warning
+
+
+BY_CERTIFICATE = """
+[namespaces.here]
+url = "memory:"
+
+[[access]]
+name = "orders"
+certificates = ["CN=orders,O=Contoso", "DNS:Orders.example.net"]
+rights = ["Send"]
+"""
+
+
+def test_a_policy_for_client_certificates(tmp_path: Path) -> None:
+    loaded = read(BY_CERTIFICATE, tmp_path)
+
+    [policy] = loaded.config.access
+    assert policy.certificates == ("CN=orders,O=Contoso", "DNS:orders.example.net")
+    [warning] = loaded.warnings
+    assert "no endpoint has tls.client_ca" in warning
+
+
+@pytest.mark.parametrize("name", ["orders", "", "DNS:", "CN=", "SPIFFE:x"])
+def test_a_name_of_a_certificate_says_what_it_is(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"access\[0\]\.certificates"):
+        read(BY_CERTIFICATE.replace("CN=orders,O=Contoso", name), tmp_path)

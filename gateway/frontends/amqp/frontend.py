@@ -26,6 +26,7 @@ from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import (
+    EXTERNAL,
     MECHANISMS,
     OK,
     PLAIN,
@@ -104,12 +105,17 @@ class AmqpFrontend:
     def _accepts(self, tokens: Tokens, credentials: Credentials) -> bool | None:
         """
         True if the client may connect. It may with ANONYMOUS, since a token follows; with EXTERNAL,
-        when TLS has verified its certificate; and with PLAIN, when name and key are those of a
-        policy. None for a bearer token, which comes with XOAUTH2 or as PLAIN's password: its key
-        may have to be waited for.
+        by which it has the rights of its certificate; and with PLAIN, when name and key are those
+        of a policy. None for a bearer token, which comes with XOAUTH2 or as PLAIN's password: its
+        key may have to be waited for.
 
-        A certificate alone gives no rights: such a client brings a token as well.
+        A client whose certificate has no rights brings a token as well.
         """
+        if credentials.mechanism == EXTERNAL:
+            claim = self.authorizer.claim_of_certificate()
+            if claim is not None:
+                tokens.add_claim(claim)
+            return True
         if credentials.mechanism == XOAUTH2:
             return None
         if credentials.mechanism != PLAIN:

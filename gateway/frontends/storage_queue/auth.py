@@ -180,11 +180,19 @@ class Accounts:
         authorization = request.headers.get("Authorization")
         if authorization is not None and is_bearer(authorization) and self.challenge is not None:
             return self._authenticated_by_token(authorization)
+        if authorization is None and (claim := self._claim_of_certificate(request)) is not None:
+            return claim
         try:
             return self._authenticated(request, address, version)
         except StorageRefusal as error:
             self._on_refused(address.account, _why(error, Refusal.MALFORMED))
             raise
+
+    def _claim_of_certificate(self, request: Request) -> Claim | None:
+        """The claim by the client's certificate; a shared access signature comes before it."""
+        if self._authorizer is None or parse_sas(parameters_of(request.target)) is not None:
+            return None
+        return self._authorizer.claim_of_certificate()
 
     def _authenticated_by_token(self, authorization: str) -> Claim:
         assert self._authorizer is not None, "it has the issuers"

@@ -32,7 +32,8 @@ from gateway.wire.amqp.types import decode, encode
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 XOAUTH2: Final = "XOAUTH2"
 PLAIN: Final = "PLAIN"
-MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", PLAIN)
+EXTERNAL: Final = "EXTERNAL"
+MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS", EXTERNAL, PLAIN)
 OK, REFUSED, TRY_LATER = 0, 1, 4  # codes of outcomes (part 5, 5.3.3.6)
 
 _FRAMING: Final = "amqp:connection:framing-error"
