@@ -185,7 +185,7 @@ class Control:
                 raise InvalidRequest(
                     f"nothing to probe: an operator pinned {named}, and only failback returns it"
                 )
-            raise InvalidRequest(f"nothing to probe: {named} is healthy, or not known here")
+            raise InvalidRequest(f"nothing to probe: no entity that has failed matches {named}")
         return self.prober, found
 
     def _note_pins(self, order: Order, overrides: Sequence[Override]) -> bool:

@@ -3,6 +3,7 @@ An outage told by the tools alone: the page in a real browser, `status --watch` 
 --follow` at terminals, and the lines of a watch in a pipe. All four follow the same outage.
 """
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from typing import Any, Final
 import pytest
 import trio
 
+from gateway.app.failure import ExitCode
 from gateway.changes import Changes
 from tests.e2e.processes import GatewayProcess, Gateways, environment
 from tests.e2e.test_control import start_pair, under_load
+from tests.e2e.test_serve import pairgate
 from tests.harness.chromium import Browser, browser
 from tests.harness.servers import STOP_LIMIT
 from tests.harness.terminal import at_terminal
@@ -160,6 +163,7 @@ async def test_an_outage_is_told_by_the_tools_alone(gateways: Gateways, chromium
                 await status.has("are secondary: 1")
                 await events.has(OVER)
                 await pipe.has("secondary: 1")
+                code, output, _ = await pairgate(gateway, "probe", "orders", "--json")
             finally:
                 primary.signal(signal.SIGCONT)
             back = await gateway.seen("entity_state_changed", entity="orders", after="primary")
@@ -169,6 +173,7 @@ async def test_an_outage_is_told_by_the_tools_alone(gateways: Gateways, chromium
         assert await gateway.stop() == 0
         await trio.to_thread.run_sync(chromium.until, LOST)
 
+    assert (code, json.loads(output)["after"]) == (ExitCode.PARTLY, {"orders": "secondary"})
     delays = {
         "page: failed over": page.shown[AT_SECONDARY] - moment(over),
         "page: returned": page.shown[BACK] - moment(back),

@@ -1,4 +1,4 @@
-"""The commands of the runbook, typed as they stand against a running pair."""
+"""The commands of the runbooks, typed as they stand against a running pair."""
 
 import shlex
 from typing import Final
@@ -21,20 +21,23 @@ protocol = "admin"
 process = "syphon"
 bind = "127.0.0.1:0"
 """
-# `pairgate syphon` runs until it is stopped.
+ENDLESS: Final = {"pairgate syphon", "pairgate status --watch"}
 TYPED: Final = [
     line
-    for block in BLOCK.findall(PAGE.read_text())
+    for page in (PAGE, PAGE.with_name("steer-a-gateway.md"))
+    for block in BLOCK.findall(page.read_text())
     for line in block.splitlines()
-    if line.startswith("pairgate ") and line != "pairgate syphon"
+    if line.startswith("pairgate ") and line not in ENDLESS
 ]
+NOTHING: Final = "nothing to probe: no entity that has failed matches"
 HEALTHY: Final = {
-    "pairgate probe orders": (ExitCode.FAILED, "nothing to probe: orders is healthy"),
+    'pairgate probe --all --reason "the disk is free again"': (ExitCode.FAILED, f"{NOTHING} *"),
+    "pairgate probe orders": (ExitCode.FAILED, f"{NOTHING} orders"),
     "pairgate status --process syphon": (ExitCode.TEMPORARY, "no "),
 }
 
 
-async def test_the_commands_of_the_runbook_work_as_they_stand(
+async def test_the_commands_of_the_runbooks_work_as_they_stand(
     gateways: Gateways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = await gateways.start(PAIR + SYPHON)
@@ -48,5 +51,5 @@ async def test_the_commands_of_the_runbook_work_as_they_stand(
         if found.exit_code != code or text not in found.output:
             wrong[line] = (found.exit_code, found.output)
 
-    assert len(TYPED) > 20
+    assert len(TYPED) > 30
     assert wrong == {}

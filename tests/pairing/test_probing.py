@@ -176,7 +176,7 @@ async def test_where_nothing_has_failed_a_probe_is_refused(harness: Harness) -> 
     pair = await harness.pair()
     control = control_of(harness, pair)
 
-    with pytest.raises(InvalidRequest, match="nothing to probe: orders is healthy"):
+    with pytest.raises(InvalidRequest, match="nothing to probe: no entity that has failed"):
         await probe(control, "orders")
 
     assert harness.events.of(ControlCalled) == []

@@ -121,6 +121,7 @@ async def test_a_successor_gets_the_sockets_and_the_gateway_drains_when_it_is_re
         (taken,) = bound.sockets
         assert taken.socket.getsockname()[1] == old.listener.port
         assert not old.ending.is_asked
+        new.check()
 
         nursery.start_soon(new.run)
         new.serving.set()
@@ -203,7 +204,6 @@ async def test_a_successor_that_hangs_blocks_no_other_and_may_not_serve_later(
         AsyncExitStack() as stack,
     ):
         hanging = await old.successor(stack)
-        hanging.check()
         with trio.fail_after(PATIENCE):
             while TOO_LATE not in old.observed.events:
                 await trio.lowlevel.checkpoint()

@@ -125,7 +125,8 @@ function show(status) {
   tables.showListeners(status, rates);
   tables.showPools(status, rates);
   for (const id of ["pair", "backlog"]) byId(id).hidden = status.pair === null;
-  if (status.pair !== null) {
+  if (status.pair === null) for (const id of ["entities", "spool", "drill"]) byId(id).hidden = true;
+  else {
     const acceptsSends = control === null || control.has_pair;
     showPicture(status, rates, acceptsSends, byId("picture"), byId("ways"));
     byId("sends").hidden = !acceptsSends;
