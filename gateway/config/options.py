@@ -86,7 +86,7 @@ PROCESSES: Final = (SERVE, SYPHON, LISTEN, AGENT)
 # process.
 OF_PARENT: Final = frozenset({STORAGE_QUEUE, ADMIN})
 # A name of a client certificate: its subject, a common name, or an alternative name.
-CERTIFICATE_NAME: Final = r"[A-Za-z0-9.]+=.+|(?:DNS|URI|EMAIL|IP):.+"
+CERTIFICATE_NAME: Final = re.compile(r"[A-Za-z0-9.]+=.+|(?:DNS|URI|EMAIL|IP):.+")
 SHORTEST_KEY: Final = 16  # bytes
 SHORTEST_SECRET: Final = 32  # bytes of the text of a key that encrypts
 MOST_WORKERS: Final = 64
@@ -360,11 +360,15 @@ class AccessEntry:
     key: Secret | None = None
     second_key: Secret | None = None
     token: TokenRule | None = None
-    certificates: tuple[str, ...] = attrs.field(
-        default=(), validator=validators.deep_iterable(validators.matches_re(CERTIFICATE_NAME))
-    )
+    certificates: tuple[str, ...] = attrs.field(default=())
     rights: tuple[Right, ...] = attrs.field(validator=validators.min_len(1))
     entities: tuple[str, ...] = attrs.field(default=("*",), validator=validators.min_len(1))
+
+    @certificates.validator
+    def _are_names(self, _: object, names: tuple[str, ...]) -> None:
+        for name in names:
+            if not CERTIFICATE_NAME.fullmatch(name):
+                raise expected('a subject, "CN=...", "DNS:...", "URI:..." or the like', name)
 
     def value(self) -> AccessPolicy:
         """
