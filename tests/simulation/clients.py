@@ -91,19 +91,23 @@ class Producer:
             await trio.sleep(self.rng.uniform(0.0, 1.8 * CHAOS / self.scenario.sends))
             entity, size = self.rng.choice(self.scenario.entities), self.rng.choice(self._sizes)
             messages = [self._message(f"{self.number}-{number}-{each}") for each in range(size)]
-            if self._pipelines(number):
+            if self._several_at_once(number):
                 names = [f"{self.number}-{number}-{letter}" for letter in "abc"]
-                more = [[self._message(name)] for name in names]
-                await self.send_many(entity, [messages, *more])
+                batches = [messages, *([self._message(name)] for name in names)]
+                if self.scenario.parts.crowds:
+                    await self.send_from_tasks(entity, batches)
+                else:
+                    await self.send_many(entity, batches)
                 continue
             for _ in range(self.rng.choice([1, 1, 2, 3])):
                 if await self.send(entity, messages):
                     break
                 await trio.sleep(self.rng.uniform(0.1, 10.0))
 
-    def _pipelines(self, number: int) -> bool:
+    def _several_at_once(self, number: int) -> bool:
         """Each third send, where they do that at all: without a draw, which would change others."""
-        return self.scenario.parts.pipelines and number % 3 == 0
+        parts = self.scenario.parts
+        return (parts.pipelines or parts.crowds) and number % 3 == 0
 
     @property
     def _sizes(self) -> Sequence[int]:
@@ -134,6 +138,15 @@ class Producer:
             self._note(messages, answer, None, began)
         self.journal.seen["pipelines"] += 1
         self.journal.seen["pipelines with several answers"] += len(set(answers)) > 1
+
+    async def send_from_tasks(
+        self, entity: EntityPath, batches: Sequence[Sequence[Message]]
+    ) -> None:
+        """Send each batch once, from a task of its own, all at the same time."""
+        async with trio.open_nursery() as nursery:
+            for messages in batches:
+                nursery.start_soon(self.send, entity, messages)
+        self.journal.seen["crowds"] += 1
 
     def _invoke(self, entity: EntityPath, messages: Sequence[Message], began: float) -> None:
         for message in messages:

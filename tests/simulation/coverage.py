@@ -66,6 +66,7 @@ SOMETIMES: Final = {
     "both namespaces in trouble at once": 50,
     "two syphons moved messages": 10,
     "pipelines": 300,
+    "crowds": 300,
     "safety": 50,
     "liveness": 500,
     "a batch was diverted": 50,

@@ -17,7 +17,7 @@ from gateway.domain.envelope import Envelope
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
-from gateway.pairing.broker import PairedBroker
+from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import Backlog
 from gateway.pairing.state_file import SavedState, StateFile, build, parse
@@ -246,6 +246,7 @@ class GatewayProcess(Process):
 
     syphons: bool
     pair: Pair | None = attrs.field(default=None, init=False)  # None: it doesn't live
+    _gathering: GatheringBroker | None = attrs.field(default=None, init=False)
     _clients: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
 
     async def send(
@@ -270,10 +271,10 @@ class GatewayProcess(Process):
         raise OutcomeUnknown("the gateway died")
 
     @property
-    def _broker(self) -> PairedBroker:
-        if self.pair is None:
+    def _broker(self) -> GatheringBroker:
+        if self._gathering is None:
             raise Unavailable("connection refused by the gateway")
-        return self.pair.broker
+        return self._gathering
 
     @contextmanager
     def _until_death(self) -> Iterator[None]:
@@ -295,7 +296,7 @@ class GatewayProcess(Process):
 
     def kill(self) -> None:
         super().kill()
-        self.pair = self.installation.network.serve = None
+        self.pair = self._gathering = self.installation.network.serve = None
         if self.installation.scenario.parts.front is None:  # over a network their connections end
             for scope in self._clients:
                 scope.cancel()
@@ -309,6 +310,7 @@ class GatewayProcess(Process):
         task_status: trio.TaskStatus[None],
     ) -> None:
         pair = self.installation.pair(self.name, self._life, dependencies, primary, secondary)
+        gathering = GatheringBroker(pair=pair.broker, namespaces=[primary, secondary])
         async with trio.open_nursery() as nursery:
             await nursery.start(pair.run)
             if self.syphons:
@@ -324,7 +326,7 @@ class GatewayProcess(Process):
             if (front := self.installation.scenario.parts.front) is not None:
                 endpoint = Endpoint(
                     front=front,
-                    broker=pair.broker,
+                    broker=gathering,
                     clock=dependencies.clock,
                     rng=dependencies.rng,
                     send_timeout=self.installation.scenario.pair.send_timeout,
@@ -332,5 +334,5 @@ class GatewayProcess(Process):
                 )
                 await nursery.start(endpoint.run)
                 self.installation.network.serve = endpoint.serve
-            self.pair = pair
+            self.pair, self._gathering = pair, gathering
             task_status.started()

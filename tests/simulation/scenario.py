@@ -136,6 +136,7 @@ class Parts:
     failing: float = 0.0  # how many of their handlers' runs fail
     mode: Mode = Mode.LIVENESS
     pipelines: bool = False  # producers send several batches at once, too
+    crowds: bool = False  # several tasks of a producer send at once, too, each for itself
     remembers: bool = False  # the gateway reaches each namespace over one connection, as by AMQP
     encrypts: bool = False  # what is diverted
 

@@ -41,6 +41,7 @@ FRONTS: Final = tuple(Front)
 PIPELINED: Final = (None, Front.AMQP)  # where a client has several batches in flight
 # By the seed, and not by a draw, so that no seed that is remembered means another history.
 WITH_PIPELINES: Final = frozenset({19, 24, 29, 45, 47, 48})
+WITH_CROWDS: Final = frozenset({2, 6, 8, 9, 22, 26, 35})
 
 
 def draw(seed: int, load: int = 1) -> Scenario:
@@ -114,7 +115,8 @@ def draw_parts(seed: int) -> Parts:
     # In turn, so that a few seeds have all of them.
     front = FRONTS[seed % len(FRONTS)] if over_network else None
     pipelines = front in PIPELINED and seed % 50 in WITH_PIPELINES
-    return attrs.evolve(parts, front=front, pipelines=pipelines)
+    crowds = front is not Front.AMQP and seed % 50 in WITH_CROWDS
+    return attrs.evolve(parts, front=front, pipelines=pipelines, crowds=crowds)
 
 
 def _disk_faults(seed: int, namespaces: tuple[str, ...]) -> tuple[DiskFault, ...]:
