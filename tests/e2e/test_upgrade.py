@@ -14,6 +14,8 @@ from tests.e2e.rest import send, take
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
+# With which the messages of the backlog were signed.
+KEYS = {ENVELOPE_VARIABLE: "an envelope key for tests only"}
 LEFT = Path(__file__).with_name("version_1")
 
 
@@ -51,6 +53,7 @@ async def test_the_backlog_of_an_earlier_version_comes_home(
     north = gateways.prepare(broker_config("orders", "bills", url="embedded:north.db"), name="a")
     unpack("north.db", north.folder)
     await north.start()
+    gateways.environments["b"] = KEYS
     gateway = gateways.prepare(config_of(north.address), name="b")
     unpack("south.db", gateway.folder)
     (gateway.folder / "state.json").write_bytes((LEFT / "state.json").read_bytes())

@@ -8,14 +8,19 @@ import trio
 
 from gateway.brokers.entra.options import CredentialOptions
 from gateway.brokers.entra.tokens import AccessToken
-from gateway.domain.errors import NoToken
+from gateway.domain.errors import CredentialRefused, NoToken
 
 LONGEST: Final = 30.0  # seconds of one request, with everything that it takes
 
 
 def _request(options: CredentialOptions, scope: str) -> AccessToken:
     # Imported in the thread, since it takes a fifth of a second.
-    from gateway.brokers.entra.azure_identity import request_token
+    try:
+        from gateway.brokers.entra.azure_identity import request_token
+    except ImportError as error:  # it was found when the configuration was read
+        raise CredentialRefused(
+            f"credential: the extra `entra` is incomplete ({error}): pip install 'pairgate[entra]'"
+        ) from error
 
     return request_token(options, scope)
 
@@ -40,7 +45,8 @@ class TokenRequests:
         Return a new token. Cancelled, it leaves the thread to itself.
 
         Raises:
-            CredentialRefused: the identity provider refuses the credential, or it's unusable.
+            CredentialRefused: the identity provider refuses the credential, or it's unusable, or
+                a library is missing.
             NoToken: the identity provider can't be reached, fails, or doesn't answer.
         """
         with trio.move_on_after(self._longest):

@@ -1,5 +1,6 @@
 """Token requests in a thread: a hanging one takes one thread, and no other thread's place."""
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ import trio
 from gateway.brokers.entra.options import CredentialKind, CredentialOptions
 from gateway.brokers.entra.requesting import TokenRequests
 from gateway.brokers.entra.tokens import AccessToken
-from gateway.domain.errors import NoToken
+from gateway.domain.errors import CredentialRefused, NoToken
 
 OPTIONS = CredentialOptions(kind=CredentialKind.MANAGED_IDENTITY)
 TOKEN = AccessToken(text="x", expires=datetime(2026, 1, 1, tzinfo=UTC))
@@ -55,6 +56,16 @@ async def test_a_request_that_hangs_is_given_up_and_takes_one_thread_only(
             with suppress(NoToken):
                 found = await requests.request()
     assert found is TOKEN
+
+
+async def test_an_incomplete_installation_is_told_as_a_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "gateway.brokers.entra.azure_identity", None)
+    requests = TokenRequests(options=OPTIONS, scope="s")
+
+    with pytest.raises(CredentialRefused, match=r"pip install 'pairgate\[entra\]'"):
+        await requests.request()
 
 
 async def test_a_cancelled_request_returns_at_once(hanging: Hanging) -> None:
