@@ -1,5 +1,6 @@
 """Certificates that the configuration names: their ends, and files that change."""
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -64,6 +65,8 @@ def watch_of(folder: Path, seen: Seen, process: str = SERVE, crl: str = "") -> C
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_certificates(tmp_path, now=NOW)
+    for file in tmp_path.iterdir():  # so that later files have other dates, however soon they come
+        os.utime(file, (0, 0))
     return tmp_path
 
 

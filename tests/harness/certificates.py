@@ -49,7 +49,7 @@ class Authority:
         self.certificate = builder.add_extension(basic, critical=True).sign(
             self.key, hashes.SHA256()
         )
-        self.file.write_bytes(_pem(self.certificate))
+        replace(self.file, _pem(self.certificate))
 
     @property
     def file(self) -> Path:
@@ -75,14 +75,13 @@ class Authority:
         certificate = builder.add_extension(names, critical=False).sign(self.key, hashes.SHA256())
         path = self.folder / (file or name)
         made = Issued(path.with_suffix(".pem"), path.with_suffix(".key"), certificate.serial_number)
-        made.certificate.write_bytes(_pem(certificate))
-        made.key.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
+        replace(made.certificate, _pem(certificate))
+        private = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
         )
+        replace(made.key, private)
         return made
 
     def revoke(self, *issued: Issued, life: dates.timedelta = 30 * DAY) -> Path:
@@ -101,7 +100,7 @@ class Authority:
                 .build()
             )
         listed = builder.sign(self.key, hashes.SHA256())
-        self.revoked.write_bytes(listed.public_bytes(serialization.Encoding.PEM))
+        replace(self.revoked, listed.public_bytes(serialization.Encoding.PEM))
         return self.revoked
 
     def _builder(
@@ -121,6 +120,16 @@ class Authority:
             .not_valid_before(starts)
             .not_valid_after(starts + life)
         )
+
+
+def replace(path: Path, data: bytes) -> None:
+    """
+    Write the file so that it differs from the previous one by more than its date: two files that
+    are written one after the other may have the same.
+    """
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(data)
+    fresh.replace(path)
 
 
 def _named(name: str) -> x509.Name:

@@ -26,7 +26,7 @@ from gateway.net.tls_handshake import UntrustedCertificate, accept_tls, connect_
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.rabbitmq.frames import Login
-from tests.harness.certificates import DAY, Authority, Issued, now
+from tests.harness.certificates import DAY, Authority, Issued, now, replace
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ async def test_a_client_trusts_the_authorities_that_its_file_has_now(
     server, client = serving(authority.issue("server")), trusting(authority)
     other = Authority(tmp_path / "other")
 
-    authority.file.write_bytes(other.file.read_bytes())
+    replace(authority.file, other.file.read_bytes())
     distrusted = await shake_hands(server, client)
     trusted = await shake_hands(serving(other.issue("server")), client)
 
