@@ -5,7 +5,6 @@ by side, each in a store and a process of its own, measured in turn.
     python -m benchmarks.sizes KIND NUMBER FOLDER     one side, driven by its stdin
 """
 
-import gc
 import json
 import random
 import subprocess
@@ -21,6 +20,7 @@ import trio
 
 from benchmarks.closed_loop import BODY
 from benchmarks.in_process import QUEUE, open_broker
+from gateway.app.process import collect_seldom
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
@@ -165,7 +165,7 @@ _KINDS: Final = {
 async def _serve(kind: str, number: int, folder: Path) -> None:
     """For each line of stdin, which is a number of messages, print a round as JSON."""
     async with _KINDS[kind](folder / "broker.db", number) as side:
-        gc.freeze()  # as `pairgate serve` does when it has started
+        collect_seldom()  # as `pairgate serve` does when it has started
         print("ready", flush=True)
         async for line in trio.wrap_file(sys.stdin):
             print(json.dumps(attrs.asdict(await side.measure(int(line)))), flush=True)

@@ -23,14 +23,11 @@ class Dispatch:
     _content: QueueContent
     _new_token: Callable[[], str]
     _journal: Journal = attrs.field(factory=Journal)
-    _locks: Locks[Row] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._locks = Locks(self._journal)
+    _locks: Locks[Row] | None = None  # made at the first delivery
 
     def clear(self) -> None:
         """Forget all locks."""
-        self._locks.clear()
+        self._locks = None
 
     def take(
         self,
@@ -74,6 +71,8 @@ class Dispatch:
             self._journal.note(session.tokens.discard, token)
             session.tokens.add(token)
             until = math.inf  # locked as long as the session
+        if self._locks is None:
+            self._locks = Locks(self._journal)
         self._locks.add(token, without_content(row, deliveries), until)
         self._content.index.lock(row)
         return Taken(row, deliveries, token, now.wall + duration // MICROSECOND, now.wall)
@@ -97,7 +96,7 @@ class Dispatch:
         rows = [find(sequence, State.DEFERRED) for sequence in dict.fromkeys(sequences)]
         for row in rows:
             strange = session is not None and row.session != session.id
-            locked = row.sequence in self._content.index.locked
+            locked = self._content.index.is_locked(row)
             if strange or locked or not self._content.fit(row, now):
                 raise MessageNotFound(f"{path}: there is no deferred message {row.sequence}")
         return [self._deliver(row, mode, now, session) for row in rows]
@@ -109,7 +108,7 @@ class Dispatch:
         Raises:
             LockLost: the lock expired, or never existed.
         """
-        lock = self._locks.find(token, now.monotonic)
+        lock = self.find_if_held(token, now)
         if lock is None:
             path = self._content.entity.path
             raise LockLost(
@@ -118,28 +117,37 @@ class Dispatch:
             )
         return lock
 
-    def find_if_held(self, token: str, now: Now) -> Lock[Row] | None:
-        return self._locks.find(token, now.monotonic)
+    def find_if_held(self, token: str | None, now: Now) -> Lock[Row] | None:
+        return None if self._locks is None else self._locks.find(token, now.monotonic)
 
     def renew(self, token: str | None, now: Now) -> int:
         """Extend a lock by the queue's lock duration; return its new end (wall clock)."""
         duration = self._content.entity.properties.lock_duration
-        self._locks.extend(self.find(token, now), now.monotonic + duration.total_seconds())
+        lock = self.find(token, now)
+        self._made.extend(lock, now.monotonic + duration.total_seconds())
         return now.wall + duration // MICROSECOND
 
     def end(self, lock: Lock[Row]) -> None:
-        self._locks.drop(lock.token)
+        self._made.drop(lock.token)
         self._content.index.unlock(lock.held)
 
     def next_end(self) -> float | None:
         """When (monotonic) the first lock expires."""
-        return self._locks.next_end()
+        return None if self._locks is None else self._locks.next_end()
 
     def run_out(self, now: Now) -> Iterator[Row]:
         """
         Drop the locks that have expired, and yield their rows, which the caller makes available
         again.
         """
+        if self._locks is None:
+            return
         for lock in self._locks.run_out(now.monotonic):
             yield lock.held
             self._content.index.unlock(lock.held)
+
+    @property
+    def _made(self) -> Locks[Row]:
+        """The locks, of which one was found."""
+        assert self._locks is not None, "it has that lock"
+        return self._locks

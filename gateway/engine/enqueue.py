@@ -1,14 +1,14 @@
 """Adds messages to a queue: sent by a client, or forwarded by another queue."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
 from gateway.domain.clocks.times import Now, later
 from gateway.domain.entity import EntityStatus
 from gateway.domain.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
-from gateway.engine.duplicates import Duplicates
+from gateway.engine.duplicates import Duplicates, Numbered
 from gateway.engine.queue_checks import accept, check_message
 from gateway.engine.queue_content import NO_SESSION, Onward, QueueContent, Target
 from gateway.engine.records import Incoming, Row, State
@@ -18,14 +18,9 @@ _TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISA
 
 @attrs.define(eq=False)
 class EnqueueRules:
-    """The enqueue side of one queue. `id_of` reads the message id from stored content."""
+    """The enqueue side of one queue."""
 
     _content: QueueContent
-    _id_of: Callable[[Any], str | None]
-    _duplicates: Duplicates = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._duplicates = Duplicates(self._content.storage.seen)
 
     def check_sendable(self) -> None:
         """
@@ -75,7 +70,9 @@ class EnqueueRules:
             number = content.next_sequence()
             numbers.append(number)
             numbered.append((number, message))
-        kept = self._duplicates.sift(numbered, properties, now)
+        kept: Sequence[Numbered] = numbered
+        if properties.requires_duplicate_detection:
+            kept = self._duplicates.sift(numbered, properties, now)
         rows = [accept(message, number, properties, now) for number, message in kept]
         self.check_quota(sum([row.size for row in rows]))
         if content.onward is None:
@@ -123,11 +120,17 @@ class EnqueueRules:
         for row in ready:
             self._content.forward(row, onward, 1, now)
 
+    @property
+    def _duplicates(self) -> Duplicates:
+        return Duplicates(self._content.storage.seen)
+
     def _is_new(self, row: Row, now: Now) -> bool:
         properties = self._content.entity.properties
         if not properties.requires_duplicate_detection:
             return True
-        message = Incoming(content=None, size=0, message_id=self._id_of(row.content))
+        message = Incoming(
+            content=None, size=0, message_id=self._content.packing.id_of(row.content)
+        )
         kept = self._duplicates.sift([(0, message)], properties, now)
         self._duplicates.remember([each for _, each in kept], properties, now)
         return len(kept) > 0

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -28,21 +28,26 @@ class Lane:
     """
 
     cursor: int = 0
-    returned: list[int] = attrs.field(factory=list)  # a heap
+    returned: list[int] | None = None  # a heap; made when the first message is delivered again
     fresh: int = 0  # messages that became available since the last `drain_fresh`
     messages: int = 0
-    _known: set[int] = attrs.field(factory=set)  # the entries of `returned`, as a set
+    _known: set[int] | None = None  # the entries of `returned`, as a set
 
     def push(self, sequence: int, journal: Journal) -> None:
         """
         Have the message delivered again. A message that is already in `returned` isn't added twice.
         """
+        if self.returned is None or self._known is None:
+            self.returned, self._known = [], set()
         if sequence not in self._known:
             journal.note(self._take_out, sequence)
             self._known.add(sequence)
             heapq.heappush(self.returned, sequence)
 
-    def pop(self, journal: Journal) -> int:
+    def pop(self, journal: Journal) -> int | None:
+        """Remove and return the first of `returned`; None: there is none."""
+        if not self.returned or self._known is None:
+            return None
         journal.note(self.push, self.returned[0], journal)
         sequence = heapq.heappop(self.returned)
         self._known.discard(sequence)
@@ -52,26 +57,35 @@ class Lane:
         self.messages, self.fresh = messages, fresh
 
     def _take_out(self, sequence: int) -> None:
+        assert self.returned is not None, "the message is there"
+        assert self._known is not None, "as above"
         self._known.discard(sequence)
         take_out(self.returned, sequence)
 
 
+# Of a queue without any message since it was made. Never changed.
+_NO_LANES: Final[list[Lane | None]] = [None] * len(State)
+
+
 @attrs.define(eq=False)
 class MessageIndex:
-    """All changes of a queue's rows go through here, so that counts and rows can't disagree."""
+    """
+    All changes of a queue's rows go through here, so that counts and rows can't disagree.
+
+    What many queues never need is made when it is needed: each object of a queue costs a send
+    among many queues the time of a cache miss.
+    """
 
     rows: Rows
     usage: QuotaUsage
     journal: Journal = attrs.field(factory=Journal)
-    locked: set[int] = attrs.field(factory=set)  # sequence numbers
+    _locked: set[int] | None = None  # sequence numbers
     bytes: int = 0
     next_due: int | None = None  # no scheduled message is due earlier
     next_expiry: int | None = None
     _swept: int = -1  # available messages that expired up to this date are already removed
-    # Made when they are first used: most queues have messages of one state, or none.
-    _lanes: dict[State, Lane] = attrs.field(factory=dict)
-    # Sequence numbers, since the last `drain_news`.
-    quarantined: list[int] = attrs.field(factory=list)
+    _lanes: list[Lane | None] = _NO_LANES  # by state
+    _quarantined: list[int] | None = None  # sequence numbers, since `drain_quarantined`
 
     _counted: Totals | None = None  # a count of the messages, if the maker has one
 
@@ -84,12 +98,12 @@ class MessageIndex:
         if totals is None:
             totals = self.rows.totals()
         self.journal.keep(self)
-        self._lanes = {
-            state: Lane(messages=total.messages, fresh=total.messages)
-            for state, total in totals.items()
-        }
+        self._lanes = _NO_LANES
+        for state, total in totals.items():
+            lane = self._lane(state)
+            lane.messages = lane.fresh = total.messages
         self._add_bytes(sum(total.bytes for total in totals.values()) - self.bytes)
-        self.locked.clear()
+        self._locked = None
         self._swept = -1
         self.next_due = self.rows.next_due() if totals else None
         self.next_expiry = self.rows.next_expiry(self._swept) if totals else None
@@ -126,8 +140,10 @@ class MessageIndex:
 
     def quarantine(self, row: Row) -> None:
         self.rows.quarantine(row.sequence)
-        self.journal.note(self.quarantined.pop)
-        self.quarantined.append(row.sequence)
+        if self._quarantined is None:
+            self._quarantined = []
+        self.journal.note(self._quarantined.pop)
+        self._quarantined.append(row.sequence)
         self._count(row.state, -1)
         self._add_bytes(-row.size)
 
@@ -140,8 +156,8 @@ class MessageIndex:
         lane = self._lane(state)
         self.journal.keep(lane)
         returned: list[Row] = []
-        while lane.returned and len(returned) < limit:
-            row = self.rows.get(lane.pop(self.journal))
+        while len(returned) < limit and (sequence := lane.pop(self.journal)) is not None:
+            row = self.rows.get(sequence)
             # Otherwise the message has expired or was hidden since it was given back.
             if row is not None and row.state is state:
                 returned.append(row)
@@ -168,13 +184,23 @@ class MessageIndex:
 
     def lock(self, row: Row) -> None:
         """Mark the row as locked, so that it doesn't expire meanwhile."""
-        self.journal.note(self.locked.discard, row.sequence)
-        self.locked.add(row.sequence)
+        if self._locked is None:
+            self._locked = set()
+        self.journal.note(self._locked.discard, row.sequence)
+        self._locked.add(row.sequence)
 
     def unlock(self, row: Row) -> None:
-        if row.sequence in self.locked:
-            self.journal.note(self.locked.add, row.sequence)
-            self.locked.discard(row.sequence)
+        if self._locked is not None and row.sequence in self._locked:
+            self.journal.note(self._locked.add, row.sequence)
+            self._locked.discard(row.sequence)
+
+    def is_locked(self, row: Row) -> bool:
+        return self._locked is not None and row.sequence in self._locked
+
+    @property
+    def locked(self) -> int:
+        """The number of locked rows."""
+        return 0 if self._locked is None else len(self._locked)
 
     # --- dates
 
@@ -183,13 +209,13 @@ class MessageIndex:
         Some rows that have expired and aren't locked. A locked row is checked when its lock ends.
         """
         self.journal.keep(self)
-        limit += len(self.locked)
+        limit += self.locked
         rows = self.rows.expired(self._swept, now.wall, limit)
         # Several rows may expire at the same date, so the next search starts again at the last
         # row's.
         last = rows[-1].expires if len(rows) == limit else None
         self._swept = now.wall if last is None else last - 1
-        return [row for row in rows if row.sequence not in self.locked]
+        return [row for row in rows if not self.is_locked(row)]
 
     def look_for_due(self) -> None:
         self.journal.keep(self)
@@ -211,8 +237,18 @@ class MessageIndex:
     # --- telling
 
     def count(self, state: State) -> int:
-        lane = self._lanes.get(state)
+        lane = self._lanes[state]
         return 0 if lane is None else lane.messages
+
+    @property
+    def has_quarantined(self) -> bool:
+        """True if `drain_quarantined` would return any."""
+        return self._quarantined is not None
+
+    def drain_quarantined(self) -> Sequence[int]:
+        """The sequence numbers of the messages that were quarantined since the last call."""
+        found, self._quarantined = self._quarantined, None
+        return found or ()
 
     def drain_fresh(self) -> tuple[int, int, int]:
         """
@@ -226,15 +262,17 @@ class MessageIndex:
         )
 
     def _drain_fresh(self, state: State) -> int:
-        lane = self._lanes.get(state)
+        lane = self._lanes[state]
         if lane is None:
             return 0
         fresh, lane.fresh = lane.fresh, 0
         return fresh
 
     def _lane(self, state: State) -> Lane:
-        lane = self._lanes.get(state)
+        lane = self._lanes[state]
         if lane is None:
+            if self._lanes is _NO_LANES:
+                self._lanes = list(_NO_LANES)
             lane = self._lanes[state] = Lane()
         return lane
 

@@ -37,6 +37,12 @@ from gateway.engine.records import Storage, Totals
 from gateway.engine.topic_routing import CompileSql, Subscription, TopicRouting
 
 PAUSE: Final = 1.0  # seconds that due work waits after a failure
+_USUAL: Final = QueueProperties()
+
+
+def always_watched(key: str) -> bool:
+    """A receiver may wait at any entity."""
+    return True
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -336,6 +342,8 @@ class Namespace:
         totals: Totals | None,
     ) -> Queue:
         properties = as_queue(stored.properties)
+        if properties == _USUAL:
+            properties = _USUAL  # one object for most queues, which is in the processor's cache
         entity = Entity(
             path=stored.path,
             properties=properties,
@@ -416,8 +424,11 @@ class Namespace:
         """Note that a step used `path`: the next report wakes the receivers that wait there."""
         self._touched[path.parent_key] = path
 
-    def report(self, now: Now) -> Report:
-        """The changes since the last report."""
+    def report(self, now: Now, is_watched: Callable[[str], bool] = always_watched) -> Report:
+        """
+        The changes since the last report. `is_watched` says whether the news of the entity with
+        this key interests anybody: most sends go to queues where no receiver waits.
+        """
         news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._changed]
         self._changed.clear()
         for key, path in self._touched.items():
@@ -425,6 +436,8 @@ class Namespace:
             if queue is None:
                 if key not in self._dormant:  # no receiver waits at a dormant queue
                     news.append((path.parent, None))
+                continue
+            if not (is_watched(key) or queue.concerns_more):
                 continue
             told = queue.drain_news(now)
             self._due_work.note(queue, told.due, now)

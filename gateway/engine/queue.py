@@ -48,7 +48,6 @@ class Queue:
 
     entity: Entity
     enqueue: EnqueueRules
-    visibility: VisibilityRules
     _content: QueueContent
     _dispatch: Dispatch
     _concern: Callable[[EntityPath], None]
@@ -73,8 +72,7 @@ class Queue:
         )
         return cls(
             entity=entity,
-            enqueue=EnqueueRules(content, dependencies.packing.id_of),
-            visibility=VisibilityRules(content),
+            enqueue=EnqueueRules(content),
             content=content,
             dispatch=Dispatch(content, dependencies.new_token, entity.journal),
             concern=dependencies.concern,
@@ -170,6 +168,11 @@ class Queue:
             )
         if content.sessions is not None and state is State.ACTIVE:
             raise SessionRequired(f"{self.path} requires sessions: a receiver must accept one")
+
+    @property
+    def visibility(self) -> VisibilityRules:
+        """The operations of Storage Queue."""
+        return VisibilityRules(self._content)
 
     @property
     def sessions(self) -> SessionRules:
@@ -310,13 +313,18 @@ class Queue:
 
     # --- telling
 
+    @property
+    def concerns_more(self) -> bool:
+        """True if its news concerns more than the receivers that wait there."""
+        has_limit = self.entity.properties.auto_delete_on_idle is not None
+        return has_limit or self.has_due_work or self._content.index.has_quarantined
+
     def drain_news(self, now: Now) -> News:
         """The changes since the last call."""
         index, sessions = self._content.index, self._content.sessions
         active, dead, transfer = index.drain_fresh()
         news = News(active=active, dead=dead, transfer=transfer, due=self.next_event(now))
-        if index.quarantined:
-            news.quarantined, index.quarantined = index.quarantined, []
+        news.quarantined = index.drain_quarantined()
         if sessions is not None:
             news.active, news.sessions = sessions.drain_fresh(), sessions.drain_woken()
             news.damaged = sessions.drain_damaged()

@@ -72,7 +72,7 @@ class VisibilityRules:
         the last number that was looked at; None: there are no more.
         """
         content = self._content
-        page = limit + min(len(content.index.locked), _PAGE) if after < 0 else _PAGE
+        page = limit + min(content.index.locked, _PAGE) if after < 0 else _PAGE
         rows = content.storage.rows.after(State.ACTIVE, after, page)
         found = [row for row in rows if self._is_visible(row, now)]
         return found[:limit], rows[-1].sequence if len(rows) == page else None
@@ -120,7 +120,7 @@ class VisibilityRules:
                 f"{self._content.entity.path}: no visible or hidden message {receipt.sequence}"
             )
         since = row.stamp != receipt.stamp or row.deliveries > receipt.deliveries
-        if since or row.sequence in self._content.index.locked:
+        if since or self._content.index.is_locked(row):
             raise LockLost(
                 f"message {receipt.sequence} was received or changed since this pop receipt"
             )
@@ -138,7 +138,7 @@ class VisibilityRules:
         for state in (State.ACTIVE, State.SCHEDULED, State.DEFERRED):
             found: Sequence[Row] = rows.after(state, after, limit)
             for row in found:
-                if row.sequence not in index.locked:
+                if not index.is_locked(row):
                     index.remove(row)
             if len(found) == limit:
                 last = found[-1].sequence if last is None else min(last, found[-1].sequence)
@@ -199,7 +199,7 @@ class VisibilityRules:
             self._content.index.quarantine(stored)
 
     def _is_visible(self, row: Row, now: Now) -> bool:
-        free = row.sequence not in self._content.index.locked
+        free = not self._content.index.is_locked(row)
         return free and not row.damaged and not self._is_expired(row, now)
 
     def _is_expired(self, row: Row, now: Now) -> bool:

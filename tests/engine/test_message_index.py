@@ -81,7 +81,7 @@ def test_what_cannot_be_read_takes_no_room_any_more() -> None:
     held.quarantine(rows.rows[1])
 
     assert list(rows.rows) == [2]
-    assert (held.count(State.ACTIVE), held.bytes, held.quarantined) == (1, 10, [1])
+    assert (held.count(State.ACTIVE), held.bytes, held.drain_quarantined()) == (1, 10, [1])
 
 
 def test_what_is_rewritten_comes_back_with_its_new_size_and_no_content() -> None:

@@ -130,6 +130,42 @@ def pass_time(space: Namespace, seconds: float, watched: bool = False) -> None:
         space.report(at(max(due, 0)))
 
 
+def test_a_queue_where_nobody_waits_is_not_reported():
+    space = make()
+    for name in (ORDERS, NEWS):
+        space.create(name, QueueProperties(), at(0))
+        space.find(name).send([message()], at(0))
+        space.concern(name)
+
+    found = space.report(at(0), lambda key: key == NEWS.key)
+
+    assert [(path, news and news.active) for path, news in found.news] == [(NEWS, 1)]
+
+
+def test_the_end_of_an_idle_queue_is_known_though_nobody_waits_there():
+    space = make()
+    space.create(ORDERS, QueueProperties(auto_delete_on_idle=timedelta(hours=1)), at(0))
+    space.concern(ORDERS)
+
+    assert space.report(at(0), lambda _key: False).next_due_work == HOUR
+
+
+def test_damage_is_reported_though_nobody_waits_there():
+    space = make()
+    space.create(ORDERS, QueueProperties(), at(0))
+    queue = space.find(ORDERS)
+    queue.send([message()], at(0))
+    [taken] = queue.take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
+    assert taken.token is not None
+    queue.quarantine(taken.token, at(2))
+    space.concern(ORDERS)
+
+    [(_, news)] = space.report(at(2), lambda _key: False).news
+
+    assert news is not None
+    assert len(news.quarantined) == 1
+
+
 def test_an_idle_queue_goes_after_its_time():
     space = idle_queue()
     pass_time(space, HOUR - 1)

@@ -448,6 +448,16 @@ def test_a_lock_ends_by_the_monotonic_clock_alone():
     assert content(take(queue, Now(0, 90.0))) == ["a"]
 
 
+def test_before_its_first_delivery_a_queue_knows_no_lock():
+    queue = make()
+    queue.release(["unknown"], at(1))
+
+    with pytest.raises(LockLost):
+        queue.renew("unknown", at(1))
+    with pytest.raises(LockLost):
+        queue.settle("unknown", Complete(), at(1))
+
+
 def test_a_lock_can_be_renewed_many_times_and_leaves_nothing_behind():
     queue = make()
     send(queue, "a")

@@ -141,4 +141,4 @@ class EmbeddedBroker(LocalBroker):
             raise StoreError(f"{self._path}: {error}") from error
         self._doubts = store.doubts
         self._store_identity = store.identity
-        return Committer(store, namespace)
+        return Committer(store, namespace, self._is_watched)

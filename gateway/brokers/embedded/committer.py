@@ -2,7 +2,7 @@
 Runs batches of steps on a store, each batch in one transaction, and sets the result of each step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from gateway.brokers.embedded.store import Store
 from gateway.brokers.local.step import NAMESPACE, Fault, Step, attempt, report_of
 from gateway.domain.errors import BrokerError, OutcomeUnknown, StorageFull, Unavailable
 from gateway.engine.deliveries import Report
-from gateway.engine.namespace import Namespace
+from gateway.engine.namespace import Namespace, always_watched
 
 # Errors before anything is written: SQLite undoes the batch, and the store stays usable.
 _DEFINITE: Final[dict[type[apsw.Error], type[BrokerError]]] = {
@@ -45,6 +45,7 @@ class Committer:
 
     _store: Store
     _namespace: Namespace
+    _is_watched: Callable[[str], bool] = always_watched  # as in `Namespace.report`
     failed: str = ""  # the reason
     _untidy: bool = True
 
@@ -76,7 +77,7 @@ class Committer:
             for step in steps:
                 step.error = Unavailable(self.failed)
             return Report()
-        return report_of(self._namespace, now, faults)
+        return report_of(self._namespace, now, faults, self._is_watched)
 
     def fail(self, steps: Sequence[Step[Any]], why: str) -> None:
         """Stop for good. The steps' changes may or may not be on the disk."""

@@ -351,6 +351,13 @@ class LocalBroker(LocalQueues):
             )
         )
 
+    def _is_watched(self, key: str) -> bool:
+        """
+        True if the news of the entity with this key interests anybody. A receiver is there before
+        it looks for messages, so that it misses none whose news was left out. Any thread may ask.
+        """
+        return self.announce is not None or key in self._notifiers
+
     def _tell(self, report: Report) -> None:
         """Wake the tasks that the report concerns, and report failures."""
         self._report_faults(report.faults)

@@ -93,12 +93,15 @@ def attempt(
     return None
 
 
-def report_of(namespace: Namespace, now: Now, faults: list[Fault]) -> Report:
+def report_of(
+    namespace: Namespace, now: Now, faults: list[Fault], is_watched: Callable[[str], bool]
+) -> Report:
     """
-    The report on finished steps. After a fault, due work is put off, since it may have caused it.
+    The report on finished steps; `is_watched` is as in `Namespace.report`. After a fault, due work
+    is put off, since it may have caused it.
     """
     try:
-        report = namespace.report(now)
+        report = namespace.report(now, is_watched)
     except Exception as error:
         faults.append((NAMESPACE, error))
         report = namespace.report_all(now)
