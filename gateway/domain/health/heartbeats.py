@@ -26,15 +26,20 @@ class Heartbeat:
     paused: bool = False  # an operator has paused the whole syphon
 
     @property
+    def place(self) -> str:
+        """Where the syphon runs, for people."""
+        return f"{self.process} on {self.host} (process {self.pid})"
+
+    @property
     def lifetime(self) -> timedelta:
         """How long the syphon counts as alive, and the heartbeat stays on the secondary."""
         return timedelta(seconds=self.interval * MISSED)
 
     def text(self, now: datetime) -> str:
-        """Where the syphon runs, and what it does, for people."""
+        """As `place`, with what the syphon does."""
         does = "paused" if self.paused else f"has moved {self.moved}"
         seen = timedelta(seconds=max(0, round((now - self.at).total_seconds())))
-        return f"{self.process} on {self.host} (process {self.pid}; seen {seen} ago, {does})"
+        return f"{self.place}, seen {seen} ago, {does}"
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +54,7 @@ class SyphonsSeen:
     # Other processes that receive from the backlog, where the secondary tells no more.
     consumers: int = 0
     last: datetime | None = None  # of the last sign of life that this process has seen
+    gone: Heartbeat | None = None  # the last one, if none is alive
     since: datetime | None = None  # of the first look of this process
     unknown: str = "nobody has asked the secondary yet"
 
@@ -73,7 +79,8 @@ class SyphonsSeen:
         if self.consumers:
             return "another process receives from the backlog (the secondary doesn't tell whose)"
         if self.last is not None:
-            return f"no syphon has been seen since {_date(self.last)}"
+            gone = "" if self.gone is None else f"; the last was {self.gone.place}"
+            return f"no syphon has been seen since {_date(self.last)}{gone}"
         since = "" if self.since is None else f" since the first look, {_date(self.since)}"
         return f"no syphon has been seen{since}"
 

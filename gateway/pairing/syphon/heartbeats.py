@@ -205,11 +205,13 @@ class HeartbeatReader:
         self, now: datetime, *, alive: tuple[Heartbeat, ...] = (), consumers: int = 0
     ) -> SyphonsSeen:
         self._since = self._since or now
+        latest = max(self._seen.values(), key=lambda each: each.at, default=None)
         return SyphonsSeen(
             at=now,
             alive=alive,
             consumers=consumers,
             last=self._last,
+            gone=None if alive or consumers else latest,
             since=self._since,
             unknown="",
         )

@@ -75,7 +75,11 @@ def test_a_backlog_that_moves_is_empty_when_its_rate_has_moved_the_rest() -> Non
         ({"running": False, "consumers": True}, Movement.ELSEWHERE, "another process receives"),
         ({"running": False, "last_decrease": NOW}, Movement.ELSEWHERE, "has fallen"),
         ({"running": False, "syphons": seen(ALIVE)}, Movement.ELSEWHERE, "syphon on gw-1"),
-        ({"running": False, "syphons": seen(PAUSED)}, Movement.ABSENT, "gw-1 (process 42; seen"),
+        (
+            {"running": False, "syphons": seen(PAUSED)},
+            Movement.ABSENT,
+            "(process 42), seen 0:00:00",
+        ),
         ({"running": False, "syphons": seen()}, Movement.ABSENT, "no syphon has been seen since"),
         (
             {"running": False, "last_decrease": NOW - timedelta(seconds=61)},

@@ -143,7 +143,11 @@ async def test_a_syphon_that_ends_is_alive_no_more_after_three_intervals(place: 
 
     assert before.count == 1
     assert (after.count, after.moves, after.last) == (0, False, before.last)
-    assert after.text(VirtualClock()()) == f"no syphon has been seen since {after.last:%F %T} UTC"
+    assert before.gone is None
+    assert after.text(VirtualClock()()) == (
+        f"no syphon has been seen since {after.last:%F %T} UTC;"
+        " the last was syphon on gw-1 (process 1)"
+    )
 
 
 async def test_a_syphon_that_lives_for_hours_leaves_a_handful_of_messages(place: Place) -> None:
