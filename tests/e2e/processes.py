@@ -20,6 +20,7 @@ START_SECONDS: Final = 60.0
 ANY_PORT: Final = re.compile(r'(bind = "[^"]*):0"')
 KEY_VARIABLE: Final = "PAIRGATE_TEST_KEY"  # the emulators' well-known key
 ENVELOPE_VARIABLE: Final = "PAIRGATE_TEST_ENVELOPE_KEY"
+ENVELOPE_SECRET: Final = "an envelope key for tests, and for tests only"
 
 
 @attrs.define(eq=False)
@@ -241,7 +242,7 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "PYTHONWARNINGS": "default",
         KEY_VARIABLE: "SAS_KEY_VALUE",
-        ENVELOPE_VARIABLE: "an envelope key for tests, and for tests only",
+        ENVELOPE_VARIABLE: ENVELOPE_SECRET,
     }
 
 

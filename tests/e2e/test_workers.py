@@ -29,7 +29,13 @@ from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.installation import client
 from tests.e2e.plain_rest import KEY, KEY_NAME
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import (
+    ENVELOPE_SECRET,
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    pair_config,
+)
 from tests.e2e.test_admin import ADMIN, get
 from tests.e2e.test_process_admin import call
 from tests.e2e.test_serve import pairgate, with_fixed_port
@@ -486,7 +492,7 @@ rights = ["Send"]
 
 
 async def asked_with_the_new_key(gateway: GatewayProcess) -> dict[str, set[int]]:
-    keys = {"sender": "an envelope key for tests only", KEY_NAME: KEY}
+    keys = {"sender": ENVELOPE_SECRET, KEY_NAME: KEY}
     found: dict[str, set[int]] = {}
     for name, key in keys.items():
         made = [Connection(gateway.address, name, key) for _ in range(CONNECTIONS)]
