@@ -65,8 +65,8 @@ label = "east"
 backlog_queues = 2
 enable_syphon = true
 failover_interval = "0s"
-attempt_timeout = "1s"
-send_timeout = "5s"
+attempt_timeout = "5s"
+send_timeout = "20s"
 ping_interval = "1s"
 envelope_keys = [{", ".join(keys)}]
 encrypt = true
@@ -154,5 +154,5 @@ async def test_a_search_of_the_secondary_finds_no_text_of_a_message_and_a_new_ke
 
     await expect_home(gateway, first, large, second)
     assert (reloaded["envelope_keys"], reloaded["needs_restart"]) == ("second-key, first-key", "")
-    assert gateway.count("diverted") == 3
+    assert gateway.count("diverted") >= 3
     assert gateway.count("left_untouched") == gateway.count("dead_lettered") == 0
