@@ -277,9 +277,9 @@ class WorkerPool:
         drills = self.parts.drills
         if drills is not None and drills.drill is not None:
             greeting |= drill_message(drills.drill, drills.left)
-        channel.put(greeting)
         if self._reloaded is not None:
-            channel.put({"reload": self._reloaded})
+            greeting["reload"] = self._reloaded
+        channel.put(greeting)
         if self._drains.is_set():
             channel.put(DRAIN)
 

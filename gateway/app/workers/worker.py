@@ -119,6 +119,9 @@ class Serving:
             def apply(fresh: Loaded) -> None:
                 apply_reloaded(fresh.config, endpoints, self.runtime)
 
+            if "reload" in self.greeting:  # before a client is served by policies of the past
+                texts.append(self.greeting["reload"])
+                await reload(apply)
             ending = Ending(self.runtime, config.limits.grace)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.channel.write)
