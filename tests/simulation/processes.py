@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -79,6 +80,7 @@ class Installation:
     network: Network  # to the gateway's endpoint
     names: Names
     disk: dict[Path, bytes] = attrs.field(factory=dict)
+    lives: Iterator[int] = attrs.field(factory=count)  # of its processes
 
     @property
     def backlog(self) -> Backlog:
@@ -93,7 +95,10 @@ class Installation:
             origin=origin,
             keys=(KEY,),
             encode=encode_sorted,
-            encryption=MessageEncryption(random.Random(f"{self.scenario.seed} {origin}")),
+            # No nonce repeats in another life.
+            encryption=MessageEncryption(
+                random.Random(f"{self.scenario.seed} {origin} {next(self.lives)}")
+            ),
             encrypts=self.scenario.parts.encrypts,
         )
 
