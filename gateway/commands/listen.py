@@ -1,6 +1,8 @@
 """`pairgate listen`, whose arguments override the configuration, and `pairgate agent`."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
@@ -25,6 +27,7 @@ from gateway.commands.terminal import (
     failing_in_words,
     run,
 )
+from gateway.config.file import Loaded
 from gateway.config.options import Listen
 
 STANDARD_ERROR: Final = 2
@@ -114,12 +117,7 @@ def listen(
         admin=admin,
         **places,
     )
-    with (
-        open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
-        service_manager(log, os.environ) as manager,
-    ):
-        runtime = Runtime(observer=manager, service_manager=manager)
-        reloader = Reloader(loaded, log, invocation.read, manager)
+    with _opened(invocation, loaded) as (runtime, reloader):
         run(process.listen, loaded, runtime, wanted, reloader)
 
 
@@ -136,13 +134,19 @@ def agent(invocation: Invocation, admin: AdminChoice) -> None:
     """
     loaded = invocation.read()
     wanted = agents.Wanted(config=invocation.config, as_json=invocation.as_json, admin=admin)
+    with _opened(invocation, loaded) as (runtime, reloader):
+        run(agents.run_agent, loaded, runtime, wanted, reloader)
+
+
+@contextmanager
+def _opened(invocation: Invocation, loaded: Loaded) -> Iterator[tuple[Runtime, Reloader]]:
+    """Open the log and the connection to the service manager, if one has started this process."""
     with (
         open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
         service_manager(log, os.environ) as manager,
     ):
         runtime = Runtime(observer=manager, service_manager=manager)
-        reloader = Reloader(loaded, log, invocation.read, manager)
-        run(agents.run_agent, loaded, runtime, wanted, reloader)
+        yield runtime, Reloader(loaded, log, invocation.read, manager)
 
 
 def _with(section: Listen, given: dict[str, Any]) -> Listen:

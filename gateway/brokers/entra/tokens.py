@@ -5,7 +5,7 @@ long before it expires, so that an outage of the identity provider isn't one of 
 
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -70,12 +70,11 @@ class AccessTokens:
     _failures: int = attrs.field(default=0, init=False)  # in a row
     _changes: Changes = attrs.field(factory=Changes, init=False)
     _hurry: trio.Event = attrs.field(factory=trio.Event, init=False)
-    _nurseries: AbstractAsyncContextManager[trio.Nursery] = attrs.field(init=False)
+    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
 
     async def __aenter__(self) -> Self:
-        self._nurseries = trio.open_nursery()
-        self._nursery = await self._nurseries.__aenter__()
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         self._nursery.start_soon(self.run)
         return self
 
@@ -86,12 +85,8 @@ class AccessTokens:
         traceback: TracebackType | None,
     ) -> None:
         self._nursery.cancel_scope.cancel()
-        # As in `AmqpBroker`: the nursery would wrap an exception of the block in a group.
-        if isinstance(error, Exception):
-            kind = error = traceback = None
-        await self._nurseries.__aexit__(  # noqa: ASYNC102 all of its tasks are cancelled
-            kind, error, traceback
-        )
+        # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
+        await self._stack.aclose()
 
     async def get(self) -> AccessToken:
         """
