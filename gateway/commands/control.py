@@ -20,8 +20,7 @@ from gateway.commands.terminal import Invocation, command, printable, run
 from gateway.config.values import seconds
 from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, Order
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
-from gateway.wire.pairgate.control import answer_value
-from gateway.wire.pairgate.probe import probe_value
+from gateway.wire.pairgate.admin_json import value_of
 
 _targets = click.argument(
     "targets", nargs=-1, metavar="[ENTITY|PATTERN]...", shell_complete=complete_entity
@@ -131,7 +130,7 @@ def probe(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """
     order = ProbeOrder(targets=_chosen(given), **given)
     address, answer = run(asking.probe, invocation.read().config, admin, order)
-    value = {"gateway": address, **probe_value(answer)}
+    value = {"gateway": address, **value_of(answer)}
     invocation.print(value, *(Text(printable(line)) for line in probe_lines(address, answer)))
     is_whole = all(each.answered for each in answer.probes.values())
     sys.exit(ExitCode.DONE if is_whole else ExitCode.PARTLY)
@@ -190,7 +189,7 @@ def _give(
 ) -> None:
     order = Order(action=action, targets=targets, **given)
     address, answer = run(asking.give_order, invocation.read().config, admin, order)
-    value = {"gateway": address, **answer_value(answer)}
+    value = {"gateway": address, **value_of(answer)}
     invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
 
 

@@ -39,7 +39,7 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import EVERYTHING
 from gateway.domain.operators.drill import DrillFault, DrillOrder
 from gateway.domain.status import PairStatus
-from gateway.wire.pairgate.drill import drill_value
+from gateway.wire.pairgate.admin_json import value_of
 
 WHOLE: Final = {
     DrillFault.REFUSE: "refuses all connections",
@@ -113,7 +113,7 @@ def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -
     if end:
         answer = run(end_drill, config, admin)
         text = "the drill has ended" if answer.changed else "no drill is under way"
-        invocation.print(drill_value(answer), text)
+        invocation.print(value_of(answer), text)
         return
     order, choice = _order(given), _choice(given)
     run(_check, config, admin, order)

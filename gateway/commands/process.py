@@ -16,7 +16,7 @@ from gateway.domain.operators.process import (
     ProcessAnswer,
     ProcessOrder,
 )
-from gateway.wire.pairgate.control import answer_value
+from gateway.wire.pairgate.admin_json import value_of
 
 _reason = click.option("--reason", default="", help="For the log and other operators.")
 
@@ -58,7 +58,7 @@ def drain(
 
 
 def _print(invocation: Invocation, address: str, answer: ProcessAnswer) -> None:
-    value = {"gateway": address, **answer_value(answer)}
+    value = {"gateway": address, **value_of(answer)}
     invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
 
 

@@ -14,7 +14,7 @@ from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import Invocation, command, confirm_by_name, printable, run, waiting
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.wire.pairgate.purge import purge_value
+from gateway.wire.pairgate.admin_json import value_of
 
 
 @command
@@ -47,7 +47,7 @@ def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) 
         address, answer = run(ask_purge, config, admin, order)
     left = f", {answer.left} were locked and are left" if answer.left else ""
     text = f"{answer.purged} messages of {order.path} deleted{left}"
-    value = {"gateway": address, **purge_value(answer)}
+    value = {"gateway": address, **value_of(answer)}
     invocation.print(value, Text(printable(text)))
     sys.exit(ExitCode.PARTLY if answer.left else ExitCode.DONE)
 

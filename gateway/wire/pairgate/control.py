@@ -107,11 +107,6 @@ def build_answer(answer: ControlAnswer | ControlState | ProcessAnswer) -> bytes:
     return admin_json.build_answer(answer)
 
 
-def answer_value(answer: ControlAnswer | ControlState | ProcessAnswer) -> dict[str, Any]:
-    """The answer as a JSON value."""
-    return admin_json.value_of(answer)
-
-
 def parse_answer(data: bytes) -> ControlAnswer:
     """
     Parse the answer to an order. Unknown keys, which another version may have, are ignored.

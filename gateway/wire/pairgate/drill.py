@@ -48,11 +48,6 @@ def check_end(data: bytes) -> None:
         raise InvalidRequest("an empty body or {} expected")
 
 
-def drill_value(answer: DrillAnswer | DrillState) -> dict[str, Any]:
-    """The answer as a JSON value."""
-    return admin_json.value_of(answer)
-
-
 def build_answer(answer: DrillAnswer | DrillState) -> bytes:
     return admin_json.build_answer(answer)
 

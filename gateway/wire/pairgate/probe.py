@@ -7,7 +7,7 @@ Probes at the admin endpoint, as JSON. `POST /v1/probe` has an order as its body
 """
 
 import json
-from typing import Any, Final
+from typing import Final
 
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.wire.pairgate import admin_json
@@ -28,11 +28,6 @@ def parse_order(data: bytes) -> ProbeOrder:
     """
     with admin_json.refusing("probe"):
         return admin_json.structured(json.loads(data), ProbeOrder)
-
-
-def probe_value(answer: ProbeAnswer) -> dict[str, Any]:
-    """The answer as a JSON value."""
-    return admin_json.value_of(answer)
 
 
 def build_answer(answer: ProbeAnswer) -> bytes:

@@ -36,11 +36,6 @@ def parse_order(data: bytes) -> PurgeOrder:
         return admin_json.structured(value, PurgeOrder)
 
 
-def purge_value(answer: PurgeAnswer) -> dict[str, Any]:
-    """The answer as a JSON value."""
-    return admin_json.value_of(answer)
-
-
 def build_answer(answer: PurgeAnswer) -> bytes:
     return admin_json.build_answer(answer)
 
