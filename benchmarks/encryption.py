@@ -10,7 +10,6 @@ The ways take turns, and a ratio is the median of the rounds' ratios. The way ba
 """
 
 import argparse
-import random
 import statistics
 import sys
 import time
@@ -24,7 +23,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet import LABEL, gateway_config, now, open_fleet, token
+from benchmarks.fleet import (
+    ENVELOPE_KEY,
+    bench_envelope,
+    gateway_config,
+    now,
+    open_fleet,
+    token,
+)
 from benchmarks.load import post
 from benchmarks.machine import facts_of_processor
 from benchmarks.report import report_of
@@ -33,21 +39,17 @@ from benchmarks.workers import sink
 from gateway.demo.machines import Machine
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
-from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.identity import fingerprint
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import (
     decode_message,
     encode_message,
-    encode_sorted,
     encoded_size,
 )
-from gateway.wire.pairgate.encryption import MessageEncryption
 
 PRIMARY, SIGNED, ENCRYPTED = WAYS = ("primary", "signed", "encrypted")
 PARTS: Final = ("steps", "sends")
 ORDERS: Final = EntityPath("orders")
-KEY: Final = EnvelopeKey(id="bench", key=b"k" * 32)
 KEY_VARIABLE: Final = "ENVELOPE_KEY"
 MEANT_FOR: Final = fingerprint("servicebus://primary.example.net")
 SIZES: Final = (100, 1024, 64 * 1024)  # bytes of a body
@@ -88,20 +90,9 @@ class Report:
     sends: Sequence[Sends]
 
 
-def envelope(*, encrypts: bool) -> Envelope:
-    return Envelope(
-        pair=LABEL,
-        origin="bench",
-        keys=(KEY,),
-        encode=encode_sorted,
-        encryption=MessageEncryption(random.SystemRandom()),
-        encrypts=encrypts,
-    )
-
-
 def measure_step(body: int, properties: Mapping[str, Any]) -> Step:
     """Wrap and unwrap messages as they come from a client, and from a backlog queue."""
-    codecs = {SIGNED: envelope(encrypts=False), ENCRYPTED: envelope(encrypts=True)}
+    codecs = {SIGNED: bench_envelope(encrypts=False), ENCRYPTED: bench_envelope(encrypts=True)}
     sent = [
         decode_message(encode_message(Message(message_id=f"{n:036}", body=b"x" * body)))
         for n in range(BATCH)
@@ -152,7 +143,7 @@ def _in_turn(ways: Sequence[str], work: Callable[[str], object]) -> dict[str, fl
 
 def config(primary: int, secondary: int, *, encrypts: bool) -> str:
     text = gateway_config(primary, secondary, encrypt=encrypts, failover_interval="0s")
-    keys = f'envelope_keys = [{{ id = "{KEY.id}", key = {{ env = "{KEY_VARIABLE}" }} }}]'
+    keys = f'envelope_keys = [{{ id = "{ENVELOPE_KEY.id}", key = {{ env = "{KEY_VARIABLE}" }} }}]'
     return text.replace("[pairing]\n", f"[pairing]\n{keys}\n")
 
 
@@ -169,7 +160,7 @@ async def measure(folder: Path, *, parts: Sequence[str], rounds: int, seconds: i
 async def _measure_sends(folder: Path, rounds: int, seconds: int) -> list[Sends]:
     down = free_port()
     async with sink() as well, sink() as other, open_fleet(folder) as fleet:
-        fleet.environment_of = lambda _: {KEY_VARIABLE: KEY.key.decode()}
+        fleet.environment_of = lambda _: {KEY_VARIABLE: ENVELOPE_KEY.key.decode()}
         gateways = {
             PRIMARY: await fleet.start(PRIMARY, config(well, other, encrypts=False)),
             SIGNED: await fleet.start(SIGNED, config(down, other, encrypts=False)),

@@ -1,6 +1,7 @@
 """The processes that are measured: brokers, and gateways with a chosen configuration."""
 
 import json
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -26,10 +27,14 @@ from gateway.demo.machines import (
     broker_config,
 )
 from gateway.domain import backlog
+from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.wire.amqp.message import encode_sorted
+from gateway.wire.pairgate.encryption import MessageEncryption
 from gateway.wire.servicebus.sas import sign_sas
 
 LABEL: Final = "bench"
 BACKLOG_QUEUES: Final = 10
+ENVELOPE_KEY: Final = EnvelopeKey(id="bench", key=b"k" * 32)
 _TOKEN_SECONDS: Final = 3600
 
 
@@ -126,3 +131,15 @@ def token() -> str:
 
 
 now = Runtime().now
+
+
+def bench_envelope(*, encrypts: bool) -> Envelope:
+    """The envelope of a gateway that diverts, with the key `ENVELOPE_KEY`."""
+    return Envelope(
+        pair=LABEL,
+        origin="bench",
+        keys=(ENVELOPE_KEY,),
+        encode=encode_sorted,
+        encryption=MessageEncryption(random.SystemRandom()),
+        encrypts=encrypts,
+    )

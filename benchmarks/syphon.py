@@ -17,7 +17,6 @@ they wait, as that time would count too.
 import argparse
 import json
 import os
-import random
 import statistics
 import sys
 import tempfile
@@ -37,7 +36,7 @@ from rich.table import Table
 from benchmarks import quorum_queue
 from benchmarks.amqp import ROOT, WIDTH
 from benchmarks.closed_loop import BODY, MessagesMissing
-from benchmarks.fleet import LABEL, now
+from benchmarks.fleet import ENVELOPE_KEY, LABEL, bench_envelope, now
 from benchmarks.machine import facts
 from benchmarks.rabbitmq_adapter import open_rabbitmq
 from benchmarks.report import print_report
@@ -46,11 +45,8 @@ from benchmarks.targets import Target, show_targets
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.identity import fingerprint
 from gateway.domain.message import Message
-from gateway.wire.amqp.message import encode_sorted
-from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.rabbitmq import USER, control, rabbitmq
 from tests.harness.servers import ServerProcess, running
 
@@ -66,7 +62,6 @@ PREFETCH: Final = 1000  # the shovel's
 SOURCE: Final = backlog.queue_name(LABEL, 0)
 TARGET: Final = EntityPath("orders")
 UNLIMITED: Final = QueueProperties(max_delivery_count=2**31 - 1)
-KEY: Final = EnvelopeKey(id="bench", key=b"k" * 32)
 NO_SPINNING: Final = "+sbwt none +sbwtdcpu none +sbwtdio none"
 PASSWORD_FILE: Final = "password"
 KEY_FILE: Final = "key"
@@ -184,14 +179,7 @@ async def _open_node(folder: Path, name: str) -> AsyncIterator[Node]:
 async def _fill(primary: Node, secondary: Node, messages: int, *, encrypts: bool = False) -> None:
     """Each message in an envelope of its own, as a gateway that diverts sends them."""
     meant_for = fingerprint(str(await primary.broker.identity()))
-    envelope = Envelope(
-        pair=LABEL,
-        origin="bench",
-        keys=(KEY,),
-        encode=encode_sorted,
-        encryption=MessageEncryption(random.SystemRandom()),
-        encrypts=encrypts,
-    )
+    envelope = bench_envelope(encrypts=encrypts)
     for begin in range(0, messages, _CHUNK):
         wrapped = [
             envelope.wrap(
@@ -248,7 +236,7 @@ async def _syphon(
     home = folder / SYPHON
     home.mkdir(exist_ok=True)
     (home / PASSWORD_FILE).write_text(USER)
-    (home / KEY_FILE).write_bytes(KEY.key)
+    (home / KEY_FILE).write_bytes(ENVELOPE_KEY.key)
     config = home / "pairgate.toml"
     config.write_text(_config(home, primary.port, secondary.port, batch))
     command = [sys.executable, "-m", "gateway", "syphon", "--json", "--config", str(config)]
@@ -280,7 +268,7 @@ password = {{ file = "{home / PASSWORD_FILE}" }}
 primary = "primary"
 secondary = "secondary"
 label = "{LABEL}"
-envelope_keys = [{{ id = "{KEY.id}", key = {{ file = "{home / KEY_FILE}" }} }}]
+envelope_keys = [{{ id = "{ENVELOPE_KEY.id}", key = {{ file = "{home / KEY_FILE}" }} }}]
 {options}"""
 
 
