@@ -1,4 +1,4 @@
-"""The certificates that the configuration names: changed files, and ends that come near."""
+"""Watches the files of certificates: reports changed ones, and certificates that end soon."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -27,7 +27,7 @@ from gateway.net.tls import (
 from gateway.ports import Observer, WallClock
 
 LOOK_EVERY: Final = 5.0  # seconds
-_TOLD: Final = ("certificate", *sorted(AUTHORITIES), REVOKED)  # files whose ends are told
+_TOLD: Final = ("certificate", *sorted(AUTHORITIES), REVOKED)  # the files with an end
 _DAY: Final = 86400.0
 
 
@@ -37,9 +37,9 @@ class _Watched:
 
     setting: str
     context: FileContext
-    loads: int = 1  # that were reported
-    # Unusable files, seen at the last look. Reported if they are so at the next look, too: perhaps
-    # somebody is writing them.
+    loads: int = 1  # `context.loads` at the last report
+    # The problem that the last look found. It is reported if the next look finds it too: somebody
+    # may be writing the files.
     doubt: TlsFileError | None = None
     told: TlsFileError | None = None
     names: dict[str, CertificateName] = attrs.field(factory=dict)
@@ -60,8 +60,8 @@ class CertificateWatch:
     """
     Watches the files of the namespaces' certificates, and of the endpoints' of one process.
 
-    The contexts of TLS read changed files themselves, at the next handshake. This part reads them
-    too, to report that they are used from now on, or why not, and that a certificate ends soon.
+    A TLS context reads changed files by itself, at its next handshake. The watch reads them too, so
+    that changes, mistakes and coming ends are reported without a handshake.
     """
 
     _clock: WallClock
@@ -84,7 +84,7 @@ class CertificateWatch:
         return watch
 
     def add(self, setting: str, options: AnyTlsOptions) -> None:
-        """Watch the files of one more table, unless it names none."""
+        """Watch the files of one more table. A table that names no file is ignored."""
         if not files_of(options):
             return
         try:
@@ -97,7 +97,8 @@ class CertificateWatch:
 
     def expiries(self) -> tuple[Expiry, ...]:
         """
-        The ends of the certificates in use: of a chain the first to end, of authorities the last.
+        The ends of the certificates in use. A chain ends with its first certificate to end, a list
+        of authorities with its last.
         """
         now = self._clock()
         return tuple(
@@ -114,7 +115,7 @@ class CertificateWatch:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look at the files every five seconds, until cancelled; without any return at once."""
+        """Look at the files every five seconds until cancelled. Without files, return at once."""
         self._warn()
         task_status.started()
         while self._watched:
@@ -123,8 +124,8 @@ class CertificateWatch:
 
     def look(self, *, is_final: bool = False) -> None:
         """
-        Look at the files now. `is_final`: they aren't being written, so that unusable ones are
-        reported at once.
+        Look at the files now. `is_final`: nobody is writing them any more, so that unusable files
+        are reported at the first look.
         """
         for watched in self._watched:
             self._look_at(watched, is_final=is_final)
@@ -150,7 +151,7 @@ class CertificateWatch:
             )
 
     def _warn(self) -> None:
-        """Report each end when it comes near, when it is very near, and when it has passed."""
+        """Report each end 30 and 7 days before it, and when it has passed (`urgency_of`)."""
         now, current = self._clock(), dict[tuple[str, CertificateName], Urgency]()
         for watched in self._watched:
             for field, name in watched.names.items():

@@ -319,8 +319,8 @@ def watch(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
 
 def watch_alone(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
     """
-    As `watch`, for the only namespace of a gateway; its sends are counted. A local one reports its
-    operations by itself, but for the times of receives and settlements.
+    As `watch`, for the only namespace of a gateway, whose sends are counted as well. A local
+    namespace reports its operations itself, except the times of receives and settlements.
     """
     if not isinstance(broker, LocalBroker):
         return Counted(watch(broker, namespace, runtime), runtime.sends)

@@ -111,7 +111,7 @@ async def watch_signals(
 
 
 async def reload_nothing() -> None:
-    """The process has nothing that it could read again."""
+    """Ignore SIGHUP: the process has no configuration that it could read again."""
     await trio.lowlevel.checkpoint()
 
 
@@ -130,8 +130,8 @@ def service_manager(
     observer: Observer, environ: MutableMapping[str, str]
 ) -> Iterator[ServiceManager]:
     """
-    The service manager that has started this process, as the environment names it, before that
-    observer. With a watchdog, a process that it ends (SIGABRT) writes the stacks of its threads.
+    The service manager that the environment names, as an observer that passes events on to
+    `observer`. If its watchdog ends this process (SIGABRT), the stacks of all threads are written.
 
     The variables are removed from `environ`, so that no child takes them for its own.
     """
@@ -148,7 +148,7 @@ def service_manager(
 
 
 def _connected(its: socket.socket, address: str) -> bool:
-    """Connect the socket to that address, of a file or an abstract one; False: nobody is there."""
+    """Connect to that address, a file or an abstract name. False: nobody listens there."""
     if not address.startswith(("/", "@")):  # there is none, or it is of another machine (vsock)
         return False
     try:

@@ -53,7 +53,7 @@ class Meter:
 
 
 def _judged(operation: Operation, messages: int) -> tuple[Operation, int]:
-    """The operation, and the number of messages of others that it carries."""
+    """The operation to count, and its messages; heartbeats are management without messages."""
     if operation is Operation.SEND and UPKEEP.get():
         return Operation.MANAGE, 0
     return operation, messages

@@ -9,7 +9,7 @@ from gateway.domain.errors import MessageError
 
 KEY: Final = 32  # bytes
 TAG: Final = 16  # bytes that the encryption adds
-_NONCE: Final = bytes(12)  # the same for all, as no key encrypts a second body
+_NONCE: Final = bytes(12)  # all zero, since each key encrypts one body only
 
 
 def encrypted(data: bytes, key: bytes, name: str) -> bytes:

@@ -50,8 +50,8 @@ class Operation(enum.Enum):
 
 UPKEEP: Final = ContextVar("upkeep", default=False)
 """
-True while a task sends messages of Pairgate's own, which are nobody's work: such a send counts as
-`Operation.MANAGE`, so that a namespace with heartbeats can be idle.
+True while a task sends Pairgate's own messages, such as heartbeats. Such a send counts as
+`Operation.MANAGE`, so that a namespace without other messages is idle.
 """
 
 WORK: Final = frozenset({Operation.RECEIVE, Operation.SETTLE, Operation.SEND})

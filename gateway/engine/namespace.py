@@ -41,7 +41,7 @@ _USUAL: Final = QueueProperties()
 
 
 def always_watched(key: str) -> bool:
-    """A receiver may wait at any entity."""
+    """True for every entity: used where receivers aren't known."""
     return True
 
 
@@ -426,8 +426,9 @@ class Namespace:
 
     def report(self, now: Now, is_watched: Callable[[str], bool] = always_watched) -> Report:
         """
-        The changes since the last report. `is_watched` says whether the news of the entity with
-        this key interests anybody: most sends go to queues where no receiver waits.
+        The changes since the last report. `is_watched` says whether somebody waits for changes of
+        the entity with this key. Otherwise its changes are left out, unless they concern more than
+        its receivers: no receiver waits at most queues.
         """
         news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._changed]
         self._changed.clear()

@@ -315,7 +315,7 @@ class Queue:
 
     @property
     def concerns_more(self) -> bool:
-        """True if its news concerns more than the receivers that wait there."""
+        """True if its changes concern others than the receivers that wait there."""
         has_limit = self.entity.properties.auto_delete_on_idle is not None
         return has_limit or self.has_due_work or self._content.index.has_quarantined
 

@@ -264,8 +264,8 @@ class Issuers:
 
     def check(self, identity: Identity) -> None:
         """
-        Return if a token that was verified before is still one that would be accepted, but for its
-        dates: keys and options may have changed.
+        Return if an earlier verified token would be accepted again under the present keys and
+        options. Its dates aren't checked.
 
         Raises:
             NotAuthorized: it isn't.

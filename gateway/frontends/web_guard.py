@@ -32,8 +32,8 @@ class WebGuard:
 
     is_open: Callable[[], bool]  # whether clients need no secret, now
     allowed_origins: frozenset[str] = frozenset()
-    # Whether this connection's client has rights by its certificate. A browser uses a certificate
-    # for the pages of any site.
+    # Whether this connection's client has rights by its certificate. A browser shows its
+    # certificate in requests of any site's pages.
     has_certificate: Callable[[], bool] = lambda: False
 
     def refusal(self, headers: Headers) -> str | None:

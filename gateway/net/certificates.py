@@ -40,9 +40,9 @@ class CertificateName:
 
 def name_in(file: Path, setting: str) -> CertificateName | None:
     """
-    The certificate of the file that ends first, as a chain doesn't work without it; of authorities
-    the one that ends last; of revocation lists the one that is out of date first. None: the file
-    has none, or can't be read.
+    The certificate in the file whose end matters: the first to end of a chain, the last to end of
+    authorities, the first to be out of date of revocation lists. None: the file has no
+    certificate, or can't be read.
     """
     try:
         names = list(_names(file.read_bytes(), setting))
@@ -55,7 +55,7 @@ def name_in(file: Path, setting: str) -> CertificateName | None:
 
 
 def first_in(file: Path) -> CertificateName | None:
-    """The first certificate of the file, which its owner shows; None: there is none."""
+    """The first certificate of the file, which a handshake shows; None: there is none."""
     try:
         return next(_names(file.read_bytes(), "certificate"), None)
     except (OSError, ValueError):

@@ -1,10 +1,10 @@
 """
 Gathers sends of several clients to one entity: they go to the pair in one call.
 
-Most of what a send costs the gateway, it costs once for each call: the decision where to send, the
-attempt with its deadline, and the request to the namespace. While an entity has a send under way,
-the next one lets all tasks that are ready run once, and takes the sends along that have come by
-then. So no send waits for the answer to another one, nor for a timer; under load many share a call.
+Most of a send's cost arises once for each call: the decision where to send, the attempt with its
+deadline, and the request to the namespace. While an entity has a send under way, the next send lets
+all ready tasks run once and takes along the sends that have arrived by then. So no send waits for a
+timer or for the answer to another send, and many share a call under load.
 
     client 1 ── send ────────────────────────────────▶ pair      nothing else is under way: at once
     client 2 ── send ── one turn of the scheduler ─┬──▶ pair      one call, a verdict for each
@@ -81,7 +81,7 @@ class GatheringBroker(ForwardingBroker):
     namespaces: Sequence[Broker]  # of the pair
     _groups: dict[str, _Group] = attrs.field(factory=dict, init=False)  # that still collect
     _under_way: dict[str, int] = attrs.field(factory=dict, init=False)  # calls, by entity
-    # Of the namespaces for which it isn't certain: whether they send batches together now.
+    # For each namespace without `SendsMany`: whether it sends batches together now.
     _together: Sequence[Callable[[], bool]] = attrs.field(init=False)
 
     @_together.default

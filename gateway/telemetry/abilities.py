@@ -261,8 +261,8 @@ class Watched(SendWrapper):
 @attrs.frozen(eq=False)
 class Counted(SendWrapper):
     """
-    `inner`, the only namespace of a gateway; its sends are counted, and timed. With `watch` its
-    receivers are watched, where nothing else does it.
+    Counts and times the sends of `inner`, the only namespace of a gateway. `watch` is given
+    where no other wrapper reports the receivers.
     """
 
     _inner: Broker

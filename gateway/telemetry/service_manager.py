@@ -81,7 +81,7 @@ class ServiceManager:
         self._send()
 
     def _send(self, *further: str) -> None:
-        """Without waiting: what finds no room in the socket's queue is told with the next one."""
+        """Send without waiting. If the socket's queue is full, a state waits for the next call."""
         if self._socket is None:
             return
         text = "\n".join(filter(None, (self._untold, *further)))

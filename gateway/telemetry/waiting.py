@@ -1,10 +1,11 @@
 """
 The number of messages that wait on the backlog for each entity, as this process counts them.
 
-No namespace tells it: a backlog queue has the messages of all entities. This process knows those
-that it has diverted, and those that its syphon has moved. That is all there is only if no other
-process diverts or moves any, and nothing was left from before the start. So each reading of the
-backlog's depth is compared with the sum: while they agree, the counts are right, else unknown.
+No namespace reports this number: a backlog queue has the messages of all entities. This process
+knows how many messages it has diverted, and how many its syphon has moved. These counts are
+complete only if no other process diverts or moves messages, and none was left from before the
+start. So each reading of the backlog's depth is compared with their sum: while both agree, the
+counts are right, else unknown.
 """
 
 import heapq

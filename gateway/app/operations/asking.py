@@ -164,7 +164,7 @@ async def ask_readiness(config: Config, choice: AdminChoice) -> tuple[str, Readi
     try:
         return str(endpoint), Readiness(str(json.loads(response.body)["reason"]))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        text = f"{endpoint}: the answer to /readyz is none: it isn't an endpoint `admin`"
+        text = f"{endpoint}: no valid answer to /readyz: this isn't an endpoint `admin`"
         raise Failure(text) from error
 
 

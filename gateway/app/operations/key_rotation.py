@@ -1,8 +1,9 @@
 """
-`pairgate keys rotate`: a new key where the old one is kept, which stays valid until `--finish`.
+`pairgate keys rotate` writes a new key to its file. The old key stays valid until `--finish`.
 
-    an access policy, an account    key (new) and second_key (old), by one reload
-    the envelope                    added last (all verify), used (the first signs), finished
+    an access policy, an account    the new key is `key`, the old key `second_key`
+    the envelope                    the new key is added last and only verifies; `--use` puts it
+                                    first, where it signs; `--finish` removes the others
 """
 
 import enum
@@ -29,20 +30,20 @@ _OLD: Final = ".old"  # the end of the name of an old key's file
 class Stage(enum.Enum):
     """How far a rotation is."""
 
-    BEGUN = "begun"  # new and old key are valid
-    USED = "used"  # of the envelope: the new key signs
+    BEGUN = "begun"  # the new and the old key are valid
+    USED = "used"  # the new key of the envelope signs
     FINISHED = "finished"  # only the new key is valid
     NONE = "none"  # there was nothing to finish
 
 
 @attrs.frozen(kw_only=True)
 class Rotation:
-    """The result of one step. No secret is in it."""
+    """The result of one step, without any secret."""
 
     name: str
     stage: Stage
     changed: bool
-    files: tuple[str, ...]  # of the keys that are valid now, the new one first
+    files: tuple[str, ...]  # of the valid keys, the newest first
     next_step: str
 
 
@@ -77,12 +78,12 @@ def rotate(
     loaded: Loaded, file: Path, name: str, environ: Mapping[str, str], *, finish: bool
 ) -> Rotation:
     """
-    Make the next step of the rotation of that access policy's or account's key: without `finish`
-    write the new key, with it end the old one. A step that was made already changes nothing; one
-    that was interrupted is completed.
+    Rotate the key of that access policy or account by one step: write a new key, or with `finish`
+    remove the old one. A step that was completed before changes nothing; an interrupted step is
+    completed.
 
     Raises:
-        Failure: there is no such policy or account, or its key can't be written here.
+        Failure: there is no such policy or account, or its key isn't in a file that can be written.
     """
     place = _Place(file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ)
     section, entry = _entry(place, name)
@@ -100,8 +101,9 @@ def rotate_envelope(
     loaded: Loaded, file: Path, environ: Mapping[str, str], *, use: bool, finish: bool
 ) -> Rotation:
     """
-    Make the next step of the rotation of the envelope's key: add a new key that verifies, with
-    `use` let the newest key sign, with `finish` remove all others. As idempotent as `rotate`.
+    Rotate the key of the envelope by one step: add a new key that verifies, with `use` let the
+    newest key sign, or with `finish` remove all other keys. Repeated and interrupted steps are as
+    in `rotate`.
 
     Raises:
         Failure: the configuration names no keys of the envelope in files, or it can't be written.
@@ -110,8 +112,8 @@ def rotate_envelope(
     keys = place.table.get("pairing", {}).get("envelope_keys", [])
     if not keys:
         raise Failure(
-            "pairing.envelope_keys: is missing; a key that a gateway has made for itself isn't"
-            " rotated. Name a key first: [pairing] envelope_keys",
+            "pairing.envelope_keys: is missing; a key that a gateway has made for itself can't be"
+            " rotated. Name a key in [pairing] envelope_keys first",
             ExitCode.WRONG,
         )
     entries = [dict(each) for each in keys]
@@ -133,7 +135,7 @@ def _begin_policy(
         _replace(old, f"{current}\n", like=key)
         place.save(edited)
         changed = True
-    if _read(old) == current:  # else the new key has been written before
+    if _read(old) == current:  # otherwise an earlier step has written the new key
         _replace(key, f"{new_key()}\n", like=key)
         changed = True
     return Rotation(
@@ -172,7 +174,7 @@ def _begin_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
         path = _file_of(entries[0].get("key"), "pairing.envelope_keys[0].key")
         identity = _next_id([str(each["id"]) for each in entries])
         fresh = str(Path(path).with_name(f"{ENVELOPE}-{identity}"))
-        if not (place.folder / fresh).exists():  # one that an interrupted step has written is used
+        if not (place.folder / fresh).exists():  # otherwise an interrupted step has
             _replace(place.folder / fresh, f"{new_key()}\n", like=place.folder / path)
         entries.append({"id": identity, "key": {"file": fresh}})
         _save_keys(place, entries)
@@ -199,8 +201,8 @@ def _use_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
         entries,
         Stage.USED,
         changed=changed,
-        next_step="do so for all gateways and syphons of the pair; when no message of before waits"
-        " on the backlog: pairgate keys rotate envelope --finish",
+        next_step="do this for all gateways and syphons of the pair; when no message from before"
+        " this step is on the backlog: pairgate keys rotate envelope --finish",
     )
 
 
@@ -216,7 +218,7 @@ def _finish_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
         kept,
         Stage.FINISHED if changed else Stage.NONE,
         changed=changed,
-        next_step="do so for all gateways and syphons of the pair" if changed else "",
+        next_step="do this for all gateways and syphons of the pair" if changed else "",
     )
 
 
@@ -238,7 +240,7 @@ def _save_keys(place: _Place, entries: list[dict[str, Any]]) -> None:
 
 
 def _newest(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """The entry with the highest number as its id; only those are made here."""
+    """The entry with the highest number as its id. This command makes only such ids."""
     newest = max(entries, key=lambda each: _number(str(each["id"])))
     if not _number(str(newest["id"])):
         text = "pairing.envelope_keys: no id is a number; change their order by hand"

@@ -27,10 +27,10 @@ from gateway.pairing.state_file import StateFile
 from gateway.ports import Observer
 
 HELLO_SECONDS: Final = 5.0
-# Until a successor is ready, once it may open what it needs. One that hangs while it starts would
-# keep others from taking over, and with stores all clients from being served.
+# Seconds for a successor to become ready after it was let in. A successor that hangs would keep
+# others from taking over, and all clients from being served if the stores are closed for it.
 READY_SECONDS: Final = 300.0
-LEAVE_SECONDS: Final = 5.0  # for a process that was given up, before it is killed
+LEAVE_SECONDS: Final = 5.0  # seconds for a given-up process to end before it is killed
 PAUSE: Final = 1.0  # seconds after an accept that failed
 _BACKLOG: Final = 16
 

@@ -82,7 +82,7 @@ class Predecessor:
         try:
             await self.channel.send({"ready": True})
         except trio.BrokenResourceError:
-            if not self._has_ended:  # it has given this process up in the last moment
+            if not self._has_ended:  # it gave this process up at the last moment
                 self.fail(Failure(GIVEN_UP, ExitCode.TEMPORARY))
 
 

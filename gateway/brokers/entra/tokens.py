@@ -1,6 +1,6 @@
 """
-The access tokens of one credential: one is requested when the namespace is opened, and the next one
-long before it expires, so that an outage of the identity provider isn't one of the namespace.
+The access tokens of one credential. The first is requested when the namespace is opened, each
+further one long before the last expires: a short outage of the identity provider isn't noticed.
 """
 
 import random
@@ -32,7 +32,7 @@ _YOUNG: Final = 60.0
 
 @attrs.frozen(kw_only=True)
 class AccessToken:
-    """A token, and the dates that the identity provider has told."""
+    """A token with the dates that the identity provider gave for it."""
 
     text: str = attrs.field(repr=False)
     expires: datetime

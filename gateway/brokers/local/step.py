@@ -97,8 +97,8 @@ def report_of(
     namespace: Namespace, now: Now, faults: list[Fault], is_watched: Callable[[str], bool]
 ) -> Report:
     """
-    The report on finished steps; `is_watched` is as in `Namespace.report`. After a fault, due work
-    is put off, since it may have caused it.
+    The report on finished steps; `is_watched` is as in `Namespace.report`. A fault postpones due
+    work, which may have caused it.
     """
     try:
         report = namespace.report(now, is_watched)

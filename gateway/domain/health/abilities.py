@@ -104,7 +104,7 @@ class Abilities:
         if error.counts_as_outage:  # an answer of the namespace, or a broken connection
             asked_for_more = ability is not Ability.REACH
             return self._with([self._failed(ability, ability, error, at)] if asked_for_more else [])
-        was_asked = not isinstance(error, CredentialRefused)  # that is the identity provider's
+        was_asked = not isinstance(error, CredentialRefused)  # else the provider refused
         answered = [self._succeeded(Ability.REACH, at)] if was_asked else []
         if isinstance(error, NotAuthorized) and ability is not Ability.REACH:
             return self._with([*answered, self._failed(ability, ability, error, at)])

@@ -1,4 +1,4 @@
-"""When the end of a certificate is worth a warning."""
+"""Decides when the end of a certificate deserves a warning."""
 
 import enum
 from collections.abc import Iterator

@@ -32,7 +32,7 @@ class Heartbeat:
 
     @property
     def lifetime(self) -> timedelta:
-        """How long the syphon counts as alive, and the heartbeat stays on the secondary."""
+        """The time for which the syphon counts as alive and the secondary keeps its heartbeat."""
         return timedelta(seconds=self.interval * MISSED)
 
     def text(self, now: datetime) -> str:
@@ -46,7 +46,7 @@ class Heartbeat:
 class SyphonsSeen:
     """
     The syphons of all processes that were alive at the date `at`, when the secondary was last
-    asked. `unknown` says why that isn't known; then all else is empty.
+    asked. `unknown` gives the reason if they aren't known; the other fields are empty then.
     """
 
     at: datetime | None = None
@@ -86,7 +86,7 @@ class SyphonsSeen:
 
 
 def alive_among(heartbeats: Sequence[Heartbeat], now: datetime) -> tuple[Heartbeat, ...]:
-    """Those that aren't older than their lifetime, as in `SyphonsSeen.alive`."""
+    """The heartbeats within their lifetime, as in `SyphonsSeen.alive`."""
     found = [each for each in heartbeats if now - each.at <= each.lifetime]
     found.sort(key=lambda each: each.at, reverse=True)
     return tuple(found[:MOST_SHOWN])

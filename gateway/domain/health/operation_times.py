@@ -1,4 +1,4 @@
-"""How long receives and settlements on a namespace took."""
+"""Measures how long receives and settlements on a namespace take."""
 
 from collections.abc import Sequence
 from typing import Final

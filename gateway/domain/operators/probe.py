@@ -40,8 +40,8 @@ class ProbeResult:
 @attrs.frozen(kw_only=True)
 class ProbeAnswer:
     """
-    The results of an order, and the states of the probed entities before and after it. `changed`: a
-    probe began, or else each of them was in progress already.
+    The results of an order, and the states of the probed entities before and after it. `changed`
+    is false if all probes were in progress already.
     """
 
     action: str

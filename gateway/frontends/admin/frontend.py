@@ -1,13 +1,14 @@
 """
 The HTTP interface for operators and their tools: health, queue depth, triggers and redrive.
+`pairgate.*` are modules of `gateway.wire`.
 
     GET /livez, /readyz            health; /status and /metrics: state and figures (`figures`)
     GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them,
                                    or in Prometheus's text format
-    GET /triggers?queues=A,B       new messages in these queues, as events (`wire/announcements`)
+    GET /triggers?queues=A,B       new messages in these queues as events (`pairgate.announcements`)
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
-    POST /redrive, /v1/redrive     counts or moves dead letters of the backlog (`wire/redrive`)
-    POST /v1/purge                 counts or deletes messages of a backlog queue (`wire/purge`)
+    POST /redrive, /v1/redrive     counts or moves dead letters of the backlog (`pairgate.redrive`)
+    POST /v1/purge                 counts or deletes messages of a backlog queue (`pairgate.purge`)
     /v1/...                        control by operators (`control`)
 
 `/livez` and `/readyz` need no credentials. The others take HTTP Basic, with name and key of an

@@ -47,8 +47,8 @@ class OrphanWatch:
 
     def _pause(self, reading: Reading | None, *, is_current: bool) -> float:
         """
-        Seconds until the next reading. Counts that lag get that much more time to show a move.
-        Without `is_current` they may be older than the last diverted messages.
+        Seconds until the next reading, longer by the lag of the counts. Without `is_current` the
+        reading may be older than the last diverted messages.
         """
         if reading is not None and not reading.pending and is_current:
             return max(self.after, SELDOM)

@@ -1,5 +1,5 @@
 """
 AMQP 1.0 without I/O: types, messages, error conditions, and the engine for links and transfers.
 
-The engine wraps Proton. The sockets are in `net.amqp`.
+The sockets are in `net.amqp`.
 """

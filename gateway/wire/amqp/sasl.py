@@ -1,6 +1,5 @@
 """
-SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides. Proton's server supports too few
-mechanisms.
+SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides.
 
     C -> S  "AMQP" 3 1 0 0                 S -> C  "AMQP" 3 1 0 0, sasl-mechanisms
     C -> S  sasl-init (mechanism, answer)  S -> C  sasl-outcome (0: authenticated, 1: not)
