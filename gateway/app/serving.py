@@ -117,7 +117,7 @@ async def serve(
     second signal cuts connections that still drain.
 
     `reloader` reads the configuration again, at SIGHUP or for an operator; access policies,
-    accounts and envelope keys are applied.
+    issuers, accounts and envelope keys are applied.
 
     Raises:
         Failure: a part can't be started, or a store failed.
