@@ -60,7 +60,7 @@ def offered(part: object, capability: type[C]) -> C | None:
 
 def required(part: object, capability: type[C]) -> C:
     """
-    As `offered`.
+    The capability of a broker or receiver, as `offered`; an error if it is missing.
 
     Raises:
         NotSupported: the broker or receiver doesn't have the capability.
