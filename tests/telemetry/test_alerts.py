@@ -182,6 +182,11 @@ CASES: Final = {
         {'pairgate_certificate_expiry_time_seconds{file="a.pem",setting="tls"}': "1300000x300"},
         {"file": "a.pem", "setting": "tls"},
     ),
+    "PairgateCertificateFileRefused": Case(
+        {'pairgate_certificate_files_refused{file="a.pem",setting="tls"}': ONE},
+        {'pairgate_certificate_files_refused{file="a.pem",setting="tls"}': ZERO},
+        {"file": "a.pem", "setting": "tls"},
+    ),
     "PairgateCredentialsRefused": Case(
         {'pairgate_credentials_refused_total{protocol="amqp",reason="expired"}': growing(3)},
         {'pairgate_credentials_refused_total{protocol="amqp",reason="expired"}': growing(1)},
