@@ -167,6 +167,8 @@ class CbsTokens:
                 await self._added.wait_next()
             address, due = min(self._due.items(), key=lambda item: item[1])
             await trio.sleep_until(due)
+            if self._due.get(address) != due:  # it was refused or replaced meanwhile
+                continue
             del self._due[address]
             if address not in self._in_use():
                 continue

@@ -15,6 +15,7 @@ from gateway.wire.amqp.servicebus.cbs import ACCEPTED, NODE, put_token_of
 from tests.brokers.amqp.scripted import Scripted, Served, accept, scripted, take
 from tests.brokers.servicebus.served import real_date
 
+REFUSED = 401
 EXPIRED = AmqpError(condition="amqp:unauthorized-access", description="no token")
 IDLE = AmqpError(condition="amqp:link:detach-forced", description="idle for too long")
 
@@ -28,6 +29,7 @@ class Doorkeeper:
     deaf_to: set[str] = attrs.field(factory=set)
     let_in: set[str] = attrs.field(factory=set)  # addresses with a token that is good
     never: set[str] = attrs.field(factory=set)
+    refused: set[str] = attrs.field(factory=set)  # addresses whose tokens it refuses
     news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def take(self, served: Served, event: TransferReceived) -> None:
@@ -40,10 +42,12 @@ class Doorkeeper:
         assert put is not None
         address = put.audience.rpartition("/")[2]
         self.put.append(address)
-        self.let_in.add(address)
+        status = REFUSED if address in self.refused else ACCEPTED
+        if status == ACCEPTED:
+            self.let_in.add(address)
         self.news.unpark_all()
         if address not in self.deaf_to:
-            reply = Reply(id=request.id, status=ACCEPTED, description="Accepted")
+            reply = Reply(id=request.id, status=status, description="")
             [link] = [each for each in self.links_of(served) if served.links[each].we_send]
             served.engine.send(link, b"tag", build_reply(reply, Dialect.CBS), settled=True)
 

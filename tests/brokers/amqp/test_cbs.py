@@ -63,3 +63,20 @@ async def test_a_token_that_is_given_back_is_not_waited_for():
         )
         with trio.fail_after(2), pytest.raises(Unavailable, match="didn't accept the request"):
             await broker.send(EntityPath("a"), ONE)
+
+
+async def test_a_token_that_was_refused_is_not_renewed():
+    async with guarded(token_lifetime=1.0) as (doorkeeper, broker):
+        await broker.send(EntityPath("a"), ONE)
+        doorkeeper.refused = {"a"}
+        doorkeeper.drop_tokens()
+        await wait_all_tasks_blocked(0.01)
+        with trio.fail_after(30), pytest.raises(NotAuthorized):
+            await broker.send(EntityPath("a"), ONE)
+
+        put = doorkeeper.put.count("a")
+        with trio.fail_after(30):
+            await broker.send(EntityPath("b"), ONE)
+            while doorkeeper.put.count("b") < 2:  # that of a would have been due before
+                await doorkeeper.news.park()
+        assert doorkeeper.put.count("a") == put
