@@ -174,6 +174,8 @@ class Authorizer:
         if not der or not any(policy.certificates for policy in self._policies.values()):
             return None
         claim = _claim_of(der)
+        if claim is None:
+            return None
         try:
             found = self._holder(claim)
         except NotAuthorized:
@@ -267,13 +269,17 @@ class Authorizer:
                 assert self.issuers is not None, "they have identified it"
                 self.issuers.check(claim.identity)
             found = authenticate(self._policies, claim, now=self._wall_clock())
+            if len(self._holders) >= MAX_KEPT:
+                self._holders.clear()
             self._holders[claim.identity] = found
         return found
 
 
 @functools.lru_cache(maxsize=256)  # each request of a connection asks
-def _claim_of(der: bytes) -> Claim:
+def _claim_of(der: bytes) -> Claim | None:
     certificate = client_certificate(der)
+    if certificate is None:
+        return None
     return Claim(
         key_name=certificate.subject,
         resource=EVERYTHING,

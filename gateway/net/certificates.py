@@ -46,7 +46,7 @@ def name_in(file: Path, setting: str) -> CertificateName | None:
     """
     try:
         names = list(_names(file.read_bytes(), setting))
-    except (OSError, ValueError):
+    except _unreadable():
         return None
     if not names:
         return None
@@ -58,7 +58,7 @@ def first_in(file: Path) -> CertificateName | None:
     """The first certificate of the file, which a handshake shows; None: there is none."""
     try:
         return next(_names(file.read_bytes(), "certificate"), None)
-    except (OSError, ValueError):
+    except _unreadable():
         return None
 
 
@@ -69,8 +69,26 @@ def name_of(der: bytes) -> CertificateName | None:
 
     try:
         return _name(x509.load_der_x509_certificate(der))
-    except ValueError:
+    except _unreadable():
         return None
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """
+    The errors of a file, certificate or extension that is missing or can't be read. A peer may show
+    anything, and OpenSSL reads some certificates that `cryptography` doesn't.
+    """
+    from cryptography import x509
+
+    return (
+        OSError,
+        TypeError,  # of a name whose value has an unusual type
+        ValueError,
+        x509.DuplicateExtension,
+        x509.ExtensionNotFound,
+        x509.InvalidVersion,
+        x509.UnsupportedGeneralNameType,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -82,11 +100,19 @@ class ClientCertificate:
     ends: datetime
 
 
-def client_certificate(der: bytes) -> ClientCertificate:
-    """Parse a certificate that a handshake has verified."""
+def client_certificate(der: bytes) -> ClientCertificate | None:
+    """Parse a certificate that a handshake has verified; None: it can't be read."""
     from cryptography import x509
 
-    certificate = x509.load_der_x509_certificate(der)
+    try:
+        return _of_client(x509.load_der_x509_certificate(der))
+    except _unreadable():
+        return None
+
+
+def _of_client(certificate: "x509.Certificate") -> ClientCertificate:
+    from cryptography import x509
+
     subject = certificate.subject.rfc4514_string()
     names = {subject} if subject else set[str]()
     for attribute in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME):
@@ -102,15 +128,22 @@ def client_certificate(der: bytes) -> ClientCertificate:
 def _alternatives(certificate: "x509.Certificate") -> Iterator[str]:
     from cryptography import x509
 
-    try:
-        kind = x509.SubjectAlternativeName
-        names = certificate.extensions.get_extension_for_class(kind).value
-    except (x509.ExtensionNotFound, ValueError):
-        return
+    names = _alternative_names(certificate)
     yield from (f"DNS:{name.lower()}" for name in names.get_values_for_type(x509.DNSName))
     yield from (f"URI:{name}" for name in names.get_values_for_type(x509.UniformResourceIdentifier))
     yield from (f"EMAIL:{name}" for name in names.get_values_for_type(x509.RFC822Name))
     yield from (f"IP:{name}" for name in names.get_values_for_type(x509.IPAddress))
+
+
+def _alternative_names(certificate: "x509.Certificate") -> "x509.SubjectAlternativeName":
+    """The alternative names; empty if there are none, or none that can be read."""
+    from cryptography import x509
+
+    kind = x509.SubjectAlternativeName
+    try:
+        return certificate.extensions.get_extension_for_class(kind).value
+    except _unreadable():
+        return kind([])
 
 
 def foreign_block(data: bytes) -> str | None:
@@ -161,11 +194,7 @@ def _name(certificate: "x509.Certificate") -> CertificateName:
 def _hosts(certificate: "x509.Certificate") -> Iterator[str]:
     from cryptography import x509
 
-    try:
-        kind = x509.SubjectAlternativeName
-        names = certificate.extensions.get_extension_for_class(kind).value
-    except (x509.ExtensionNotFound, ValueError):
-        return
+    names = _alternative_names(certificate)
     yield from names.get_values_for_type(x509.DNSName)
     yield from map(str, names.get_values_for_type(x509.IPAddress))
 

@@ -244,9 +244,12 @@ def _load_revoked(context: ssl.SSLContext, path: Path | None) -> None:
     """
     if path is None:
         return
-    _must_be_readable(path, "crl")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TlsFileError(f"{path}: {error.strerror}", "crl") from error
     # OpenSSL would trust a certificate in this file as an authority.
-    if (other := foreign_block(path.read_bytes())) is not None:
+    if (other := foreign_block(data)) is not None:
         text = f"{path}: revocation lists (X509 CRL) expected, found {other}"
         raise TlsFileError(text, "crl")
     try:

@@ -1,5 +1,6 @@
 """Rights by client certificate: over real TLS, at each front end."""
 
+import gc
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.domain.access import Access, AccessPolicy, Refusal, Right
+from gateway.domain.access import Access, AccessPolicy, Certified, Refusal, Right
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
-from gateway.frontends.auth import Authorizer
+from gateway.frontends.auth import MAX_KEPT, Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.frontends.storage_queue.auth import Accounts
@@ -274,7 +275,9 @@ async def test_a_certificate_has_its_subject_and_its_alternative_names() -> None
         x509.RFC822Name("orders@example.net"),
     )
 
-    assert client_certificate(der).names == {
+    found = client_certificate(der)
+    assert found is not None
+    assert found.names == {
         "CN=orders,O=Contoso",
         "CN=orders",
         "DNS:orders.example.net",
@@ -303,6 +306,35 @@ async def test_a_common_name_can_not_pass_for_a_whole_subject() -> None:
     ):
         with shown(der):
             assert (authorizer.claim_of_certificate() is not None) is may
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (bytes.fromhex("a003020102"), bytes.fromhex("a003020107")),
+        (b"\x0c\x06orders", b"\x0c\x06\xff\xff\xff\xff\xff\xff"),
+        (b"\x0c\x06orders", b"\x03\x06\x00rders"),
+    ],
+    ids=["of an unknown version", "whose subject is no UTF-8", "whose subject is no text"],
+)
+async def test_a_certificate_that_can_not_be_read_has_no_rights(old: bytes, new: bytes) -> None:
+    der = certificate(named((NameOID.COMMON_NAME, "orders"))).replace(old, new)
+    authorizer = Authorizer([policy("CN=orders")], wall_clock=now, loopback=True)
+
+    with shown(der):
+        assert authorizer.claim_of_certificate() is None
+
+
+async def test_certificates_that_come_and_go_need_no_more_and_more_memory() -> None:
+    authorizer = Authorizer([policy("CN=orders")], wall_clock=now, loopback=True)
+    der = certificate(named((NameOID.COMMON_NAME, "orders")))
+
+    for number in range(2 * MAX_KEPT):
+        with shown(der.replace(b"orders", b"%06d" % number)):
+            authorizer.claim_of_certificate()
+
+    remembered = sum(isinstance(each, Certified) for each in gc.get_objects())
+    assert remembered < 1.5 * MAX_KEPT
 
 
 async def test_the_rights_end_with_the_certificate_and_with_their_policy() -> None:

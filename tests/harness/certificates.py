@@ -12,6 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = dates.timedelta(days=1)
+# Of a kind (x400Address) that OpenSSL reads, and `cryptography` doesn't.
+UNREADABLE_NAMES = x509.UnrecognizedExtension(
+    x509.ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes.fromhex("3002a300")
+)
 
 
 def now() -> dates.datetime:
@@ -67,10 +71,11 @@ class Authority:
         life: dates.timedelta = 365 * DAY,
         begins: dates.datetime | None = None,
         file: str = "",
+        alternatives: x509.ExtensionType | None = None,
     ) -> Issued:
         """A certificate for that name, in `FILE.pem` and `FILE.key`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName(list(map(_host, hosts)))
+        names = alternatives or x509.SubjectAlternativeName(list(map(_host, hosts)))
         builder = self._builder(name, key.public_key(), life, begins)
         certificate = builder.add_extension(names, critical=False).sign(self.key, hashes.SHA256())
         path = self.folder / (file or name)

@@ -26,7 +26,7 @@ from gateway.net.tls_handshake import UntrustedCertificate, accept_tls, connect_
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.rabbitmq.frames import Login
-from tests.harness.certificates import DAY, Authority, Issued, now, replace
+from tests.harness.certificates import DAY, UNREADABLE_NAMES, Authority, Issued, now, replace
 
 
 @pytest.fixture
@@ -218,6 +218,23 @@ async def test_a_certificate_of_an_unknown_authority_is_named_with_the_file_of_t
     assert str(authority.file) in str(error)
 
 
+async def test_a_strange_certificate_whose_names_can_not_be_read_is_refused_as_any_other(
+    authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path / "other", "other")
+    odd = other.issue("odd", alternatives=UNREADABLE_NAMES)
+    good = authority.issue("good")
+
+    server = (await shake_hands(serving(odd), trusting(authority))).client
+    client = (
+        await shake_hands(serving(good, client_ca=authority.file), trusting(authority, odd))
+    ).server
+
+    for error in (server, client):
+        assert isinstance(error, UntrustedCertificate)
+        assert f"CN=odd, serial {odd.hexadecimal}" in str(error)
+
+
 async def test_a_revoked_certificate_of_a_server_is_named_with_the_file_of_the_list(
     authority: Authority,
 ) -> None:
@@ -301,6 +318,14 @@ def test_a_file_of_revocation_lists_with_a_certificate_is_refused(authority: Aut
 
     with pytest.raises(TlsFileError, match=r"CRL.* expected, found CERTIFICATE") as caught:
         trusting(authority, crl=listed)
+    assert caught.value.field == "crl"
+
+
+def test_a_file_of_revocation_lists_that_can_be_opened_but_not_read_is_named(
+    authority: Authority,
+) -> None:
+    with pytest.raises(TlsFileError, match=r"/proc/self/mem: Input/output error") as caught:
+        trusting(authority, crl=Path("/proc/self/mem"))
     assert caught.value.field == "crl"
 
 
