@@ -1,6 +1,6 @@
 """The discovery document of an identity provider (OpenID Connect Discovery 1.0, 3 and 4)."""
 
-from typing import Final
+from typing import Final, TypeGuard
 
 import attrs
 
@@ -40,5 +40,10 @@ def parse_discovery(data: bytes, issuer: str) -> Discovery:
     if not isinstance(keys_url, str):
         raise InvalidRequest(f"{_WHAT}: jwks_uri is missing")
     return Discovery(
-        keys_url=keys_url, authorization_endpoint=endpoint if isinstance(endpoint, str) else None
+        keys_url=keys_url, authorization_endpoint=endpoint if _fits_a_header(endpoint) else None
     )
+
+
+def _fits_a_header(value: object) -> TypeGuard[str]:
+    """True for a text without line ends and the like: clients get it in a header."""
+    return isinstance(value, str) and value.isascii() and value.isprintable()

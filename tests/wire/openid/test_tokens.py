@@ -185,6 +185,7 @@ USELESS: list[dict[str, Any]] = [
     {**ES256.jwk(), "key_ops": "verify"},
     {**ES256.jwk(), "alg": "ES384"},
     {**ES256.jwk(), "alg": "HS256"},
+    {**ES256.jwk(), "alg": ["ES256"]},
     {**ES256.jwk(), "crv": "secp256k1", "alg": "ES256K"},
     {**ES256.jwk(), "x": part(b"x" * 31)},
     {**ES256.jwk(), "x": 5},
