@@ -130,6 +130,9 @@ def _begin_policy(
     key, old = place.folder / path, place.folder / f"{path}{_OLD}"
     current, changed = _read(key), False
     if not is_under_way:
+        if old.exists() and _read(old) != current:
+            text = f"{old} is there already: somebody else rotates this key now, or an earlier"
+            raise Failure(f"{text} rotation wasn't finished: pairgate keys rotate {name} --finish")
         value = toml_value({"file": f"{path}{_OLD}"})
         edited = _edited(place, section, {"name": name}, "second_key", value)
         _replace(old, f"{current}\n", like=key)

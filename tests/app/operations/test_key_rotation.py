@@ -152,6 +152,16 @@ def test_an_interrupted_rotation_is_not_finished_with_the_old_key(here: Here) ->
         here.rotate(finish=True)
 
 
+def test_two_rotations_at_once_keep_the_key_that_clients_have(here: Here) -> None:
+    seen_before = here.load()
+    here.rotate()
+    new = here.key("orders")
+
+    with pytest.raises(Failure, match="somebody else rotates this key now"):
+        rotate(seen_before, here.file, "orders", {"OPS_KEY": OLD}, finish=False)
+    assert here.keys_of("orders") == (new, OLD)
+
+
 def test_an_account_gets_a_key_in_base64(here: Here) -> None:
     here.rotate("contoso")
 
