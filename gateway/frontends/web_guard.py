@@ -21,6 +21,7 @@ import trio
 
 from gateway.wire.http.messages import Headers, Request, Response
 
+_FOREIGN: Final = frozenset({"cross-site", "same-site"})
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
@@ -50,7 +51,7 @@ class WebGuard:
 
     def _foreign_origin(self, headers: Headers, host: str) -> str | None:
         if headers.get("Origin") is None:  # all clients but browsers
-            return None
+            return _foreign_part(headers)
         for origin in map(str.lower, headers.all("Origin")):
             # A page that this endpoint serves itself is allowed: its origin's host is this machine.
             if origin not in self.allowed_origins and origin.partition("://")[2] != host:
@@ -102,6 +103,18 @@ class Guarded:
             return self.frontend.refuse(403, why)
         await self.prepare(request.headers.get("Authorization"))
         return self.frontend.check_head(request)  # noqa: ASYNC910 the server waits for the body
+
+
+def _foreign_part(headers: Headers) -> str | None:
+    """
+    Why a request without an origin is refused; None if it isn't. An image or a frame of a page has
+    none, and its GET may take a message; browsers tell so in other headers (Fetch Metadata). A
+    link to a whole page is allowed.
+    """
+    site = headers.get("Sec-Fetch-Site")
+    if site not in _FOREIGN or headers.get("Sec-Fetch-Dest") == "document":
+        return None
+    return f"Sec-Fetch-Site {site}: the request is part of another site's page"
 
 
 @functools.lru_cache(maxsize=64)  # all requests of a client have the same host

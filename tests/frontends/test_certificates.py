@@ -178,6 +178,28 @@ async def test_a_page_of_another_site_can_not_use_the_certificate_of_a_browser(
         assert own.status == 201
 
 
+@pytest.mark.parametrize(
+    ("site_of_page", "part", "refused"),
+    [
+        ("cross-site", "image", True),
+        ("same-site", "iframe", True),
+        ("cross-site", "document", False),
+        ("same-origin", "image", False),
+        ("none", "document", False),
+    ],
+)
+async def test_an_image_in_a_page_of_another_site_can_not_use_the_certificate_of_a_browser(
+    site_of_page: str, part: str, refused: bool, tmp_path: Path
+) -> None:
+    async with open_site(tmp_path, policy("DNS:pairgate-client")) as site:
+        rest = await site.listen(site.http(rest_of(site)))
+        fields = {"Sec-Fetch-Site": site_of_page, "Sec-Fetch-Dest": part}
+
+        answer = await site.ask(rest, "GET", "/orders/messages", **fields)
+
+        assert (answer.status == 403) is refused
+
+
 @pytest.mark.parametrize(("name", "may"), [("DNS:pairgate-client", True), ("CN=other", False)])
 async def test_amqp_takes_it_with_external(name: str, may: bool, tmp_path: Path) -> None:
     async with open_site(tmp_path, policy(name)) as site:
