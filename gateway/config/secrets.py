@@ -76,13 +76,15 @@ class SecretSource:
     def _from_file(self, path: Path, *, private: bool) -> Secret:
         try:
             with path.open(encoding="utf-8-sig") as file:
-                text = file.read(_LONGEST).rstrip("\r\n")
+                text = file.read(_LONGEST + 1)
             mode = path.stat().st_mode
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: isn't UTF-8 text") from error
-        if not text:
+        if len(text) > _LONGEST:
+            raise ValueError(f"{path}: a secret of up to {_LONGEST} characters expected")
+        if not (text := text.rstrip("\r\n")):
             raise ValueError(f"{path}: a secret expected, but the file is empty")
         if private and mode & (stat.S_IRGRP | stat.S_IROTH):
             self.warnings.append(f"{path}: other users can read this secret; run chmod 600 on it")

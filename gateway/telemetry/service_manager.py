@@ -61,7 +61,8 @@ class ServiceManager:
         try:
             yield
         finally:
-            self._tell(READY)
+            if self._serves:
+                self._tell(READY)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """

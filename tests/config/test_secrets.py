@@ -46,6 +46,13 @@ def test_a_missing_credential_is_named(tmp_path: Path) -> None:
         )
 
 
+def test_a_file_that_is_too_long_for_a_secret_is_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a" * 70000)
+
+    with pytest.raises(ValueError, match="a secret of up to 65536 characters expected"):
+        source(tmp_path).read({"file": "key"})
+
+
 def test_a_secret_is_the_output_of_a_command_in_the_folder_of_the_configuration(
     tmp_path: Path,
 ) -> None:

@@ -81,8 +81,9 @@ def test_a_reload_makes_no_process_ready_that_starts_or_ends(
         pass
     assert told.lines() == []
     manager.report(Started(configuration="x.toml"))
-    manager.report(Draining(reason="SIGTERM", seconds=10.0))
-    told.lines()
+    with manager.reloading():
+        manager.report(Draining(reason="SIGTERM", seconds=10.0))
+    assert told.lines()[-2:] == ["STOPPING=1", "STATUS=draining: SIGTERM"]
     with manager.reloading():
         pass
     assert told.lines() == []
