@@ -96,7 +96,7 @@ const ACTIONS = {
   reload: {
     title: "Reload the configuration",
     fields: [],
-    consequence: () => "The process reads its configuration again. Log level, access policies and accounts take effect at once: clients whose policy is gone are refused. "
+    consequence: () => "The process reads its configuration again. Log level, access policies, accounts, issuers, envelope keys and certificates take effect at once: clients whose policy is gone are refused. "
       + "If anything is wrong, nothing is changed.",
     body: () => ({}),
     told: reloaded,
