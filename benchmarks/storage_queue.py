@@ -255,7 +255,7 @@ class Laps:
                     await trio.lowlevel.checkpoint()
                 self.latencies.append(time.perf_counter() - began)
 
-        began, client = time.perf_counter(), time.process_time()
+        began, processor = time.perf_counter(), time.process_time()
         before = self.server.processor()
         with trio.move_on_after(LIMIT) as limit:
             async with trio.open_nursery() as nursery:
@@ -264,7 +264,7 @@ class Laps:
         if limit.cancelled_caught:
             raise MessagesMissing(f"a turn of {number} took longer than {LIMIT:.0f} s")
         self.seconds += time.perf_counter() - began
-        self.client += time.process_time() - client
+        self.client += time.process_time() - processor
         self.servers.update(self.server.processor())
         self.servers.subtract(before)
 

@@ -21,7 +21,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.engine.content_needs import Packing
 from gateway.engine.entity_store import EntityStore
-from gateway.engine.namespace import Namespace
+from gateway.engine.message_index import Lane
+from gateway.engine.namespace import Namespace, always_watched
 from gateway.engine.queue import Queue
 from gateway.engine.records import State
 from gateway.wire.amqp.message import decode_message, encode_message
@@ -127,7 +128,7 @@ class InMemory:
             self.namespace.journal.rewind()
             step.fault(fault)
             faults.append((step.path, fault))
-        return step, list(report_of(self.namespace, now, faults).faults)
+        return step, list(report_of(self.namespace, now, faults, always_watched).faults)
 
     def stored(self) -> object:
         """Nothing."""
@@ -227,12 +228,9 @@ def _queue(queue: Queue) -> object:
         "onward": (content.onward is None, content.onward_dead is None, content._unfinished),
         "bytes": (index.bytes, index.usage.bytes),
         "dates": (index.next_due, index.next_expiry, index._swept),
-        "locked": sorted(index.locked),
-        "quarantined": list(index.quarantined),
-        "lanes": {
-            state: (lane.cursor, sorted(lane.returned), sorted(lane._known), lane.messages)
-            for state, lane in index._lanes.items()
-        },
+        "locked": sorted(index._locked or ()),
+        "quarantined": list(index._quarantined or ()),
+        "lanes": {state: _lane(index._lanes[state] or Lane()) for state in State},
         "rows": [row for state in State for row in rows.after(state, -1, 1000)],
         "locks": _locks(queue._dispatch._locks),
         "sessions": sessions
@@ -249,7 +247,13 @@ def _queue(queue: Queue) -> object:
     }
 
 
+def _lane(lane: Lane) -> object:
+    return lane.cursor, sorted(lane.returned or ()), sorted(lane._known or ()), lane.messages
+
+
 def _locks(locks: Any) -> object:
+    if locks is None:
+        return {}
     return {
         token: (
             lock.held.sequence if hasattr(lock.held, "sequence") else lock.held.id,
