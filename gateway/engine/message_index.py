@@ -243,7 +243,7 @@ class MessageIndex:
     @property
     def has_quarantined(self) -> bool:
         """True if `drain_quarantined` would return any."""
-        return self._quarantined is not None
+        return bool(self._quarantined)
 
     def drain_quarantined(self) -> Sequence[int]:
         """The sequence numbers of the messages that were quarantined since the last call."""

@@ -24,7 +24,7 @@ from gateway.engine.entity_store import EntityStore
 from gateway.engine.message_index import Lane
 from gateway.engine.namespace import Namespace, always_watched
 from gateway.engine.queue import Queue
-from gateway.engine.records import State
+from gateway.engine.records import Row, State
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.sql.filter import compile_filter
 from tests.harness.store_work import connection_of
@@ -220,7 +220,7 @@ def content_of(namespace: Namespace) -> object:
 
 def _queue(queue: Queue) -> object:
     content = queue._content
-    index, rows, sessions = content.index, content.storage.rows, content.sessions
+    index, sessions = content.index, content.sessions
     return {
         "entity": attrs.asdict(
             queue.entity, recurse=False, filter=lambda field, _: field.name != "journal"
@@ -228,10 +228,10 @@ def _queue(queue: Queue) -> object:
         "onward": (content.onward is None, content.onward_dead is None, content._unfinished),
         "bytes": (index.bytes, index.usage.bytes),
         "dates": (index.next_due, index.next_expiry, index._swept),
-        "locked": sorted(index._locked or ()),
-        "quarantined": list(index._quarantined or ()),
+        "locked": [row.sequence for row in _rows(queue) if index.is_locked(row)],
+        "quarantined": index.has_quarantined,
         "lanes": {state: _lane(index._lanes[state] or Lane()) for state in State},
-        "rows": [row for state in State for row in rows.after(state, -1, 1000)],
+        "rows": _rows(queue),
         "locks": _locks(queue._dispatch._locks),
         "sessions": sessions
         and {
@@ -245,6 +245,11 @@ def _queue(queue: Queue) -> object:
         },
         "seen": [content.storage.seen.until(name) for name in ("a", "b", "c")],
     }
+
+
+def _rows(queue: Queue) -> list[Row]:
+    rows = queue._content.storage.rows
+    return [row for state in State for row in rows.after(state, -1, 1000)]
 
 
 def _lane(lane: Lane) -> object:
