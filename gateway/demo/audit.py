@@ -15,6 +15,7 @@ from gateway.checker.operations import (
     Record,
     fingerprint,
 )
+from gateway.domain.backlog import is_heartbeat_queue
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown
 from gateway.domain.message import DEAD_LETTER_REASON, Complete, Delivery
@@ -39,7 +40,8 @@ class AuditedNamespace:
 
 async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
     """
-    Receive everything from all queues of these namespaces; return the records.
+    Receive everything from all queues of these namespaces but the heartbeats of syphons; return the
+    records.
 
     A queue that can't be read to its end is in the records too, so that the checker doesn't decide
     without it.
@@ -63,13 +65,15 @@ async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
 
 async def pending(broker: Broker) -> int:
     """
-    The number of messages in the queues of that namespace.
+    The number of messages in the queues of that namespace, without the heartbeats of syphons.
 
     Raises:
         OutcomeUnknown: the namespace doesn't report it.
     """
     total = 0
     for info in await broker.list_queues(top=PAGE):
+        if is_heartbeat_queue(info.path):
+            continue
         if info.active is None:
             raise OutcomeUnknown(f"{info.path} doesn't report its number of messages")
         total += info.active
@@ -85,11 +89,15 @@ def _name(audited: AuditedNamespace, queue: EntityPath) -> str:
 
 
 async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, Place]]:
-    found: list[tuple[EntityPath, Place]] = []
-    while page := await audited.broker.list_queues(skip=len(found) // 2, top=PAGE):
-        for info in page:
-            found += [(info.path, audited.place), (info.path.dead_letter, audited.dead_letters)]
-    return found
+    paths: list[EntityPath] = []
+    while page := await audited.broker.list_queues(skip=len(paths), top=PAGE):
+        paths += [info.path for info in page]
+    return [
+        found
+        for path in paths
+        if not is_heartbeat_queue(path)
+        for found in ((path, audited.place), (path.dead_letter, audited.dead_letters))
+    ]
 
 
 async def _outcome(audited: AuditedNamespace, queue: EntityPath, place: Place) -> list[Record]:

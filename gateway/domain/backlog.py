@@ -26,6 +26,7 @@ QUEUE_PROPERTIES: Final = QueueProperties(
 )
 LEGACY_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, lock_duration=LEGACY_LOCK)
 _MARK: Final = "/x-servicebus-transfer/"
+_HEARTBEATS: Final = "/x-pairgate-syphons"
 ENVELOPE_BYTES: Final = 4096  # bytes that an embedded backlog queue accepts beyond the limit
 
 
@@ -54,7 +55,12 @@ def marker_prefix(label: str) -> str:
 
 def heartbeat_queue(label: str) -> EntityPath:
     """The queue beside the backlog in which syphons leave their heartbeats."""
-    return EntityPath(f"{label}/x-pairgate-syphons")
+    return EntityPath(f"{label}{_HEARTBEATS}")
+
+
+def is_heartbeat_queue(queue: EntityPath) -> bool:
+    """True if it is the `heartbeat_queue` of a pair, whatever the label."""
+    return queue.key.endswith(_HEARTBEATS)
 
 
 def queues_to_try(queues: Sequence[EntityPath], rng: random.Random) -> list[EntityPath]:

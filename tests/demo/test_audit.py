@@ -69,6 +69,19 @@ async def test_more_messages_than_one_page_are_found(broker, autojump_clock):
     assert await pending(broker) == 0
 
 
+async def test_heartbeats_of_syphons_are_neither_pending_nor_read(broker, autojump_clock):
+    heartbeats = backlog.heartbeat_queue("x")
+    await broker.create_queue(heartbeats, QueueProperties())
+    await broker.send(heartbeats, [Message(message_id="alive")])
+
+    records = await audit([primary(broker)])
+
+    assert await pending(broker) == 0
+    assert not found(records)
+    [info] = [each for each in await broker.list_queues() if each.path == heartbeats]
+    assert info.active == 1
+
+
 async def test_dead_letters_are_found_with_their_reason(broker, autojump_clock):
     await broker.send(ORDERS, [Message(message_id="m1")])
     async with broker.open_receiver(ORDERS) as receiver:
