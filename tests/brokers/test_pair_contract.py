@@ -14,6 +14,7 @@ from trio.testing import MockClock
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import send_accepted_by
+from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
@@ -151,7 +152,7 @@ async def take(broker: Broker, wanted: int) -> list[Message]:
 
 
 async def left_on_the_backlog(secondary: Broker) -> int:
-    infos = await secondary.list_queues()
+    infos = [info for info in await secondary.list_queues() if is_backlog(info.path)]
     assert len(infos) == BACKLOG_QUEUES
     return sum(info.active or 0 for info in infos)
 

@@ -27,7 +27,7 @@ from gateway.checker.operations import (
     fingerprint,
 )
 from gateway.checker.verdict import Rules, Verdict, judge
-from gateway.demo.audit import AuditedNamespace, audit
+from gateway.demo.audit import AuditedNamespace, audit, pending
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -39,7 +39,6 @@ from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import Backlog
 from gateway.pairing.syphon.syphon import Syphon
-from gateway.ports import Broker
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.brokers.servicebus.served import KEY, POLICY, served
@@ -136,7 +135,7 @@ class Network:
             await nursery.start(syphon.run)
             with trio.fail_after(20):
                 while True:
-                    if not await _pending(self.behind[1]):
+                    if not await pending(self.behind[1]):
                         break
                     await trio.sleep(0.05)
             nursery.cancel_scope.cancel()
@@ -229,7 +228,3 @@ def _client(port: int) -> ServiceBusRestBroker:
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-async def _pending(broker: Broker) -> int:
-    return sum([info.active or 0 for info in await broker.list_queues()])

@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 ORDERS = EntityPath("orders")
 BACKLOG = tuple(backlog.queue_name("east", index) for index in range(3))
+MADE = {*BACKLOG, backlog.heartbeat_queue("east")}  # on the secondary
 
 
 @attrs.frozen
@@ -68,7 +69,7 @@ async def test_with_the_primary_down_the_backlog_is_made_and_used_at_once(
                 break
             await trio.sleep(0.2)
 
-    assert now == set(BACKLOG)
+    assert now == MADE
     assert sent == (201, "backlog")
     assert made["entities"] == "orders"
     assert installation.gateway.count("syphon_stalled") == 0
@@ -82,7 +83,7 @@ async def test_with_the_secondary_down_the_primary_is_set_up_and_used_at_once(
     await installation.seen(installation.primary, {ORDERS})
     sent = await send(installation.gateway.address, "orders", b"one")
     await installation.secondary.start()
-    await installation.seen(installation.secondary, set(BACKLOG))
+    await installation.seen(installation.secondary, MADE)
     ready = await installation.gateway.seen("backlog_ready", usable=len(BACKLOG), reason="")
     await installation.primary.kill()
 
@@ -99,7 +100,7 @@ async def test_with_both_down_serve_begins_and_sets_up_what_comes_back(
     await installation.gateway.start()
     refused = await send(installation.gateway.address, "orders", b"one")
     await installation.secondary.start()
-    await installation.seen(installation.secondary, set(BACKLOG))
+    await installation.seen(installation.secondary, MADE)
     await installation.primary.start()
     await installation.seen(installation.primary, {ORDERS})
 
@@ -123,7 +124,7 @@ async def test_what_provision_left_serve_makes(installation: Installation) -> No
 
     assert code == 3
     assert [each["queues"] for each in json.loads(output)] == [["orders"], []]
-    assert await installation.queues(installation.secondary) == set(BACKLOG)
+    assert await installation.queues(installation.secondary) == MADE
     assert (await installation.gateway.seen("backlog_ready"))["usable"] == len(BACKLOG)
 
 
