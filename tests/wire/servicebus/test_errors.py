@@ -7,6 +7,7 @@ from gateway.domain import errors
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    CredentialRefused,
     EntityDisabled,
     EntityExists,
     EntityNotFound,
@@ -15,6 +16,7 @@ from gateway.domain.errors import (
     MessageTooLarge,
     NoAnswer,
     NotAuthorized,
+    NoToken,
     NotSupported,
     Outcome,
     OutcomeUnknown,
@@ -27,12 +29,13 @@ from gateway.domain.errors import (
 from gateway.wire.http.messages import Headers, Response
 from gateway.wire.servicebus.errors import build_error, parse_error
 
+# Of a gateway's own connections and credentials: another gateway is told what they extend.
+LOCAL = {Unreachable, NoAnswer, NoToken, CredentialRefused}
 ALL = [
     error
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, BrokerError) and error is not BrokerError
-    # Those two are of a gateway's own connections: another one is told what they extend.
-    if error not in {errors.Unreachable, errors.NoAnswer}
+    if error not in LOCAL
 ]
 
 
@@ -49,8 +52,7 @@ def answer(status: int, detail: str = "", **headers: str) -> Response:
 def test_between_pairgates_every_error_arrives_as_it_was(kind, text):
     arrived = parse_error(build_error(kind(text)))
 
-    # What no connection has shown to one Pairgate, the other one's connection has not.
-    assert type(arrived) is {Unreachable: Unavailable, NoAnswer: OutcomeUnknown}.get(kind, kind)
+    assert type(arrived) is kind
     assert str(arrived) == text or "Tracking" in text or not text or "\ufffd" in str(arrived)
 
 

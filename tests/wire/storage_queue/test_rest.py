@@ -454,8 +454,13 @@ def test_every_error_has_a_code_and_no_outcome_is_told_as_better_than_it_is(kind
 
 @pytest.mark.parametrize("kind", [each for each in ALL if each is not errors.SessionLockLost])
 def test_an_error_of_a_pairgate_is_the_same_error_at_the_other_side(kind: Any) -> None:
-    # What no connection has shown to one Pairgate, the other one's connection has not.
-    local = {errors.Unreachable: errors.Unavailable, errors.NoAnswer: errors.OutcomeUnknown}
+    # A Pairgate's connections and credentials say nothing of those of the other one.
+    local = {
+        errors.Unreachable: errors.Unavailable,
+        errors.NoAnswer: errors.OutcomeUnknown,
+        errors.NoToken: errors.Unavailable,
+        errors.CredentialRefused: errors.NotAuthorized,
+    }
     found = parse_error(build_error(kind("text"), TRACE))
 
     assert type(found) is local.get(kind, kind)
