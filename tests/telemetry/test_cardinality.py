@@ -70,7 +70,9 @@ def about(name: str) -> list[Event]:
     ]
 
 
-async def test_events_about_many_names_make_no_more_series_and_need_no_more_memory() -> None:
+async def test_events_about_many_names_make_no_more_series_and_need_no_more_memory(
+    autojump_clock: trio.testing.MockClock,  # some figures are kept for each of the last seconds
+) -> None:
     await trio.lowlevel.checkpoint()
     watch = Watch(Silence(), VirtualClock())
     refusals = Refusals(Silence())
