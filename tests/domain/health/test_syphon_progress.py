@@ -1,33 +1,16 @@
 """Whether the backlog moves, why not, and when it will be empty."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import attrs
 import pytest
 
-from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
 from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
 from gateway.domain.status import BacklogStatus, PairStatus, SyphonStatus
+from tests.domain.test_status import ALIVE, NOW, seen
 
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-ALIVE = Heartbeat(
-    syphon="a",
-    host="gw-1",
-    process="syphon",
-    pid=42,
-    started=NOW,
-    at=NOW,
-    interval=30.0,
-    moved=7,
-)
 PAUSED = attrs.evolve(ALIVE, paused=True)
-
-
-def seen(*alive: Heartbeat) -> SyphonsSeen:
-    return SyphonsSeen(at=NOW, alive=alive, last=NOW, since=NOW, unknown="")
 
 
 def pair(*, states: dict[str, int] | None = None, **fields: Any) -> PairStatus:

@@ -13,7 +13,7 @@ from gateway.domain.health.abilities import Abilities, Ability
 from gateway.domain.health.depth_history import QueueDepth
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.expiry import Expiry
-from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
+from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.operators.drill import Drill, DrillFault
 from gateway.domain.status import (
     Alarm,
@@ -36,18 +36,9 @@ from gateway.domain.status import (
     Waiting,
 )
 from gateway.wire.pairgate.status import build_status, parse_status
+from tests.domain.test_status import ALIVE
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-HEARTBEAT = Heartbeat(
-    syphon="a",
-    host="gw-1",
-    process="syphon",
-    pid=42,
-    started=NOW,
-    at=NOW,
-    interval=30.0,
-    moved=7,
-)
 SECONDS = Distribution((0.005, 0.1), (2, 1, 1), 0.75)  # of four
 USAGE = UsageReport(
     operations={**dict.fromkeys(Operation, 0), Operation.SEND: 3, Operation.EMPTY: 60},
@@ -96,7 +87,7 @@ OUTAGE = Status(
                 "east/x-servicebus-transfer/0": QueueDepth(pending=5, oldest_age=1.5),
                 "east/x-servicebus-transfer/1": QueueDepth(pending=0, oldest_age=None),
             },
-            syphons=SyphonsSeen(at=NOW, alive=(HEARTBEAT,), last=NOW, since=NOW, unknown=""),
+            syphons=SyphonsSeen(at=NOW, alive=(ALIVE,), last=NOW, since=NOW, unknown=""),
         ),
         syphon=SyphonStatus(
             running=True,
