@@ -92,8 +92,8 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {BoundsSends},
     ),
     GatheringBroker: (
-        {Diverts, SendsMany},
-        {BoundsSends, Identifies, Peeks, Placed, Schedules, Sessions},
+        {Diverts},
+        {BoundsSends, Identifies, Peeks, Placed, Schedules, SendsMany, Sessions},
         {FailsFast},
     ),
     Traced: (

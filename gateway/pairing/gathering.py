@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import attrs
 import trio
 
-from gateway.capabilities import Batches, BoundsSends, SendsMany, SendsTogether
+from gateway.capabilities import BoundsSends, SendsMany, SendsTogether
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import AcceptedBy, Message
@@ -75,7 +75,8 @@ class GatheringBroker(ForwardingBroker):
     others too. So do all sends while a namespace of the pair doesn't send batches together.
     """
 
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {BoundsSends}
+    # `SendsMany` too: those sends share a call already.
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {BoundsSends, SendsMany}
 
     pair: PairedBroker
     namespaces: Sequence[Broker]  # of the pair
@@ -124,12 +125,6 @@ class GatheringBroker(ForwardingBroker):
             self._under_way[key] -= 1
             if not self._under_way[key]:
                 del self._under_way[key]
-
-    async def send_many(
-        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
-    ) -> Sequence[BrokerError | None]:
-        """As `SendsMany.send_many`: these share a call already."""
-        return await self.pair.send_many(entity, batches, fails_fast=fails_fast)
 
     def _size_of(self, messages: Sequence[Message]) -> int | None:
         """The bytes of the bodies; None: the send goes alone."""

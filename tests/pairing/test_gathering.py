@@ -14,7 +14,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown, QuotaExceeded, Unavailable
 from gateway.domain.message import AcceptedBy, Message
 from gateway.forwarding_broker import ForwardingBroker
-from gateway.offering import offered
+from gateway.offering import offered, required
 from gateway.pairing.gathering import MOST_BYTES, MOST_SENDS, SMALL, GatheringBroker
 from gateway.pairing.options import OnUnknown
 from gateway.ports import Broker
@@ -301,7 +301,9 @@ async def test_sends_in_order_keep_their_call(harness):
     made = await clients(harness)
     await made.begin()
 
-    found = await made.broker.send_many(ORDERS, [[message("1")], [message("2")]])
+    found = await required(made.broker, SendsMany).send_many(
+        ORDERS, [[message("1")], [message("2")]]
+    )
 
     assert found == [None, None]
     assert made.primary.calls == [1, 2]

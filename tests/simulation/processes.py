@@ -11,13 +11,14 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Batches
+from gateway.capabilities import Batches, SendsMany
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
+from gateway.offering import required
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import Backlog
@@ -272,7 +273,7 @@ class GatewayProcess(Process):
         with self._until_death():
             if client is not None:
                 return await client.send_many(entity, batches)
-            return await self._broker.send_many(entity, batches)
+            return await required(self._broker, SendsMany).send_many(entity, batches)
         raise OutcomeUnknown("the gateway died")
 
     @property
