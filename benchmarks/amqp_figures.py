@@ -75,7 +75,7 @@ class Ratio:
 
 @attrs.frozen(kw_only=True)
 class Idle:
-    """What connections cost that do nothing: `each` is resident memory of the gateway, in bytes."""
+    """The cost of idle connections: `each` is resident memory of the gateway, in bytes."""
 
     kind: str
     connections: int

@@ -36,7 +36,7 @@ PIKA: Final = "pika"
 
 @attrs.frozen(kw_only=True)
 class Taken:
-    """What it took to take and complete all of them. All times are seconds."""
+    """The time and the processor time to receive and complete all messages, in seconds."""
 
     seconds: float
     requests: int = 0  # as a cloud would bill them; 0: nobody has counted

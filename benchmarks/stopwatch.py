@@ -1,6 +1,6 @@
 """
-What a client process measures of its own work, and of the servers'. Only the standard library: it
-runs in the environments of others too.
+The measurements of a client process, of its own work and of the servers'. The module needs only the
+standard library, since it runs in the environments of other packages too.
 """
 
 import math

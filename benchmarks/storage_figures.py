@@ -105,8 +105,8 @@ def flight(
     latencies: Sequence[float], seconds: float, client: float, servers: Mapping[str, float]
 ) -> Flight:
     """
-    What the latencies of some operations say, which took so many seconds together. `client` and
-    `servers` are seconds of processor time for all of them.
+    The figures of some operations, by their latencies; together they took so many seconds. `client`
+    and `servers` are seconds of processor time for all of them.
     """
     ordered = sorted(latencies)
     return Flight(

@@ -72,8 +72,8 @@ class MessageIndex:
     """
     All changes of a queue's rows go through here, so that counts and rows can't disagree.
 
-    What many queues never need is made when it is needed: each object of a queue costs a send
-    among many queues the time of a cache miss.
+    Parts that many queues never need are made at their first use: each object of a queue costs a
+    send among many queues the time of a cache miss.
     """
 
     rows: Rows

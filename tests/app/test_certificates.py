@@ -45,7 +45,7 @@ tls = {{ {tls}, client_ca = "{folder}/ca.pem"{crl} }}
 
 @attrs.define(eq=False)
 class Seen:
-    """What a watch reports, and its clock."""
+    """The events that a watch reports, and the clock of the watch."""
 
     now: datetime = NOW
     events: list[Event] = attrs.field(factory=list)

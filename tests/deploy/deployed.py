@@ -39,7 +39,7 @@ WRONG: Final[dict[str, dict[str, Any]]] = {
 
 
 def deployed() -> dict[str, Any]:
-    """What `render.py` found, with the cases of the chart by their names."""
+    """The findings of `render.py`, with the cases of the chart by their names."""
     script = Path(__file__).parent / "render.py"
     cases = json.dumps({**CASES, **WRONG})
     files = [SCHEMA, COMPOSE / "compose.yaml", MANIFEST, SIDECAR]

@@ -50,7 +50,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 class Tool:
-    """What a tool has shown, and when: seconds since 1970."""
+    """The texts that a tool has shown, each with its time in seconds since 1970."""
 
     def __init__(self) -> None:
         self.shown: dict[str, float] = {}

@@ -1,5 +1,5 @@
 """
-What the current SDKs get from a Pairgate with tokens of an identity provider, over TLS.
+The answers of a Pairgate to the current SDKs with tokens of an identity provider, over TLS.
 
 Runs in `.venv-azure`, as a process of its own, and prints one JSON object. Tokens come from the
 token endpoint of `tests/harness/openid.py`.

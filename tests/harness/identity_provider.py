@@ -41,7 +41,7 @@ ASSERTION: Final = "client_assertion"
 
 @attrs.frozen(kw_only=True)
 class Answers:
-    """What the process answers from now on."""
+    """The answers of the process from now on."""
 
     status: int = 200
     lifetime: int = 3600  # seconds, of its tokens

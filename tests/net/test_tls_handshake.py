@@ -42,7 +42,7 @@ class Ends:
     server: trio.SSLStream | UntrustedCertificate | None = None
 
     async def says(self, text: bytes) -> bytes:
-        """What the server gets."""
+        """The bytes that the server receives of this text."""
         assert isinstance(self.client, trio.SSLStream)
         assert isinstance(self.server, trio.SSLStream)
         await self.client.send_all(text)

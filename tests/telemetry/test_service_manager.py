@@ -1,4 +1,4 @@
-"""What a process tells systemd, and when: read from the other end of the socket."""
+"""The messages of a process to systemd, and their times: read from the other end of the socket."""
 
 import os
 import socket

@@ -244,8 +244,8 @@ def _tell_secrecy(namespace: Namespace, pairing: Pairing, findings: Findings) ->
         return
     else:
         text = (
-            f"diverted messages are signed{key}, and can be read by whoever may read the"
-            " namespace's queues; `encrypt = true` in [pairing] encrypts them"
+            f"diverted messages are signed{key}, and can be read by each client that may"
+            " receive from the namespace's queues; `encrypt = true` in [pairing] encrypts them"
         )
     findings.add(f"namespace {namespace.name}", Grade.GOOD, text)
 

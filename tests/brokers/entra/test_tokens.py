@@ -19,7 +19,7 @@ REFUSED = CredentialRefused("identity provider login.example: HTTP status 401: A
 
 
 async def texts_until(end: float, tokens: AccessTokens, every: float = 10.0) -> list[str]:
-    """What a send finds, at any time until `end`; it never waits for a token, and has no error."""
+    """The token that each send until `end` gets. A send never waits for it, and has no error."""
     found = []
     while (now := trio.current_time()) < end:
         with trio.fail_after(0.001):
