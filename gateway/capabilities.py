@@ -203,6 +203,23 @@ class Updates(Protocol):
         ...
 
 
+@capability(Broker, "this namespace can't delete an entity by its version")
+class DeletesByVersion(Protocol):
+    """A namespace whose entities can be deleted on condition that nobody has changed them."""
+
+    async def delete_version(self, path: EntityPath, version: int) -> None:
+        """
+        Return once the queue, topic or subscription is deleted with all of its messages, if it had
+        that version (an HTTP client's `If-Match`). Needs the Manage right.
+
+        Raises:
+            EntityNotFound: there is no such entity.
+            PreconditionFailed: the entity has another version; nothing was deleted.
+            NotSupported: the namespace's entities have no versions; nothing was deleted.
+        """
+        ...
+
+
 @capability(Broker, "this namespace doesn't support topics")
 class Topology(Updates, Protocol):
     """

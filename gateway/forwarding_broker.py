@@ -8,6 +8,7 @@ from typing import ClassVar, TypeVar
 
 from gateway.capabilities import (
     Batches,
+    DeletesByVersion,
     Diverts,
     FailsFast,
     Identifies,
@@ -42,6 +43,7 @@ class ForwardingBroker(Wrapper):
 
     forwards: ClassVar[frozenset[type]] = frozenset(
         (
+            DeletesByVersion,
             Identifies,
             Peeks,
             Placed,

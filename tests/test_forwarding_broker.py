@@ -10,6 +10,7 @@ from gateway import capabilities
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import (
     BoundsSends,
+    DeletesByVersion,
     Diverts,
     FailsFast,
     Identifies,
@@ -51,7 +52,13 @@ from gateway.telemetry.spans import Traced, TracedReceiver
 from tests.harness.clocks import VirtualClock
 
 TOPIC = EntityPath("t")
-EVERYWHERE = {SendsTogether, Topology, Updates, Verifies}  # passed on by all brokers
+EVERYWHERE = {
+    DeletesByVersion,
+    SendsTogether,
+    Topology,
+    Updates,
+    Verifies,
+}  # passed on by all brokers
 
 # Of each wrapper: the capabilities in whose work it takes part, and those that it passes on. It
 # withholds all others. A new capability or wrapper has its line here, or the test fails.

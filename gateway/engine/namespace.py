@@ -172,6 +172,9 @@ class Namespace:
         queue.sweep(now)
         return queue.info()
 
+    def is_topic(self, path: EntityPath) -> bool:
+        return path.key in self._routings
+
     def routing(self, topic: EntityPath) -> TopicRouting:
         """
         The routing of a topic.
@@ -284,16 +287,28 @@ class Namespace:
             )
         return self.put(stored, self.store.add(stored))
 
+    def check_version(self, path: EntityPath, version: int) -> None:
+        """
+        Check that an entity wasn't changed since it had that version.
+
+        Raises:
+            EntityNotFound: no entity has this path.
+            PreconditionFailed: the entity has another version.
+        """
+        entity = self.find(path).entity
+        if version != entity.version:
+            raise PreconditionFailed(
+                f"{path}: version {version} expected, the entity has {entity.version}"
+            )
+
     def change(
         self, path: EntityPath, properties: Properties, if_version: int | None, now: Now
     ) -> None:
         """As `update`, for an entity that exists."""
         queue = self.find(path)
         entity, new = queue.entity, as_queue(properties)
-        if if_version is not None and if_version != entity.version:
-            raise PreconditionFailed(
-                f"{path}: version {if_version} expected, the entity has {entity.version}"
-            )
+        if if_version is not None:
+            self.check_version(path, if_version)
         check_update(path, entity.properties, new)
         self._check_no_circle(path, new)
         stored = StoredEntity(

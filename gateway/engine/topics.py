@@ -95,6 +95,21 @@ class Topics:
         self._namespace.routing(path)
         self._namespace.remove_whole(path)
 
+    def delete_version(self, path: EntityPath, version: int, now: Now) -> None:
+        """
+        Delete a queue, topic or subscription with its messages, if it has that version.
+
+        Raises:
+            EntityNotFound, PreconditionFailed: nothing was deleted.
+        """
+        self._namespace.check_version(path, version)
+        if path.is_subscription:
+            self.unsubscribe(path.topic, path.subscription, now)
+        elif self._namespace.is_topic(path):
+            self.delete(path)
+        else:
+            self._namespace.delete(path)
+
     # --- subscriptions
 
     def subscribe(

@@ -163,6 +163,9 @@ class Namespace:
     async def delete_topic(self, topic: EntityPath) -> None:
         await self._broker.delete_topic(self._inside(topic))
 
+    async def delete_version(self, path: EntityPath, version: int) -> None:
+        await self._broker.delete_version(self._inside(path), version)
+
     async def create_subscription(
         self,
         topic: EntityPath,

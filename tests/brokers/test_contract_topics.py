@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.capabilities import Peeks, Schedules, Sessions, Topology
-from gateway.domain.entity import EntityPath, EntityStatus
+from gateway.capabilities import DeletesByVersion, Peeks, Schedules, Sessions, Topology
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
     EntityExists,
@@ -391,6 +391,30 @@ async def test_who_waits_learns_that_the_topic_was_deleted(broker):
         nursery.start_soon(wait_in_vain)
         await trio.sleep(SHORTLY)
         await required(broker, Topology).delete_topic(NEWS)
+
+
+@needs(Capability.TOPICS)
+async def test_an_entity_that_was_changed_is_not_deleted_by_its_old_version(broker, orders):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    topics, versions = required(broker, Topology), required(broker, DeletesByVersion)
+    subscription = await topics.inspect_subscription(NEWS, "s")
+    topic, queue = await topics.inspect_topic(NEWS), await broker.inspect(orders)
+    changed = await topics.update_queue(orders, QueueProperties(max_delivery_count=3))
+
+    with pytest.raises((PreconditionFailed, NotSupported)) as refusal:
+        await versions.delete_version(orders, queue.version)
+    assert (await broker.inspect(orders)).version == changed.version
+    if refusal.type is NotSupported:
+        return  # Service Bus itself
+    for path, version in (
+        (orders, changed.version),
+        (subscription.path, subscription.version),
+        (NEWS, topic.version),
+    ):
+        await versions.delete_version(path, version)
+        with pytest.raises(EntityNotFound):
+            await versions.delete_version(path, version)
 
 
 @needs(Capability.TOPICS)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class LocalTopology(ABC):
-    """Implements `capabilities.Topology`, except for where a step runs."""
+    """Implements `Topology` and `DeletesByVersion`, except for where a step runs."""
 
     @abstractmethod
     async def run_on(
@@ -77,6 +77,10 @@ class LocalTopology(ABC):
     async def delete_topic(self, topic: EntityPath) -> None:
         """Delete a topic with its subscriptions; receivers that wait there get `EntityNotFound`."""
         await self.run_on(topic, lambda space, _now: Topics(space).delete(topic))
+
+    async def delete_version(self, path: EntityPath, version: int) -> None:
+        """As `DeletesByVersion.delete_version`."""
+        await self.run_on(path, lambda space, now: Topics(space).delete_version(path, version, now))
 
     async def create_subscription(
         self,

@@ -7,7 +7,7 @@ import attrs
 
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound, OutcomeUnknown
+from gateway.domain.errors import EntityNotFound, NotSupported, OutcomeUnknown
 from gateway.domain.topics.filters import Rule
 from gateway.domain.topics.topology import (
     SubscriptionInfo,
@@ -26,7 +26,7 @@ _PAGE: Final = 100  # entities per request, the most that Service Bus returns
 
 class RestManagement:
     """
-    `Topology`, and the management operations of `Broker`.
+    `Topology`, `DeletesByVersion`, and the management operations of `Broker`.
 
     Queues and topics share their names: a deletion by name deletes either.
     """
@@ -60,6 +60,19 @@ class RestManagement:
 
     async def delete_queue(self, entity: EntityPath) -> None:
         await self._manage(wish.DeleteEntity(entity=entity))
+
+    async def delete_version(self, path: EntityPath, version: int) -> None:
+        """As `DeletesByVersion.delete_version`: only before a Pairgate, which reads If-Match."""
+        if not await self._peer.is_pairgate(path.parent):
+            raise NotSupported("Service Bus can't delete an entity by its version")
+        if path.is_subscription:
+            await self._manage(
+                wish.DeleteSubscription(
+                    topic=path.topic, name=path.subscription, if_version=version
+                )
+            )
+        else:
+            await self._manage(wish.DeleteEntity(entity=path, if_version=version))
 
     async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo:
         return await self._told(wish.PutTopic(entity=topic, properties=properties), TopicInfo)

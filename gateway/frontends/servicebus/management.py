@@ -5,17 +5,24 @@ Updates of queues need a namespace that is `Updates`; topics, subscriptions and 
 is a `Topology`.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import trio
 
-from gateway.capabilities import Topology, Updates
+from gateway.capabilities import DeletesByVersion, Topology, Updates
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityNotFound, NotSupported
+from gateway.domain.errors import (
+    EntityExists,
+    EntityNotFound,
+    NotSupported,
+    PreconditionFailed,
+)
 from gateway.offering import offered, required
 from gateway.ports import Broker
 from gateway.wire.servicebus import atom_operations as atom
+
+Listed = TypeVar("Listed", bound=atom.Info)
 
 
 async def manage(
@@ -28,17 +35,30 @@ async def manage(
         BrokerError: as the method of `Broker`, `Updates` or `Topology` that it calls.
         NotSupported: the namespace lacks the capability that the operation needs.
     """
+    try:
+        return await _manage(broker, operation, namespace)
+    except EntityExists as error:
+        if isinstance(operation, atom.PutOperation) and operation.only_new:
+            raise PreconditionFailed(f"If-None-Match: {error}") from error
+        raise
+
+
+async def _manage(
+    broker: Broker, operation: atom.Operation, namespace: atom.NamespaceInfo
+) -> atom.Answer:
     await trio.lowlevel.checkpoint()
     match operation:
         case atom.GetNamespace():
             return namespace
         case atom.GetEntity(entity=entity):
             return await _inspect(broker, entity)
-        case atom.DeleteEntity(entity=entity):
-            await _delete(broker, entity)
+        case atom.DeleteEntity():
+            await _delete(broker, operation)
             return None
-        case atom.ListQueues(prefix=prefix, skip=skip, top=top):
-            return tuple(await broker.list_queues(prefix, skip=skip, top=top))
+        case atom.ListQueues(prefix=prefix):
+            return await _page(
+                operation, lambda skip, top: broker.list_queues(prefix, skip=skip, top=top)
+            )
         case atom.PutQueue():
             return await _put_queue(broker, operation)
     return await _WITH_TOPICS[type(operation)](required(broker, Topology), operation)
@@ -59,15 +79,18 @@ async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:
         return None
 
 
-async def _delete(broker: Broker, entity: EntityPath) -> None:
+async def _delete(broker: Broker, wish: atom.DeleteEntity) -> None:
     await trio.lowlevel.checkpoint()
+    if wish.if_version is not None:
+        versions = required(broker, DeletesByVersion)
+        return await versions.delete_version(wish.entity, wish.if_version)
     try:
-        await broker.delete_queue(entity)
+        await broker.delete_queue(wish.entity)
     except EntityNotFound:
         topology = offered(broker, Topology)
         if topology is None:
             raise
-        await topology.delete_topic(entity)
+        await topology.delete_topic(wish.entity)
 
 
 async def _put_queue(broker: Broker, wish: atom.PutQueue) -> atom.Answer:
@@ -82,6 +105,32 @@ async def _put_queue(broker: Broker, wish: atom.PutQueue) -> atom.Answer:
     return await updates.update_queue(wish.entity, wish.properties, if_version=wish.if_version)
 
 
+async def _page(
+    wish: atom.ListOperation, read: Callable[[int, int], Awaitable[Sequence[Listed]]]
+) -> tuple[Listed, ...]:
+    """
+    The page that the client asks for. `read` returns the entries from a number on, sorted by name.
+
+    A continued list begins behind the name that ended the page before. That name has moved if
+    entries before it were created or deleted meanwhile: so it is looked for.
+    """
+    skip, top, after = wish.skip, wish.top, wish.after.lower()
+    found = await read(skip, top)
+    if not after or not top:
+        return tuple(found)
+    while skip > 0 and (not found or atom.name_of(found[0]).lower() > after):
+        skip = max(0, skip - top)
+        found = await read(skip, top)
+    page: list[Listed] = []
+    while found:
+        page += [each for each in found if atom.name_of(each).lower() > after]
+        if len(page) >= top or len(found) < top:
+            break
+        skip += len(found)
+        found = await read(skip, top)
+    return tuple(page[:top])
+
+
 async def _put_topic(broker: Topology, wish: atom.PutTopic) -> atom.Answer:
     if wish.update:
         return await broker.update_topic(wish.entity, wish.properties, if_version=wish.if_version)
@@ -89,7 +138,7 @@ async def _put_topic(broker: Topology, wish: atom.PutTopic) -> atom.Answer:
 
 
 async def _list_topics(broker: Topology, wish: atom.ListTopics) -> atom.Answer:
-    return tuple(await broker.list_topics(wish.prefix, skip=wish.skip, top=wish.top))
+    return await _page(wish, lambda skip, top: broker.list_topics(wish.prefix, skip=skip, top=top))
 
 
 async def _get_subscription(broker: Topology, wish: atom.GetSubscription) -> atom.Answer:
@@ -105,11 +154,17 @@ async def _put_subscription(broker: Topology, wish: atom.PutSubscription) -> ato
 
 
 async def _list_subscriptions(broker: Topology, wish: atom.ListSubscriptions) -> atom.Answer:
-    return tuple(await broker.list_subscriptions(wish.topic, skip=wish.skip, top=wish.top))
+    return await _page(
+        wish, lambda skip, top: broker.list_subscriptions(wish.topic, skip=skip, top=top)
+    )
 
 
 async def _delete_subscription(broker: Topology, wish: atom.DeleteSubscription) -> atom.Answer:
-    await broker.delete_subscription(wish.topic, wish.name)
+    if wish.if_version is None:
+        await broker.delete_subscription(wish.topic, wish.name)
+    else:
+        path = EntityPath(f"{wish.topic}/subscriptions/{wish.name}")
+        await required(broker, DeletesByVersion).delete_version(path, wish.if_version)
     return None
 
 
@@ -124,8 +179,10 @@ async def _put_rule(broker: Topology, wish: atom.PutRule) -> atom.Answer:
 
 
 async def _list_rules(broker: Topology, wish: atom.ListRules) -> atom.Answer:
-    found = await broker.list_rules(wish.topic, wish.subscription, skip=wish.skip, top=wish.top)
-    return tuple(found)
+    return await _page(
+        wish,
+        lambda skip, top: broker.list_rules(wish.topic, wish.subscription, skip=skip, top=top),
+    )
 
 
 async def _delete_rule(broker: Topology, wish: atom.DeleteRule) -> atom.Answer:

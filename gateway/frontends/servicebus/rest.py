@@ -49,6 +49,7 @@ from gateway.wire.servicebus import answers as servicebus_answers
 from gateway.wire.servicebus import atom, atom_answers
 from gateway.wire.servicebus import operations as rest
 from gateway.wire.servicebus import rest as servicebus_rest
+from gateway.wire.servicebus.atom_conditions import is_unchanged
 from gateway.wire.servicebus.atom_operations import NamespaceInfo, entity_of
 from gateway.wire.servicebus.errors import build_error, build_refusal
 
@@ -182,7 +183,11 @@ class ServiceBusRestFrontend:
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
         with answered_within(self.options.answer_timeout):
             answer = await manage(self.broker, operation, self._namespace())
-        return atom_answers.build_response(operation, answer, origin)
+        response = atom_answers.build_response(operation, answer, origin)
+        tag = response.headers.get("ETag")
+        if request.method == "GET" and is_unchanged(request.headers, tag):
+            return atom_answers.build_unchanged(tag)
+        return response
 
     def _check(
         self, claim: Claim, request: Request, right: Right, entity: EntityPath | None

@@ -15,6 +15,7 @@ import trio
 
 from gateway.capabilities import (
     Batches,
+    DeletesByVersion,
     Identifies,
     KeepsMessages,
     Peeks,
@@ -144,15 +145,15 @@ def _unavailable(drill: Drill, what: str) -> Unavailable:
 @attrs.frozen(eq=False)
 class CutBroker(SendWrapper):
     """
-    `inner`, behind a way that a drill can cut. Operations of `Topology`, `Updates` and `Verifies`
-    aren't cut: no send and no receive needs them.
+    `inner`, behind a way that a drill can cut. Operations of `DeletesByVersion`, `Topology`,
+    `Updates` and `Verifies` aren't cut: no send and no receive needs them.
     """
 
     _inner: Broker
     cut: Cut
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (Placed, SendsTogether, Topology, Updates, Verifies)
+        (DeletesByVersion, Placed, SendsTogether, Topology, Updates, Verifies)
     )
 
     @property

@@ -6,7 +6,7 @@ Service Bus's management in Atom: what clients ask for, both directions; `atom_a
     PutTopic      PUT    ...                        the same: the body says which it is
     DeleteEntity  DELETE ...                        200
     ListQueues    GET    /$Resources/queues?$skip=0&$top=100&$filter=startswith(path,'x') eq true
-    ListTopics    GET    /$Resources/topics?...
+    ListTopics    GET    /$Resources/topics?...     the link to the next page has a $skiptoken too
 
     ...Subscription      /{topic}/subscriptions/{name}                           404 if none
     ListSubscriptions    /{topic}/subscriptions?$skip=0&$top=100
@@ -14,8 +14,8 @@ Service Bus's management in Atom: what clients ask for, both directions; `atom_a
     ListRules            /{topic}/subscriptions/{subscription}/rules?...
     GetNamespace         /$namespaceinfo                                         200 an entry
 
-Entities are read from the right, since names of topics hold slashes. If-Match is `*`, or the ETag
-of an answer: then an entity that was changed since stays as it is (412).
+Entities are read from the right, since names of topics hold slashes. `atom_conditions` reads
+If-Match and If-None-Match.
 """
 
 import re
@@ -32,6 +32,7 @@ from gateway.wire.servicebus import (
     subscription_description,
     topic_description,
 )
+from gateway.wire.servicebus.atom_conditions import etag, put_condition, version_to_delete
 from gateway.wire.servicebus.atom_operations import (
     MAX_TOP,
     DeleteEntity,
@@ -62,7 +63,6 @@ _FILTER: Final = re.compile(
     r"\s*startswith\(\s*path\s*,\s*'((?:[^']|'')*)'\s*\)\s*(?:eq\s+true\s*)?", re.IGNORECASE
 )
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_ETAG: Final = re.compile(r'(?:W/)?"?([0-9]{1,19})"?', re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
 _RULES: Final = re.compile(
     r"(?P<topic>.+)/subscriptions/(?P<subscription>[^/]*)/rules(?:/(?P<name>[^/]+))?",
@@ -107,10 +107,10 @@ def _parse_entity(request: Request, entity: EntityPath) -> Operation:
         case "GET":
             return GetEntity(entity=entity)
         case "DELETE":
-            return DeleteEntity(entity=entity)
+            return DeleteEntity(entity=entity, if_version=version_to_delete(request.headers))
         case "PUT":
             kind, description = _described(request, _ENTITIES)
-            wish = {"entity": entity, **_condition(request)}
+            wish = {"entity": entity, **put_condition(request.headers)}
             if kind == topic_description.TABLE.element:
                 properties = topic_description.parse_properties(description)
                 return PutTopic(properties=properties, **wish)
@@ -131,7 +131,8 @@ def _parse_subscription(request: Request, match: re.Match[str]) -> Operation:
         case "GET":
             return GetSubscription(topic=topic, name=name)
         case "DELETE":
-            return DeleteSubscription(topic=topic, name=name)
+            version = version_to_delete(request.headers)
+            return DeleteSubscription(topic=topic, name=name, if_version=version)
         case "PUT":
             _, description = _described(request, (subscription_description.TABLE.element,))
             host = request.headers.get("Host") or ""
@@ -140,7 +141,7 @@ def _parse_subscription(request: Request, match: re.Match[str]) -> Operation:
                 name=name,
                 properties=subscription_description.parse_properties(description, host),
                 rule=subscription_description.parse_first_rule(description),
-                **_condition(request),
+                **put_condition(request.headers),
             )
         case _:
             raise _wrong_method(request)
@@ -158,14 +159,15 @@ def _parse_rule(request: Request, match: re.Match[str]) -> Operation:
         case "GET":
             return GetRule(**place, name=name)
         case "DELETE" if name is not None:
+            if version_to_delete(request.headers) is not None:
+                raise PreconditionFailed(_NO_VERSION)
             return DeleteRule(**place, name=name)
         case "PUT" if name is not None:
             _, description = _described(request, (rule_description.ELEMENT,))
-            condition = _condition(request)
-            if condition["if_version"] is not None:
-                raise PreconditionFailed("If-Match: rules have no versions, so * expected")
-            rule = rule_description.parse(description, name)
-            return PutRule(**place, rule=rule, update=condition["update"])
+            condition = put_condition(request.headers)
+            if condition.pop("if_version") is not None:
+                raise PreconditionFailed(_NO_VERSION)
+            return PutRule(**place, rule=rule_description.parse(description, name), **condition)
         case _:
             raise _wrong_method(request)
 
@@ -184,11 +186,12 @@ def check_subscription_name(name: str | None) -> str:
     return name
 
 
-def _page(request: Request) -> dict[str, int]:
+def _page(request: Request) -> dict[str, Any]:
     query = _query(request)
     return {
         "skip": _number(query, "$skip", 0, 10**9),
         "top": _number(query, "$top", 100, MAX_TOP),
+        "after": query.get("$skiptoken", ""),
     }
 
 
@@ -211,16 +214,7 @@ def _number(query: dict[str, str], name: str, default: int, most: int) -> int:
     return min(int(text), most)
 
 
-def _condition(request: Request) -> dict[str, Any]:
-    tag = request.headers.get("If-Match")
-    if tag is None or tag.strip() == "*":
-        return {"update": tag is not None, "if_version": None}
-    match = _ETAG.fullmatch(tag.strip())
-    if match is None:
-        raise PreconditionFailed(f"If-Match: * or an ETag of ours expected, got {tag!r:.60}")
-    return {"update": True, "if_version": int(match[1])}
-
-
+_NO_VERSION: Final = "If-Match: rules have no versions, so * expected"
 _ENTITIES: Final = (queue_description.TABLE.element, topic_description.TABLE.element)
 
 
@@ -262,6 +256,9 @@ def build_request(operation: Operation) -> Request:
         check_subscription_name(operation.name)
     target = target_of(operation)
     match operation:
+        case DeleteEntity(if_version=int(version)) | DeleteSubscription(if_version=int(version)):
+            tag = Headers.of([("If-Match", etag(version))])
+            return Request(method="DELETE", target=target, headers=tag)
         case DeleteEntity() | DeleteSubscription() | DeleteRule():
             return Request(method="DELETE", target=target)
         case PutQueue() | PutTopic() | PutSubscription() | PutRule():
@@ -278,19 +275,9 @@ def build_request(operation: Operation) -> Request:
 
 def _if_match(operation: PutOperation) -> list[tuple[str, str]]:
     if not operation.update:
-        return []
+        return [("If-None-Match", "*")] if operation.only_new else []
     version = None if isinstance(operation, PutRule) else operation.if_version
     return [("If-Match", "*" if version is None else etag(version))]
-
-
-def etag(version: int) -> str:
-    return f'"{version}"'
-
-
-def parse_etag(text: str | None) -> int:
-    """The version in an answer; 0 if it has none of ours."""
-    match = _ETAG.fullmatch(text or "")
-    return int(match[1]) if match else 0
 
 
 def _description_of(operation: PutOperation) -> str:

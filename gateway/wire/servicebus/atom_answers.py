@@ -24,7 +24,8 @@ from gateway.wire.servicebus import (
     subscription_description,
     topic_description,
 )
-from gateway.wire.servicebus.atom import ATOM, ENTRY, etag, find_description, parse_etag
+from gateway.wire.servicebus.atom import ATOM, ENTRY, find_description
+from gateway.wire.servicebus.atom_conditions import etag, parse_etag
 from gateway.wire.servicebus.atom_operations import (
     Answer,
     DeleteEntity,
@@ -45,6 +46,7 @@ from gateway.wire.servicebus.atom_operations import (
     PutOperation,
     PutRule,
     PutSubscription,
+    name_of,
 )
 from gateway.wire.servicebus.atom_paths import (
     API_VERSION,
@@ -101,6 +103,12 @@ def build_response(operation: Operation, answer: Answer, origin: str) -> Respons
             return _response(status, ENTRY, _one(operation, answer, origin), _etag_of(answer))
         case _:
             return Response(status=200, headers=Headers.of([PAIRGATE]))
+
+
+def build_unchanged(tag: str | None) -> Response:
+    """Build the answer to a client that has this state already."""
+    fields = [PAIRGATE, *([("ETag", tag)] if tag else [])]
+    return Response(status=304, headers=Headers.of(fields))
 
 
 def _response(
@@ -167,8 +175,9 @@ def _entry(entry: _Entry, origin: str) -> str:
 
 
 def _list_feed(operation: ListOperation, page: tuple[Info, ...], origin: str) -> str:
-    following = attrs.evolve(operation, skip=operation.skip + len(page))
     more = page and len(page) >= operation.top
+    skip, after = operation.skip + len(page), name_of(page[-1]) if page else ""
+    following = attrs.evolve(operation, skip=skip, after=after)
     return _feed(
         _TITLES[type(operation)],
         origin + target_of(operation),

@@ -25,7 +25,14 @@ class GetEntity:
 
 
 @attrs.frozen(kw_only=True)
-class DeleteEntity:
+class _Delete:
+    """`if_version`: delete only if the entity has that version. None deletes any."""
+
+    if_version: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class DeleteEntity(_Delete):
     """Delete a queue or a topic."""
 
     entity: EntityPath
@@ -36,11 +43,13 @@ class _Put:
     """
     Create; with `update`, change an existing entity.
 
-    `if_version`: only if the entity has that version. None overwrites any.
+    `if_version`: only if the entity has that version. None overwrites any. `only_new`: an entity
+    that exists already is a failed condition, instead of a conflict.
     """
 
     update: bool = False
     if_version: int | None = None
+    only_new: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -57,10 +66,14 @@ class PutTopic(_Put):
 
 @attrs.frozen(kw_only=True)
 class _List:
-    """One page."""
+    """
+    One page. `after`: the last name of the page before; then the page begins behind that name,
+    whatever was created or deleted meanwhile, and `skip` is where to look for it.
+    """
 
     skip: int = 0
     top: int = 100
+    after: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +93,7 @@ class GetSubscription:
 
 
 @attrs.frozen(kw_only=True)
-class DeleteSubscription:
+class DeleteSubscription(_Delete):
     topic: EntityPath
     name: str
 
@@ -124,6 +137,7 @@ class PutRule:
     subscription: str
     rule: Rule
     update: bool = False
+    only_new: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -154,6 +168,11 @@ Operation = EntityOperation | SubscriptionOperation | RuleOperation | ListOperat
 Info = EntityInfo | TopicInfo | SubscriptionInfo | Rule
 # One entity; a page of them; the namespace; None: deleted, or GetEntity found no entity.
 Answer = Info | tuple[Info, ...] | NamespaceInfo | None
+
+
+def name_of(info: Info) -> str:
+    """The name by which a list sorts an entry."""
+    return info.path.name if isinstance(info, EntityInfo | TopicInfo) else info.name
 
 
 def entity_of(operation: Operation) -> EntityPath | None:

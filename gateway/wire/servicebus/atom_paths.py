@@ -71,6 +71,8 @@ def _list_target(operation: ListOperation) -> str:
         case ListRules(topic=topic, subscription=subscription):
             path = f"{subscription_path(topic, subscription)}/rules"
     target = f"{path}?{API_VERSION}&$skip={operation.skip}&$top={operation.top}"
+    if operation.after:
+        target += f"&$skiptoken={quote(operation.after, safe='')}"
     prefix = operation.prefix if isinstance(operation, ListQueues | ListTopics) else ""
     if not prefix:
         return target

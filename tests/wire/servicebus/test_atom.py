@@ -97,12 +97,13 @@ def conditional(operation, condition):
 operations = (
     st.builds(GetEntity, entity=paths)
     | st.builds(conditional, st.builds(PutQueue, entity=paths, properties=properties), conditions)
-    | st.builds(DeleteEntity, entity=paths)
+    | st.builds(DeleteEntity, entity=paths, if_version=st.none() | st.integers(0, 2**31))
     | st.builds(
         ListQueues,
         prefix=st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
         skip=st.integers(0, 10**9 - 1),
         top=st.integers(1, MAX_TOP),
+        after=st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
     )
     | st.just(GetNamespace())
 )
@@ -276,7 +277,7 @@ def test_a_full_page_has_a_second_link_to_the_next(held, links):
 
     head = text.partition("<entry")[0]
     assert len(re.findall("<link ", head)) == links
-    assert ("$skip=6&amp;$top=2&amp;$filter=startswith" in head) == (links == 2)
+    assert ("$skip=6&amp;$top=2&amp;$skiptoken=a1&amp;$filter=startswith" in head) == (links == 2)
 
 
 def test_a_creation_is_answered_as_one():
