@@ -101,11 +101,22 @@ class NoAnswer(OutcomeUnknown):
 
 
 class Busy(BrokerError):
-    """The broker asks for a pause of `retry_after` seconds. Not a reason to fail over."""
+    """
+    The broker asks for a pause of `retry_after` seconds. Not a reason to fail over.
 
-    def __init__(self, message: str = "the broker is busy", *, retry_after: float = 10.0) -> None:
+    `backs_off`: the broker doesn't say how long, and wants its callers to wait longer each time.
+    """
+
+    def __init__(
+        self,
+        message: str = "the broker is busy",
+        *,
+        retry_after: float = 10.0,
+        backs_off: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.backs_off = backs_off
 
 
 class QuotaExceeded(BrokerError):

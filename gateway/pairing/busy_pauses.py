@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.domain.backoff import jittered
+from gateway.domain.backoff import Backoff, jittered
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy
 from gateway.domain.events.gateway import BusyPause
@@ -19,13 +19,18 @@ JITTER: Final = 0.1
 class _Pause:
     until: float
     since: float  # of the first busy answer in a row
+    count: int = 0  # of pauses in a row
 
 
 @attrs.define(eq=False, kw_only=True)
 class BusyPauses:
-    """Pauses all sends to an entity after ServerBusy, for at least `least` seconds."""
+    """
+    Pauses all sends to an entity after ServerBusy, for at least `least` seconds, or for those of
+    `backoff` where the namespace wants that.
+    """
 
     least: float
+    backoff: Backoff = Backoff(first=1.0, cap=30.0)
     rng: random.Random
     observer: Observer
     _pauses: dict[str, _Pause] = attrs.field(factory=dict, init=False)
@@ -34,8 +39,14 @@ class BusyPauses:
         """Begin or extend a pause; return for how many seconds the entity has been busy."""
         now = trio.current_time()
         self._forget_old(now)
-        seconds = max(self.least, error.retry_after)
         pause = self._pauses.setdefault(entity.key, _Pause(now, now))
+        is_new = pause.until <= now  # else it is the answer to a send that began before the pause
+        if is_new:
+            pause.count += 1
+        elif error.backs_off:
+            return now - pause.since
+        least = self.backoff.delay(pause.count, self.rng) if error.backs_off else self.least
+        seconds = max(least, error.retry_after)
         if pause.until < now + seconds:
             pause.until = now + seconds
             self.observer.report(BusyPause(entity=entity, seconds=seconds))
@@ -50,7 +61,7 @@ class BusyPauses:
         pause = self._pauses.get(entity.key)
         if pause is None:
             return
-        pause.since = trio.current_time()
+        pause.since, pause.count = trio.current_time(), 0
         if pause.until <= pause.since:
             del self._pauses[entity.key]
 

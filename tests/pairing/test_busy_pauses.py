@@ -241,3 +241,34 @@ async def test_a_success_of_an_entity_without_a_pause_changes_nothing(pauses):
 
     assert pauses.left(BILLS) == pytest.approx(10.0)
     assert pauses.running == 1
+
+
+async def busy_in_a_row(pauses: BusyPauses, answers: int) -> list[float]:
+    """The pauses after so many answers of a namespace that names no time, each to a new send."""
+    found = []
+    for _ in range(answers):
+        pauses.begin(ORDERS, Busy(retry_after=1.0, backs_off=True))
+        found.append(pauses.left(ORDERS))
+        await trio.sleep(found[-1])
+    return found
+
+
+async def test_pauses_of_a_namespace_that_names_no_time_double_up_to_a_limit(pauses):
+    for found, usual in zip(
+        await busy_in_a_row(pauses, 8), (1, 2, 4, 8, 16, 30, 30, 30), strict=True
+    ):
+        assert max(1.0, usual * 0.8) <= found <= usual * 1.2
+
+
+async def test_an_accepted_send_makes_the_next_such_pause_short_again(pauses):
+    assert (await busy_in_a_row(pauses, 5))[-1] >= 12.0
+    pauses.end(ORDERS)
+
+    assert (await busy_in_a_row(pauses, 1))[0] <= 1.2
+
+
+async def test_sends_that_are_answered_together_make_one_such_pause(pauses):
+    for _ in range(50):
+        pauses.begin(ORDERS, Busy(retry_after=1.0, backs_off=True))
+
+    assert pauses.left(ORDERS) <= 1.2

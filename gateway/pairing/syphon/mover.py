@@ -211,7 +211,9 @@ class Mover:
 
     def _back_off(self, entity: EntityPath, error: BrokerError) -> None:
         unknown = error.outcome is Outcome.UNKNOWN
-        least = max(error.retry_after, self.options.busy_pause) if isinstance(error, Busy) else 0.0
+        least = 0.0
+        if isinstance(error, Busy):
+            least = max(error.retry_after, 0.0 if error.backs_off else self.options.busy_pause)
         backoff = self.options.unknown_retry if unknown else self.options.retry
         self.backoffs.back_off(entity, backoff, f"{type(error).__name__}: {error}", least)
 

@@ -173,6 +173,7 @@ _BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
 _BY_NAME: Final = {kebab(kind): kind for kind in _OF_BROKER}
 # Texts of these repeat the service's, and tell nothing about the namespaces behind the gateway.
 _SILENT: Final = frozenset({"QueueNotFound", "MessageNotFound", "PopReceiptMismatch"})
+_FIRST_RETRY: Final = 1.0  # seconds
 _MAX_TEXT: Final = 2000  # characters of another server's text that an error repeats
 
 
@@ -239,6 +240,8 @@ def parse_error(response: Response) -> BrokerError:
     named = _BY_NAME.get(response.headers.get(ERROR) or "")
     kind = named or _TO_BROKER.get(code) or _BY_STATUS.get(response.status)
     if kind is Busy:
+        if response.headers.get("Retry-After") is None:  # Azure's, which names no time
+            return Busy(said, retry_after=_FIRST_RETRY, backs_off=True)
         return Busy(said, retry_after=retry_after(response))
     if kind is not None:
         return kind(said)

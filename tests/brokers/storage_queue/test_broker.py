@@ -176,14 +176,14 @@ async def test_a_busy_service_is_asked_again_after_the_time_that_it_names(autoju
             assert trio.current_time() == began
 
 
-async def test_who_sends_hears_that_the_service_is_busy(autojump_clock):
+async def test_a_busy_service_without_a_time_wants_its_callers_to_back_off(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         here.account.fault = answering("POST", build_refusal("ServerBusy", TRACE))
 
         with pytest.raises(Busy) as caught:
             await here.broker.send(ORDERS, numbered(1))
-    assert caught.value.retry_after == 10
+    assert (caught.value.retry_after, caught.value.backs_off) == (1.0, True)
 
 
 # --- shards

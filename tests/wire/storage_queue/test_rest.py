@@ -473,7 +473,8 @@ def test_who_is_busy_says_for_how_long() -> None:
 
     assert isinstance(found, errors.Busy)
     assert isinstance(default, errors.Busy)
-    assert (found.retry_after, default.retry_after) == (18.0, errors.Busy().retry_after)
+    assert (found.retry_after, found.backs_off) == (18.0, False)
+    assert (default.retry_after, default.backs_off) == (1.0, True)
 
 
 @pytest.mark.parametrize("code", CODES)
