@@ -62,7 +62,7 @@ def version_to_delete(headers: Headers) -> int | None:
 
 def is_unchanged(headers: Headers, answered: str | None) -> bool:
     """
-    Whether the client of a GET has the state with the ETag `answered` already (304). None: the
+    True if the client of a GET has the state with the ETag `answered` already (304). None: the
     state has no ETag.
 
     Raises:
@@ -75,7 +75,7 @@ def is_unchanged(headers: Headers, answered: str | None) -> bool:
 
 
 def _names(tags: str, answered: str | None) -> bool:
-    """Whether a list of tags has `answered`. `*` names every state."""
+    """True if a list of tags has `answered`. `*` names every state."""
     if tags.strip() == "*":
         return True
     if answered is None:
