@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from typing import Final
 
 import attrs
 import click
@@ -23,11 +24,14 @@ from gateway.commands.terminal import (
     waiting,
 )
 
+MIB: Final = 1024 * 1024
+RATE_LIMIT: Final = 64.0
+
 
 @click.group()
 def store() -> None:
     """
-    Maintain an embedded store that no gateway serves.
+    Maintain an embedded store. Only `backup` works while a gateway serves it.
 
     STORE is a file, or the name of a namespace in the configuration.
     """
@@ -75,10 +79,18 @@ def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | 
 
 @command
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
-def backup(invocation: Invocation, path: Path, target: Path) -> None:
-    """Copy STORE to TARGET, which must not exist, and check the copy."""
+@click.option(
+    "--rate-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=RATE_LIMIT,
+    show_default=True,
+    metavar="MIB",
+    help="Copy at most so many MiB a second while a gateway serves STORE.",
+)
+def backup(invocation: Invocation, path: Path, target: Path, rate_limit: float) -> None:
+    """Copy STORE to TARGET, which must not exist, and check the copy. A gateway may serve STORE."""
     with waiting("copying", shown=not invocation.as_json):
-        copy = stores.back_up_store(path, target, Runtime())
+        copy = stores.back_up_store(path, target, Runtime(), rate_limit * MIB)
     text = f"{copy.messages} messages, {decimal(copy.bytes_after)}, in {target}"
     invocation.print({"target": str(target), **attrs.asdict(copy)}, Text(printable(text)))
 

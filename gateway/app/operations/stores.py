@@ -1,5 +1,6 @@
 """
-`pairgate store check | backup | compact`: maintenance of an embedded store that no gateway serves.
+`pairgate store check | backup | compact`: maintenance of an embedded store. Only a backup can be
+made while a gateway serves the store.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.copying import Copy, back_up, compact
 from gateway.brokers.embedded.files import Disk, StoreError, StoreInUse
 from gateway.brokers.embedded.inspection import Content, Inspection, inspect
+from gateway.brokers.embedded.live_copying import Throttle, back_up_live
 from gateway.brokers.embedded.salvage import Salvaged, salvage
 from gateway.config.options import Config
 
@@ -52,10 +54,17 @@ def check_store(path: Path, *, accept_loss: bool) -> Inspection:
         return inspect(path, Disk(), accept_loss=accept_loss)
 
 
-def back_up_store(path: Path, target: Path, runtime: Runtime) -> Copy:
-    """As `back_up`. Raises `Failure`: no copy was made."""
+def back_up_store(path: Path, target: Path, runtime: Runtime, rate_limit: float) -> Copy:
+    """
+    As `back_up`, or, of a store that a gateway serves, as `back_up_live`, with at most `rate_limit`
+    bytes a second. Raises `Failure`: no copy was made.
+    """
     with _failing(path):
-        return back_up(path, target, runtime.rng("backup").getrandbits(ID_BITS), Disk())
+        new_id = runtime.rng("backup").getrandbits(ID_BITS)
+        try:
+            return back_up(path, target, new_id, Disk())
+        except StoreInUse:
+            return back_up_live(path, target, new_id, Disk(), Throttle(rate_limit))
 
 
 def salvage_store(path: Path, target: Path, runtime: Runtime) -> Salvaged:

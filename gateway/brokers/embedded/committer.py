@@ -110,8 +110,8 @@ class Committer:
         return Report(next_due_work=self._namespace.next_due_work(), faults=[(NAMESPACE, fault)])
 
     def _tidy(self) -> None:
-        self._untidy = self._store.tidy()
-        self._store.checkpoint()
+        more = self._store.tidy()
+        self._untidy = not self._store.checkpoint() or more
 
     def shorten_log(self) -> None:
         """Move the log into the store if the log has become long."""

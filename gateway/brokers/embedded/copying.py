@@ -54,9 +54,9 @@ def back_up(source: Path, target: Path, new_id: int, disk: Disk) -> Copy:
         with schema.drafted(target) as draft:
             with schema.reading(source, disk.vfs) as connection:
                 counts = _copy(connection, draft, disk)
-            _give_new_name(draft, new_id)
+            give_new_name(draft, new_id)
             _verify(draft, counts)
-        return _copy_of(source, target, counts)
+        return copy_of(source, target, counts)
 
 
 def compact(path: Path, disk: Disk) -> Copy:
@@ -83,7 +83,7 @@ def compact(path: Path, disk: Disk) -> Copy:
     finally:
         opened.mark.close()
         opened.lock.release()
-    return attrs.evolve(_copy_of(path, path, counts), bytes_before=before)
+    return attrs.evolve(copy_of(path, path, counts), bytes_before=before)
 
 
 def _take_over(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
@@ -117,7 +117,8 @@ def _copy(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
     return counts
 
 
-def _give_new_name(draft: Path, new_id: int) -> None:
+def give_new_name(draft: Path, new_id: int) -> None:
+    """Make the copy a store of its own, with the tables of this version."""
     connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         teach(connection)
@@ -140,7 +141,7 @@ def _verify(draft: Path, counts: Counts) -> None:
             raise StoreDamaged(f"the copy is incomplete: it has {found}, the store has {counts}")
 
 
-def _copy_of(source: Path, target: Path, counts: Counts) -> Copy:
+def copy_of(source: Path, target: Path, counts: Counts) -> Copy:
     return Copy(
         bytes_before=source.stat().st_size,
         bytes_after=target.stat().st_size,

@@ -207,5 +207,14 @@ class HighWaterMark:
     def set(self, commits: int) -> None:
         os.pwrite(self._file, _MARK.pack(self._store_id, commits), 0)
 
+    def is_held(self) -> bool:
+        """True while a backup, in another process, needs the log as it is."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return False
+
     def close(self) -> None:
         os.close(self._file)

@@ -164,9 +164,12 @@ class Store:
     def wants_checkpoint(self) -> bool:
         return self._upkeep.wants_checkpoint(scarce=self._critical)
 
-    def checkpoint(self) -> None:
-        """Move the log into the store."""
+    def checkpoint(self) -> bool:
+        """Move the log into the store. False if it waits for a backup that copies the log."""
+        if not self._critical and self._upkeep.can_be_held and self._mark.is_held():
+            return False
         self._upkeep.checkpoint(scarce=self._critical)
+        return True
 
     def tidy(self) -> bool:
         """

@@ -11,6 +11,7 @@ from gateway.brokers.embedded.schema import WAL_CAP
 _PAGE: Final = 4096
 _CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // _PAGE
 _CAP_PAGES: Final = WAL_CAP // _PAGE
+_HELD_PAGES: Final = 256 * 1024 * 1024 // _PAGE
 _SLICE: Final = 1000  # messages of a deleted queue that are deleted at once
 _SPARE_PAGES: Final = 1024  # free pages that the file may keep, or a quarter of all
 _VACUUM_PAGES: Final = 1000  # pages that are released at once: 5 ms
@@ -35,6 +36,7 @@ class Upkeep:
 
     _connection: apsw.Connection
     _counts: DeliveryCounts
+    _most_held: int = _HELD_PAGES
     _log_pages: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -44,6 +46,11 @@ class Upkeep:
 
     def wants_checkpoint(self, *, scarce: bool) -> bool:
         return self._log_pages > (0 if scarce else _CHECKPOINT_PAGES)
+
+    @property
+    def can_be_held(self) -> bool:
+        """True while a backup may keep the log from being moved into the store."""
+        return self._log_pages <= self._most_held
 
     def checkpoint(self, *, scarce: bool) -> None:
         """

@@ -90,14 +90,14 @@ async def test_a_damaged_store_is_not_copied(tmp_path, broken):
 async def test_a_copy_that_misses_something_is_thrown_away(tmp_path, monkeypatch):
     async with embedded(tmp_path) as broker:
         await broker.send(ORDERS, numbered(1))
-    give_new_name = copying._give_new_name
+    give_new_name = copying.give_new_name
 
     def lose_a_message(draft, new_id):
         give_new_name(draft, new_id)
         with opened(draft) as connection:
             connection.execute("DELETE FROM message")
 
-    monkeypatch.setattr(copying, "_give_new_name", lose_a_message)
+    monkeypatch.setattr(copying, "give_new_name", lose_a_message)
 
     with pytest.raises(StoreError, match="the copy is incomplete"):
         back_up(tmp_path / "a.db", tmp_path / "copy.db", 8, GOOD_DISK)
