@@ -282,14 +282,12 @@ def authorize(policies: Sequence[AccessPolicy], claim: Claim, access: Access) ->
     if not audience_covers(claim.resource, access.path):
         text = f"the token's resource {claim.resource!r} doesn't cover {access.path!r}"
         raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
+    check_policies(policies, claim)
     covering = [policy for policy in policies if policy.covers(access.entity)]
     if any(policy.grants(access.right) for policy in covering):
         return
     names = " or ".join(repr(policy.name) for policy in covering or policies)
-    if not policies:
-        kind = "certificate" if isinstance(claim.identity, Certified) else "token"
-        text = f"no access policy is for this {kind}"
-    elif not covering:
+    if not covering:
         subject = "the namespace" if access.entity is None else f"entity {access.entity}"
         text = f"policy {names} doesn't cover {subject}"
     else:
@@ -298,6 +296,19 @@ def authorize(policies: Sequence[AccessPolicy], claim: Claim, access: Access) ->
             f" policy {names} doesn't have it"
         )
     raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
+
+
+def check_policies(policies: Sequence[AccessPolicy], claim: Claim) -> None:
+    """
+    Return if the claim's client has a policy at all.
+
+    Raises:
+        Refused: it has none.
+    """
+    if not policies:
+        kind = "certificate" if isinstance(claim.identity, Certified) else "token"
+        text = f"no access policy is for this {kind}"
+        raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
 
 
 def audience_covers(resource: str, path: str) -> bool:

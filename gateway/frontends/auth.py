@@ -23,6 +23,7 @@ from gateway.domain.access import (
     authenticate,
     authorize,
     check_expiry,
+    check_policies,
 )
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.issuers import EVERYTHING, Issuers
@@ -250,10 +251,27 @@ class Authorizer:
         """
         authorize(self._holder(claim), claim, access)
 
+    def check_any(self, claim: Claim) -> None:
+        """
+        Return if the claim's client has any right now: for what concerns no entity.
+
+        Raises:
+            NotAuthorized: the claim has expired, or no policy is for its client.
+        """
+        check_policies(self._holder(claim), claim)
+
     def require(self, claim: Claim, access: Access) -> None:
         """As `check`, for the only claim that the client has."""
         try:
             self.check(claim, access)
+        except NotAuthorized as error:
+            self.note_refused(error)
+            raise
+
+    def require_any(self, claim: Claim) -> None:
+        """As `check_any`, for the only claim that the client has."""
+        try:
+            self.check_any(claim)
         except NotAuthorized as error:
             self.note_refused(error)
             raise

@@ -9,7 +9,7 @@ import attrs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.frontends.amqp.cbs import answer_token
-from gateway.frontends.amqp.context import Context
+from gateway.frontends.amqp.context import Context, need_to_receive, need_to_send
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.identity import answer_identity
 from gateway.frontends.amqp.incoming import IncomingLink
@@ -105,13 +105,14 @@ class Client:
 
     def _open(self, attached: LinkAttached, entity: EntityPath) -> None:
         link: IncomingLink | OutgoingLink
+        # First of all: a client without the right learns nothing else.
+        self._context.check((need_to_receive if attached.we_send else need_to_send)(entity))
         if attached.we_send:
             link = self._outgoing(attached, entity)
             run = link.run
         else:
             link = IncomingLink(self._context, attached, entity)
             run = link.open
-        self._context.check(link.need)
         self._context.links[attached.link] = link
         self._context.nursery.start_soon(run)
 

@@ -32,6 +32,14 @@ class Need:
     management: bool = False
 
 
+def need_to_send(entity: EntityPath) -> Need:
+    return Need(rights=(Right.SEND,), entity=entity)
+
+
+def need_to_receive(entity: EntityPath) -> Need:
+    return Need(rights=(Right.LISTEN,), entity=entity)
+
+
 class Link(Protocol):
     """One link of a client."""
 

@@ -14,8 +14,8 @@ from gateway.wire.amqp.management.requests import refusal_of
 
 async def answer_identity(context: Context, request: Request, since: float) -> Reply:
     """
-    Answer the request; every error has become a reply. Any valid token suffices, because no entity
-    is concerned.
+    Answer the request; every error has become a reply. Any right suffices, because no entity is
+    concerned.
     """
     await trio.lowlevel.checkpoint()
     try:

@@ -24,7 +24,6 @@ import trio
 
 from gateway.capabilities import SendsMany, Topology, send_each
 from gateway.deadlines import answered_within
-from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -37,7 +36,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Message
 from gateway.domain.values import value
-from gateway.frontends.amqp.context import Context, Need
+from gateway.frontends.amqp.context import Context, Need, need_to_send
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.offering import offered
 from gateway.wire.amqp.events import (
@@ -91,7 +90,7 @@ class IncomingLink:
 
     @property
     def need(self) -> Need:
-        return Need(rights=(Right.SEND,), entity=self._entity)
+        return need_to_send(self._entity)
 
     async def open(self) -> None:
         """

@@ -18,12 +18,11 @@ import attrs
 import trio
 
 from gateway.capabilities import SessionReceiver
-from gateway.domain.access import Right
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageError, NotSupported
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
-from gateway.frontends.amqp.context import Context, Need
+from gateway.frontends.amqp.context import Context, Need, need_to_receive
 from gateway.frontends.amqp.disposition_handler import DispositionHandler
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.receivers import (
@@ -128,7 +127,7 @@ class OutgoingLink:
 
     @property
     def need(self) -> Need:
-        return Need(rights=(Right.LISTEN,), entity=self.entity)
+        return need_to_receive(self.entity)
 
     async def run(self) -> None:
         """Answer the attach, and serve the link until it is void."""

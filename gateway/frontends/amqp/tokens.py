@@ -95,16 +95,22 @@ class Tokens:
 
     def check_any(self) -> None:
         """
-        Return if the connection has a valid token.
+        Return if the connection has a valid token with any right.
 
         Raises:
             NotAuthorized: it has none.
         """
-        claims = (claim for of_policies in self._claims.values() for claim in of_policies.values())
-        if not any(self._authorizer.seconds_left(claim) > 0 for claim in claims):
-            error = Refused("no token: put one on $cbs first", Refusal.MISSING)
-            self.note_refused(error)
-            raise error
+        refusal: NotAuthorized = Refused("no token: put one on $cbs first", Refusal.MISSING)
+        for of_policies in self._claims.values():
+            for claim in of_policies.values():
+                try:
+                    self._authorizer.check_any(claim)
+                except NotAuthorized as error:
+                    refusal = error
+                else:
+                    return
+        self.note_refused(refusal)
+        raise refusal
 
     def _good_for(self, path: str) -> Iterator[Claim]:
         """The tokens for that path or for a parent of it, the closest first."""

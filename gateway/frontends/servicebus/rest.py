@@ -50,7 +50,7 @@ from gateway.wire.servicebus import atom, atom_answers
 from gateway.wire.servicebus import operations as rest
 from gateway.wire.servicebus import rest as servicebus_rest
 from gateway.wire.servicebus.atom_conditions import is_unchanged
-from gateway.wire.servicebus.atom_operations import NamespaceInfo, entity_of
+from gateway.wire.servicebus.atom_operations import NamespaceInfo, Operation, entity_of, forwards_of
 from gateway.wire.servicebus.errors import build_error, build_refusal
 
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
@@ -124,7 +124,7 @@ class ServiceBusRestFrontend:
             if servicebus_rest.is_message_request(request):
                 return await self._message(request, claim)
             if servicebus_rest.is_identity_request(request):
-                return await self._identity()
+                return await self._identity(claim)
             return await self._management(request, claim)
         except BrokerError as error:
             await trio.lowlevel.checkpoint()  # a refusal may have had none
@@ -170,9 +170,10 @@ class ServiceBusRestFrontend:
         with answered_within(seconds, f"from {operation.entity}"):
             return await self._answer(operation)
 
-    async def _identity(self) -> Response:
-        """The namespace's identity. Any valid token suffices, because no entity is concerned."""
+    async def _identity(self, claim: Claim) -> Response:
+        """The namespace's identity. Any right suffices, because no entity is concerned."""
         await trio.lowlevel.checkpoint()
+        self.authorizer.require_any(claim)
         identifies = required(self.broker, Identifies)
         with answered_within(self.options.answer_timeout, error=Unavailable):
             return servicebus_answers.build_identity(await identifies.identity())
@@ -180,6 +181,7 @@ class ServiceBusRestFrontend:
     async def _management(self, request: Request, claim: Claim) -> Response:
         operation = atom.parse_request(request)
         self._check(claim, request, Right.MANAGE, entity_of(operation))
+        self._check_forwarding(claim, request, operation)
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
         with answered_within(self.options.answer_timeout):
             answer = await manage(self.broker, operation, self._namespace())
@@ -193,6 +195,17 @@ class ServiceBusRestFrontend:
         self, claim: Claim, request: Request, right: Right, entity: EntityPath | None
     ) -> None:
         self.authorizer.require(claim, Access(right=right, entity=entity, path=request.path))
+
+    def _check_forwarding(self, claim: Claim, request: Request, operation: Operation) -> None:
+        """
+        Check the right to manage each entity that messages will be forwarded to: the SDKs send a
+        token of its own for it, and otherwise the request's token has to suffice.
+        """
+        for header, target in forwards_of(operation):
+            token = request.headers.get(header)
+            holder = claim if token is None else self.authorizer.claim(token)
+            access = Access(right=Right.MANAGE, entity=target, path=target.name)
+            self.authorizer.require(holder, access)
 
     async def _answer(  # noqa: ASYNC910 all wait
         self, operation: rest.BriefOperation

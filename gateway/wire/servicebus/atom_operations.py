@@ -1,5 +1,6 @@
 """Operations of Service Bus's management, and their answers, as values."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
@@ -15,6 +16,9 @@ from gateway.domain.topics.topology import (
 )
 
 MAX_TOP: Final = 1000  # entries in one page
+# Headers in which the SDKs send a token for the entity that another one forwards to.
+FORWARD_TOKEN: Final = "ServiceBusSupplementaryAuthorization"
+DEAD_LETTER_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
 
 
 @attrs.frozen(kw_only=True)
@@ -173,6 +177,26 @@ Answer = Info | tuple[Info, ...] | NamespaceInfo | None
 def name_of(info: Info) -> str:
     """The name by which a list sorts an entry."""
     return info.path.name if isinstance(info, EntityInfo | TopicInfo) else info.name
+
+
+def forwards_of(operation: Operation) -> Iterator[tuple[str, EntityPath]]:
+    """
+    The entities to which the operation lets another one forward its messages: each needs the right
+    to manage it, too. Each comes with the header that may have a token of its own for it.
+
+    Raises:
+        InvalidRequest: a name isn't allowed.
+    """
+    if not isinstance(operation, PutQueue | PutSubscription):
+        return
+    properties = operation.properties
+    targets = (
+        (FORWARD_TOKEN, properties.forward_to),
+        (DEAD_LETTER_TOKEN, properties.forward_dead_lettered_messages_to),
+    )
+    for header, target in targets:
+        if target is not None:
+            yield header, EntityPath.parse(target)
 
 
 def entity_of(operation: Operation) -> EntityPath | None:
