@@ -102,12 +102,9 @@ chaos: .venv/.test-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m benchmarks.chaos.run $(if $(QUICK),--quick)
 
-# As long as you like, for each of them: make fuzz SECONDS=3600
+# Each of them (or those in TARGETS) as long as you like: make fuzz SECONDS=3600 TARGETS="sql config"
 fuzz: .venv/.test-stamp .venv/.proton-stamp
-	.venv/bin/python -m tests.wire.amqp.fuzz $(or $(SECONDS),300)
-	.venv/bin/python -m tests.frontends.amqp.fuzz $(or $(SECONDS),300)
-	.venv/bin/python -m tests.security.fuzz $(or $(SECONDS),300)
-	.venv/bin/python -m tests.security.envelope_fuzz $(or $(SECONDS),300)
+	.venv/bin/python -m tests.fuzz $(TARGETS) $(or $(SECONDS),300)
 
 # Keeps the versions that still fit. To renew one, delete its entry in locks/ first.
 lock: .venv/.test-stamp

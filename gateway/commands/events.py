@@ -64,7 +64,7 @@ def line_of(data: str) -> str:
         fields: Mapping[str, Any] = json.loads(data)
         head = " ".join(str(fields[name]) for name in _HEAD if name in fields)
         rest = " ".join(f"{name}={_short(fields[name])}" for name in fields if name not in _HEAD)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return data
     return f"{head} {rest}".rstrip()
 

@@ -94,6 +94,8 @@ def parse(
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{source}: {error}"]) from error
+    except RecursionError as error:
+        raise ConfigError([f"{source}: lists or tables are nested too deeply"]) from error
     table = with_queues(with_binds(table, binds, environ), queues)
     try:
         config = structure(table, Config, secrets)

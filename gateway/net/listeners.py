@@ -2,6 +2,7 @@
 
 import errno
 import ipaddress
+import re
 import socket
 import ssl
 from collections import Counter
@@ -20,6 +21,7 @@ from gateway.net.visits import Visits
 
 CLOSE_SECONDS = 2.0
 AT_ONCE = 64  # clients that are accepted in one turn of the scheduler
+_PORT = re.compile(r"[0-9]{1,9}")
 
 ConnectionHandler = Callable[[trio.abc.Stream], Awaitable[None]]
 """Serves one connection to its end. The stream is closed for it afterwards."""
@@ -138,7 +140,7 @@ def split_address(address: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not _PORT.fullmatch(port) or int(port) > 65535:
         _refuse_address(address)
     if ":" in host and not bracketed:
         _refuse_address(address)

@@ -191,7 +191,7 @@ def parse(data: bytes) -> SavedState:
     """
     try:
         content: Any = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StateFileError(f"JSON expected: {error}") from error
     version = content.get("version") if isinstance(content, dict) else None
     if version == BEFORE:

@@ -1,12 +1,10 @@
 """
 Envelopes that somebody has changed, as long as you like; everything is seeded.
 
-Usage: python -m tests.security.envelope_fuzz SECONDS [SEED]
+Usage: python -m tests.fuzz envelopes SECONDS
 """
 
 import random
-import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -237,13 +235,3 @@ def _try_one(rng: random.Random, *, encrypts: bool) -> None:
         read(changed, reader)
         read(resigned(changed, reader), reader)
     read(hostile(rng), reader)
-
-
-def main(seconds: float, seed: int) -> None:
-    end = time.monotonic() + seconds
-    done = fuzz(seed, lambda _done: time.monotonic() < end)
-    sys.stdout.write(f"{done} envelopes, seed {seed}\n")
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(2**32))

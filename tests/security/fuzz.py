@@ -2,13 +2,11 @@
 Requests of every operation of every front end, with values at the ends of their types and beyond,
 to a pair of stores in this process.
 
-Usage: python -m tests.security.fuzz SECONDS
+Usage: python -m tests.fuzz operations SECONDS
 """
 
 import random
-import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,7 +18,7 @@ from uuid import UUID
 import attrs
 import trio
 import trio.testing
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
@@ -855,22 +853,3 @@ SETTINGS: Final = settings(
 
 def run(asked: Sequence[Call]) -> None:
     trio.run(fuzz, asked)
-
-
-def main(seconds: float) -> None:
-    end, done = time.monotonic() + seconds, 0
-
-    @settings(SETTINGS, max_examples=100)
-    @given(conversations)
-    def search(asked: list[Call]) -> None:
-        nonlocal done
-        run(asked)
-        done += len(asked)
-
-    while time.monotonic() < end:
-        search()
-    sys.stdout.write(f"{done} requests\n")
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]))

@@ -138,7 +138,7 @@ def parse_properties(texts: Iterable[str]) -> dict[str, Any]:
 def _plain_value(name: str, text: str) -> Any:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _wrong(f"--property {name}: JSON expected after ':=', found {text!r}") from error
     is_number = isinstance(value, int) and -_LARGEST <= value < _LARGEST
     is_number = is_number or (isinstance(value, float) and math.isfinite(value))

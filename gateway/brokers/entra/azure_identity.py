@@ -148,7 +148,7 @@ def _reason_in(body: str) -> str:
     """The reason in the JSON of a refusal; empty if there is none."""
     try:
         content = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     fields = content if isinstance(content, dict) else {}
     return str(fields.get("error_description") or fields.get("message") or "")

@@ -62,6 +62,6 @@ def parse_answer(data: bytes, kind: type[T], what: str) -> T:
     """
     try:
         answer: T = _answer_converter.structure(json.loads(data), kind)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise MessageError(f"this is not {what}: {error}") from error
     return answer

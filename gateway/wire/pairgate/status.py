@@ -44,7 +44,7 @@ def parse_status(data: bytes) -> Status:
     """
     try:
         status: Status = _converter.structure(json.loads(data), Status)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise MessageError(f"this is not the status of a gateway: {error}") from error
     return status
 

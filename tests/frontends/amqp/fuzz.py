@@ -1,7 +1,7 @@
 """
 Conversations of real SDKs, broken at random, said to an endpoint in memory; everything is seeded.
 
-Usage: python -m tests.frontends.amqp.fuzz SECONDS [SEED]
+Usage: python -m tests.fuzz amqp-conversations SECONDS
 """
 
 import base64
@@ -9,8 +9,6 @@ import gc
 import json
 import random
 import resource
-import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -255,16 +253,3 @@ def resident() -> int:
     """Bytes of this process in memory, at most so far."""
     gc.collect()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def main(seconds: float, seed: int) -> None:
-    end = time.monotonic() + seconds
-    run(seed, lambda done: done < 500)
-    before = resident()
-    done = run(seed + 1, lambda _done: time.monotonic() < end)
-    grown = (resident() - before) / 2**20
-    sys.stdout.write(f"{done} conversations, grown by {grown:.1f} MiB, seed {seed}\n")
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(2**32))

@@ -1,12 +1,9 @@
 """
 Two engines at random, and broken streams, as long as you like; everything is seeded.
 
-Usage: python -m tests.wire.amqp.fuzz SECONDS [SEED]
+Usage: python -m tests.fuzz amqp-engines SECONDS
 """
 
-import random
-import sys
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -41,13 +38,3 @@ def _break(name: str, *, by_client: bool) -> None:
         except BaseException as error:
             error.add_note(f"broken stream {number}, by_client {by_client}")
             raise
-
-
-def main(seconds: float, seed: int) -> None:
-    end = time.monotonic() + seconds
-    done = fuzz(seed, lambda _done: time.monotonic() < end)
-    sys.stdout.write(f"{done} conversations of two engines, seed {seed}\n")
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(2**32))

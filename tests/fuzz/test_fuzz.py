@@ -1,0 +1,69 @@
+"""The corpus and some fresh inputs harm nobody. `make fuzz` tries as many as you like."""
+
+import pytest
+
+from tests.fuzz.by_input import CORPUS, ByInput, Lines, as_bytes, as_line, by
+from tests.fuzz.connections import CONNECTIONS
+from tests.fuzz.documents import DOCUMENTS
+from tests.fuzz.targets import TARGETS
+
+MOST = 300_000  # bytes of all corpora
+FRESH = 200  # inputs for each target
+SEED = 27
+
+by_input = pytest.mark.parametrize(
+    "target", [*CONNECTIONS, *DOCUMENTS], ids=lambda target: target.name
+)
+
+
+@by_input
+def test_the_corpus_harms_nobody(target: ByInput) -> None:
+    assert len(target.corpus) >= 5
+    for data in target.corpus:
+        target.try_one(data)
+
+
+@by_input
+def test_nor_do_other_inputs(target: ByInput) -> None:
+    assert target.fuzz(SEED, lambda done: done < FRESH, learns=False) == FRESH
+
+
+def test_each_file_of_the_corpus_belongs_to_a_target_and_together_they_are_small() -> None:
+    files = list(CORPUS.iterdir())
+
+    assert {file.stem for file in files} <= set(TARGETS)
+    assert sum(file.stat().st_size for file in files) < MOST
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)), b"#", b"\\x41", b"a\r\n", b"\xc3\xa9"])
+def test_an_input_survives_its_line(data: bytes) -> None:
+    line = as_line(data)
+
+    assert line.isprintable()
+    assert not line.startswith("#")
+    assert as_bytes(line) == data
+
+
+def crash(data: bytes) -> None:
+    if data.count(b"<") > 3:
+        raise IndexError("a bug of this test")
+
+
+def test_a_bug_is_found_and_its_input_is_told() -> None:
+    target = ByInput(name="xml", check=crash, split=by(b"<[^>]*>"))
+
+    with pytest.raises(IndexError) as found:
+        target.fuzz(SEED, lambda done: done < FRESH)
+
+    (note,) = found.value.__notes__
+    data = as_bytes(note.removeprefix("xml: "))
+    with pytest.raises(IndexError):
+        target.try_one(data)
+
+
+def test_lines_of_the_gateway_are_new_once() -> None:
+    lines, target = Lines(), next(each for each in DOCUMENTS if each.name == "sql")
+
+    assert lines.are_new(lambda: target.try_one(b"a = 1"))
+    assert not lines.are_new(lambda: target.try_one(b"a = 1"))
+    assert not lines.are_new(lambda: len("none of the gateway"))
