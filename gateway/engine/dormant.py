@@ -1,9 +1,18 @@
-"""Queues that weren't used since their namespace was opened: known, but not made."""
+"""
+Queues, topics and subscriptions that weren't used since their namespace was opened: known, but not
+made. A topic and its subscriptions are made together.
+"""
 
 import attrs
 
 from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.topics.topology import (
+    SubscriptionInfo,
+    SubscriptionProperties,
+    TopicInfo,
+    TopicProperties,
+)
 from gateway.engine.entity_store import StoredEntity
 from gateway.engine.records import State, Total, Totals
 
@@ -55,4 +64,59 @@ class DormantQueue:
             updated=to_date(stored.updated),
             accessed=None,
             version=stored.version,
+        )
+
+
+@attrs.define(eq=False)
+class DormantSubscription(DormantQueue):
+    """A subscription; its topic is dormant, too."""
+
+    def subscription_info(self) -> SubscriptionInfo:
+        """As `Topics.inspect_subscription`."""
+        properties, info = self.stored.properties, self.info(0)
+        assert isinstance(properties, SubscriptionProperties), "it is a subscription"
+        return SubscriptionInfo(
+            topic=self.path.topic,
+            name=self.path.subscription,
+            properties=properties,
+            active=info.active or 0,
+            dead_lettered=info.dead_lettered or 0,
+            transfer_dead_lettered=info.transfer_dead_lettered or 0,
+            created=info.created,
+            updated=info.updated,
+            version=info.version,
+        )
+
+
+@attrs.define(eq=False)
+class DormantTopic(DormantQueue):
+    """A topic, whose subscriptions are dormant, too."""
+
+    subscriptions: list[DormantSubscription] = attrs.field(factory=list)
+
+    @property
+    def family(self) -> list[DormantQueue]:
+        """The topic and its subscriptions, which are made together."""
+        return [self, *self.subscriptions]
+
+    @property
+    def has_due_work(self) -> bool:
+        """As `Queue.has_due_work`: a topic with messages may have to copy them."""
+        return not self.is_empty
+
+    def topic_info(self, max_message_size: int) -> TopicInfo:
+        """As `Topics.inspect`."""
+        properties, info = self.stored.properties, self.info(max_message_size)
+        assert isinstance(properties, TopicProperties), "it is a topic"
+        return TopicInfo(
+            path=self.path,
+            properties=properties,
+            max_message_size=max_message_size,
+            size=sum(total.bytes for each in self.family for total in each.totals.values()),
+            subscriptions=len(self.subscriptions),
+            scheduled=info.scheduled or 0,
+            transfer_dead_lettered=info.transfer_dead_lettered or 0,
+            created=info.created,
+            updated=info.updated,
+            version=info.version,
         )

@@ -23,7 +23,7 @@ from gateway.domain.topics.topology import (
 )
 from gateway.engine.content_needs import Packing
 from gateway.engine.deliveries import News, Report
-from gateway.engine.dormant import DormantQueue
+from gateway.engine.dormant import DormantQueue, DormantSubscription, DormantTopic
 from gateway.engine.due_work import DueWork, idle_end
 from gateway.engine.entity_names import Names
 from gateway.engine.entity_store import EntityStore, StoredEntity
@@ -48,8 +48,8 @@ def always_watched(key: str) -> bool:
 @attrs.define(eq=False, kw_only=True)
 class Namespace:
     """
-    All entities, by path. Their number is limited, so all of them are kept in memory; a queue that
-    isn't used takes little of it.
+    All entities, by path. Their number is limited, so all of them are kept in memory; an entity
+    that isn't used takes little of it.
 
     A topic or subscription is a `Queue` here too, for all that it has in common with a queue;
     `Topics` has the rest.
@@ -94,15 +94,27 @@ class Namespace:
             index.clear()
         self._changed.clear()
         self._due_work.clear()
+        keys: dict[type[Properties], list[str]] = {}
+        as_queues: dict[int, QueueProperties] = {}  # few differ, so that they share one value
         for stored, totals in self.store.load():
-            if isinstance(stored.properties, QueueProperties):
-                dormant = DormantQueue(stored, stored.properties, totals)
-                self._dormant[dormant.path.key] = dormant
-                self._due_work.add(dormant)
+            properties, path = stored.properties, stored.path
+            shared = as_queues.get(id(properties))
+            if shared is None:
+                shared = as_queues[id(properties)] = as_queue(properties)
+            dormant: DormantQueue
+            if isinstance(properties, TopicProperties):
+                dormant = DormantTopic(stored, shared, totals)
+            elif isinstance(properties, SubscriptionProperties):
+                dormant = DormantSubscription(stored, shared, totals)
+                self._topic_of(path).subscriptions.append(dormant)
             else:
-                self.put(stored, self.store.storage(stored.path), totals)
+                dormant = DormantQueue(stored, shared, totals)
+            self._dormant[path.key] = dormant
+            keys.setdefault(type(properties), []).append(path.key)
+            self._due_work.add(dormant)
             self.journal.forget()  # it would hold as much memory as the entities
-        self._names.fill(QueueProperties, self._dormant)
+        for kind, each in keys.items():
+            self._names.fill(kind, each)
 
     # --- finding
 
@@ -138,20 +150,35 @@ class Namespace:
         return self._wake(key) if queue is None else queue
 
     def _wake(self, key: str) -> Queue | None:
-        """Make a queue that is used for the first time; None: there is no such queue."""
-        dormant = self._dormant.pop(key, None)
+        """
+        Make an entity that is used for the first time: a queue, or a topic with its subscriptions.
+        None: there is no such entity.
+        """
+        dormant = self._dormant.get(key)
         if dormant is None:
             return None
-        self.journal.note(self._put_to_sleep, dormant)
-        storage = self.store.storage(dormant.path)
-        queue = self._queues[key] = self._make(dormant.stored, storage, None, dormant.totals)
-        queue.entity.used = dormant.used
-        self._lead(queue)
-        return queue
+        is_queue = isinstance(dormant.stored.properties, QueueProperties)
+        together = [dormant] if is_queue else self._topic_of(dormant.path).family
+        self.journal.note(self._put_to_sleep, together)
+        for each in together:
+            del self._dormant[each.path.key]
+        for each in together:
+            queue = self._enter(each.stored, self.store.storage(each.path), each.totals)
+            queue.entity.used = each.used
+        return self._queues[key]
 
-    def _put_to_sleep(self, dormant: DormantQueue) -> None:
-        self._queues.pop(dormant.path.key, None)
-        self._dormant[dormant.path.key] = dormant
+    def _put_to_sleep(self, together: Iterable[DormantQueue]) -> None:
+        for dormant in together:
+            key = dormant.path.key
+            self._queues.pop(key, None)
+            self._routings.pop(key, None)
+            self._dormant[key] = dormant
+
+    def _topic_of(self, path: EntityPath) -> DormantTopic:
+        """The dormant topic of that topic or subscription."""
+        topic = self._dormant[path.topic.key]
+        assert isinstance(topic, DormantTopic), "each topic is loaded before its subscriptions"
+        return topic
 
     def _has(self, key: str) -> bool:
         return key in self._queues or key in self._dormant
@@ -164,11 +191,12 @@ class Namespace:
             EntityNotFound: no queue or subscription has this path.
         """
         dormant = self._dormant.get(path.parent_key)
-        if dormant is not None and dormant.is_empty:
+        is_queue = dormant is not None and not isinstance(dormant, DormantTopic)
+        if dormant is not None and is_queue and dormant.is_empty:
             return self._info(dormant.path.key)
-        queue = self.find(path)
-        if path.parent_key in self._routings:
+        if self._is_topic(path.parent_key):
             raise EntityNotFound(f"{path.parent} is a topic, not a queue")
+        queue = self.find(path)
         queue.sweep(now)
         return queue.info()
 
@@ -183,9 +211,19 @@ class Namespace:
             EntityNotFound: no topic has this path.
         """
         routing = self._routings.get(topic.key)
+        if routing is None and self._is_topic(topic.key):
+            self._wake(topic.key)
+            routing = self._routings[topic.key]
         if routing is None:
             raise EntityNotFound(f"there is no topic {topic}")
         return routing
+
+    def unused(self, path: EntityPath) -> DormantQueue | None:
+        """The entity, if it wasn't used since the start; a topic is used with its subscriptions."""
+        return self._dormant.get(path.key)
+
+    def _is_topic(self, key: str) -> bool:
+        return key in self._routings or isinstance(self._dormant.get(key), DormantTopic)
 
     def page(self, prefix: str, skip: int, top: int) -> Sequence[EntityInfo]:
         """
@@ -198,7 +236,7 @@ class Namespace:
         dormant = self._dormant.get(key)
         if dormant is None:
             return self._queues[key].info()
-        return dormant.info(self._limit(dormant.path, dormant.properties))
+        return dormant.info(self.limit(dormant.path, dormant.properties))
 
     def page_of(self, kind: type[Properties], prefix: str, skip: int, top: int) -> Sequence[str]:
         """The keys of a page of entities of one kind, in the order of names."""
@@ -254,7 +292,7 @@ class Namespace:
         self.remove(path)
 
     def _check_queue(self, path: EntityPath) -> None:
-        if not self._has(path.key) or path.key in self._routings or path.is_subscription:
+        if not self._has(path.key) or self._is_topic(path.key) or path.is_subscription:
             raise EntityNotFound(f"there is no queue {path}")
 
     # --- entities of every kind
@@ -322,7 +360,7 @@ class Namespace:
         self.journal.keep(entity)
         entity.properties = new
         entity.updated, entity.version = stored.updated, stored.version
-        entity.max_message_size = self._limit(path, new)
+        entity.max_message_size = self.limit(path, new)
         entity.touch(now)
         self._lead(queue)
         queue.sweep(now)
@@ -330,13 +368,20 @@ class Namespace:
 
     def put(self, stored: StoredEntity, storage: Storage, totals: Totals | None = None) -> Queue:
         """Add an entity that is stored already; None: `totals` must be counted."""
+        self.journal.note(self._forget, stored.path, type(stored.properties))
+        queue = self._enter(stored, storage, totals)
+        self._names.add(type(stored.properties), stored.path.key)
+        self._due_work.add(queue)
+        return queue
+
+    def _enter(self, stored: StoredEntity, storage: Storage, totals: Totals | None) -> Queue:
+        """Make an entity, whose name is known; the caller has noted how to undo it."""
         path = stored.path
         routing, usage = None, None
         if isinstance(stored.properties, SubscriptionProperties):
             routing = self._routings[path.topic.key]
             usage = self._queues[path.topic.key].usage
         queue = self._make(stored, storage, usage, totals)
-        self.journal.note(self._forget, path, type(stored.properties))
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):
             self._routings[path.key] = TopicRouting(
@@ -344,9 +389,7 @@ class Namespace:
             )
         if routing is not None and isinstance(stored.properties, SubscriptionProperties):
             routing.add(Subscription(path.subscription, stored.properties, queue), stored.rules)
-        self._names.add(type(stored.properties), path.key)
         self._lead(queue)
-        self._due_work.add(queue)
         return queue
 
     def _make(
@@ -365,7 +408,7 @@ class Namespace:
             created=stored.created,
             updated=stored.updated,
             version=stored.version,
-            max_message_size=self._limit(stored.path, properties),
+            max_message_size=self.limit(stored.path, properties),
             journal=self.journal,
         )
         return Queue.make(entity, storage, self._dependencies, usage, totals)
@@ -397,7 +440,7 @@ class Namespace:
         put_entry(self._routings, key, routing)
         self._names.add(kind, key)
 
-    def _limit(self, path: EntityPath, properties: QueueProperties) -> int:
+    def limit(self, path: EntityPath, properties: QueueProperties) -> int:
         """
         The largest message of an entity, in bytes. A backlog queue has room for the envelope on
         top, so that a message which the entity takes can be diverted too.
@@ -430,8 +473,10 @@ class Namespace:
                 yield subscription.queue.path.key
         elif key in self._queues:
             yield from _targets(self._queues[key].properties)
-        elif key in self._dormant:
-            yield from _targets(self._dormant[key].properties)
+        elif (dormant := self._dormant.get(key)) is not None:
+            if isinstance(dormant, DormantTopic):
+                yield from (each.path.key for each in dormant.subscriptions)
+            yield from _targets(dormant.properties)
 
     # --- reports, and due work
 

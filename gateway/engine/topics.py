@@ -16,6 +16,7 @@ from gateway.domain.topics.topology import (
     TopicInfo,
     TopicProperties,
 )
+from gateway.engine.dormant import DormantSubscription, DormantTopic
 from gateway.engine.entity_store import StoredEntity
 from gateway.engine.namespace import Namespace
 from gateway.engine.topic_routing import Subscription, TopicRouting
@@ -69,6 +70,9 @@ class Topics:
         return self.inspect(path)
 
     def inspect(self, path: EntityPath) -> TopicInfo:
+        unused = self._namespace.unused(path)
+        if isinstance(unused, DormantTopic):
+            return unused.topic_info(self._namespace.limit(unused.path, unused.properties))
         routing = self._namespace.routing(path)
         queue = self._namespace.find(path)
         info = queue.info()
@@ -168,6 +172,9 @@ class Topics:
         return self.inspect_subscription(topic, name, now)
 
     def inspect_subscription(self, topic: EntityPath, name: str, now: Now) -> SubscriptionInfo:
+        unused = self._namespace.unused(_path(topic, name))
+        if isinstance(unused, DormantSubscription) and unused.is_empty:
+            return unused.subscription_info()
         subscription = self._subscription(topic, name)
         subscription.queue.sweep(now)
         info = subscription.queue.info()
@@ -187,9 +194,14 @@ class Topics:
     def page_of_subscriptions(
         self, topic: EntityPath, skip: int, top: int, now: Now
     ) -> Sequence[SubscriptionInfo]:
-        routing = self._namespace.routing(topic)
-        names = _some(sorted(routing.subscriptions), skip, top)
-        return [self.inspect_subscription(topic, name, now) for name in names]
+        unused = self._namespace.unused(topic)
+        if isinstance(unused, DormantTopic):
+            names = [each.path.subscription.lower() for each in unused.subscriptions]
+        else:
+            names = [*self._namespace.routing(topic).subscriptions]
+        return [
+            self.inspect_subscription(topic, name, now) for name in _some(sorted(names), skip, top)
+        ]
 
     def unsubscribe(self, topic: EntityPath, name: str, now: Now) -> None:
         """Delete a subscription with its messages."""

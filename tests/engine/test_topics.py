@@ -1,5 +1,7 @@
 """Topics, subscriptions and rules: what is told of them, their limits, and what is stored."""
 
+from datetime import timedelta
+
 import attrs
 import pytest
 
@@ -21,7 +23,17 @@ from gateway.engine.content_needs import Packing
 from gateway.engine.namespace import Namespace
 from gateway.engine.records import Incoming, State
 from gateway.engine.topics import Topics
-from tests.engine.test_namespace import NEWS, Disk, at, make, message
+from tests.engine.test_namespace import (
+    HOUR,
+    NEWS,
+    Disk,
+    at,
+    make,
+    message,
+    names,
+    pass_time,
+    restarted,
+)
 
 S = EntityPath("news/subscriptions/s")
 SQL = SqlFilter(expression="1=1")
@@ -347,3 +359,169 @@ def test_a_queue_is_no_topic() -> None:
         made.inspect(EntityPath("orders"))
     with pytest.raises(EntityNotFound):
         space_of(made).inspect(NEWS, at(0))
+
+
+# --- topics that weren't used since the start
+
+T = EntityPath("news/subscriptions/t")
+
+
+def unused(disk: Disk, idle: timedelta | None = None, **options: object) -> Topics:
+    """With the topic `news` and its subscriptions `s` and `T`; `T` takes no message."""
+    made = Topics(make(store=disk, **options))
+    properties = TopicProperties(max_message_size=77, auto_delete_on_idle=idle)
+    made.create(NEWS, properties, at(0))
+    made.subscribe(NEWS, "s", SubscriptionProperties(), None, at(0))
+    made.subscribe(NEWS, "T", SubscriptionProperties(max_delivery_count=3), _NOTHING, at(0))
+    restarted(space_of(made), disk)
+    return made
+
+
+_NOTHING = Rule(name="nothing", filter=FalseFilter())
+
+
+def told_of(made: Topics) -> list[object]:
+    """The topics and subscriptions, apart from when they were used."""
+    found = [*made.page("", 0, 9), *made.page_of_subscriptions(NEWS, 0, 9, at(1))]
+    return [attrs.evolve(each, accessed=None) for each in found]
+
+
+def test_an_unused_topic_is_listed_and_told_of_without_its_storage() -> None:
+    disk = Disk()
+    made = unused(disk)
+    listed = told_of(made)
+    assert disk.opened == []
+    space_of(made).find(NEWS)
+
+    assert listed == told_of(made)
+    assert disk.opened == ["news", "news/subscriptions/s", "news/subscriptions/t"]
+    assert [each.name for each in made.page_of_subscriptions(NEWS, 0, 9, at(1))] == ["s", "T"]
+
+
+def test_what_the_subscriptions_of_an_unused_topic_hold_is_told() -> None:
+    disk = Disk()
+    made = unused(disk)
+    send(made, message(), message(due=100))
+    before = told_of(made)
+    restarted(space_of(made), disk)
+    topic = made.inspect(NEWS)
+    assert disk.opened == []
+
+    assert (topic.scheduled, topic.size, topic.subscriptions) == (1, 20, 2)
+    assert told_of(made) == before
+
+
+def test_the_first_message_of_a_topic_finds_its_subscriptions_and_their_rules() -> None:
+    made = unused(Disk())
+    send(made)
+
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+    assert made.inspect_subscription(NEWS, "t", at(1)).active == 0
+    assert [rule.name for rule in made.page_of_rules(NEWS, "t", 0, 9)] == ["nothing"]
+    assert made.inspect(NEWS).size == 10
+
+
+def test_whoever_receives_first_makes_the_topic_too() -> None:
+    disk = Disk()
+    made = unused(disk)
+    send(made)
+    restarted(space_of(made), disk)
+    taken = space_of(made).find(S).take(State.ACTIVE, 9, ReceiveMode.PEEK_LOCK, at(2))
+    send(made)
+
+    assert len(taken) == 1
+    assert made.inspect_subscription(NEWS, "s", at(2)).active == 2
+
+
+def test_an_unused_topic_has_its_name_and_its_place() -> None:
+    made = unused(Disk(), max_queues=3)
+
+    with pytest.raises(EntityExists):
+        made.create(NEWS, TopicProperties(), at(1))
+    with pytest.raises(QuotaExceeded):
+        made.create(EntityPath("more"), TopicProperties(), at(1))
+    with pytest.raises(EntityExists):
+        made.subscribe(NEWS, "S", SubscriptionProperties(), None, at(1))
+
+
+def test_an_unused_topic_is_no_queue_but_its_subscriptions_are_told_of_as_queues() -> None:
+    made = unused(Disk())
+    space = space_of(made)
+
+    with pytest.raises(EntityNotFound, match="is a topic, not a queue"):
+        space.inspect(NEWS, at(1))
+    with pytest.raises(EntityNotFound, match="there is no queue"):
+        space.delete(NEWS)
+    with pytest.raises(EntityNotFound, match="no subscription"):
+        made.inspect_subscription(NEWS, "u", at(1))
+    assert names(space) == []
+    assert space.inspect(T, at(1)).properties.max_delivery_count == 3
+
+
+def test_a_circle_through_an_unused_topic_is_one_too() -> None:
+    disk = Disk()
+    made = Topics(make(store=disk))
+    space = space_of(made)
+    made.create(NEWS, TopicProperties(), at(0))
+    space.create(EntityPath("a"), QueueProperties(), at(0))
+    made.subscribe(NEWS, "s", SubscriptionProperties(forward_to="a"), None, at(0))
+    restarted(space, disk)
+
+    with pytest.raises(InvalidRequest, match="would come back"):
+        space.update(EntityPath("a"), QueueProperties(forward_to="news"), None, at(1))
+    assert "news" not in disk.opened
+
+
+def test_an_unused_topic_goes_with_its_subscriptions() -> None:
+    disk = Disk()
+    made = unused(disk)
+    made.delete(NEWS)
+    assert disk.kept == {}
+    made = unused(disk)
+    made.unsubscribe(NEWS, "s", at(1))
+
+    assert list(disk.kept) == ["news", "news/subscriptions/t"]
+    assert made.inspect(NEWS).subscriptions == 1
+
+
+def test_the_first_use_of_a_topic_is_undone_with_the_step_that_failed() -> None:
+    disk = Disk()
+    made = unused(disk)
+    space = space_of(made)
+    space.journal.forget()
+    made.add_rule(NEWS, "t", Rule(name="all"), at(1))
+    space.journal.rewind()
+    disk.remove_rule(T, "all")
+    disk.opened.clear()
+
+    assert told_of(made)
+    assert disk.opened == []
+    send(made)
+    assert made.inspect_subscription(NEWS, "t", at(1)).active == 0
+    assert made.inspect(NEWS).size == 10
+
+
+def test_an_unused_topic_copies_what_becomes_due() -> None:
+    disk = Disk()
+    made = unused(disk)
+    send(made, message(due=50))
+    restarted(space_of(made), disk)
+    pass_time(space_of(made), 49)
+    assert made.inspect_subscription(NEWS, "s", at(49)).active == 0
+    pass_time(space_of(made), 51)
+
+    assert made.inspect_subscription(NEWS, "s", at(51)).active == 1
+
+
+def test_an_unused_topic_begins_to_be_idle_at_the_start() -> None:
+    disk = Disk()
+    made = unused(disk, idle=timedelta(hours=1))
+    pass_time(space_of(made), 10)
+    assert disk.opened == []
+    space_of(made).find(S).send([message()], at(HOUR - 1))
+    pass_time(space_of(made), HOUR + 1)
+    assert made.inspect(NEWS).subscriptions == 2
+    restarted(space_of(made), disk)
+    pass_time(space_of(made), 3 * HOUR)
+
+    assert made.page("", 0, 9) == []

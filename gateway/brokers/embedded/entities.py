@@ -1,6 +1,7 @@
 """The stored form of queues, topics, subscriptions and rules."""
 
 import json
+import sys
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -35,6 +36,8 @@ _FILTERS: Final[Mapping[str, type[Filter]]] = {
     "correlation": CorrelationFilter,
     "sql": SqlFilter,
 }
+
+_ALL: Final = TrueFilter()  # of most subscriptions
 
 _LOCAL_DATE: Final = symbol("pairgate:local-date")
 
@@ -80,8 +83,8 @@ def read_rule(text: str, filter_values: bytes, action_values: bytes) -> Rule:
     if (values := _values_field(kind)) is not None:
         filter_fields[values] = _read_values(filter_values)
     return Rule(
-        name=fields["name"],
-        filter=kind(**filter_fields),
+        name=sys.intern(fields["name"]),  # few differ
+        filter=_ALL if kind is TrueFilter else kind(**filter_fields),
         action=None
         if action is None
         else SqlAction(expression=action, parameters=_read_values(action_values)),

@@ -73,7 +73,7 @@ class EntityRows:
             StoreDamaged: the checksum of a row is wrong, or its content is invalid.
         """
         try:
-            rules = self._load_rules()
+            rules = _OrderedRules(self._load_rules())
             read: dict[tuple[str, str], Properties] = {}  # few differ: they share one value
             # Row by row: all rows at once would take more memory than all that is made of them.
             found: Iterable[Any] = self._connection.execute(_LOAD)
@@ -92,9 +92,10 @@ class EntityRows:
                         created=created,
                         updated=created if updated == created else updated,  # one object
                         version=version,
-                        rules=tuple(rules.get(number, ())),
+                        rules=rules.of(number),
                     ),
                 )
+            rules.skip()
         except _NONSENSE as error:
             raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
 
@@ -118,12 +119,10 @@ class EntityRows:
     def remove_rule(self, subscription: EntityPath, name: str) -> None:
         self._connection.execute(_REMOVE_RULE, (self.number(subscription), name.lower()))
 
-    def _load_rules(self) -> dict[int, list[Rule]]:
-        rules: dict[int, list[Rule]] = {}
+    def _load_rules(self) -> Iterator[tuple[int, Rule]]:
         for sound, number, key, *rule in self._connection.execute(_LOAD_RULES):
             self._check(sound, f"rule {key!r}")
-            rules.setdefault(number, []).append(read_rule(*rule))
-        return rules
+            yield number, read_rule(*rule)
 
     def _check(self, sound: int, what: str) -> None:
         if not sound:
@@ -146,3 +145,28 @@ class EntityRows:
             entity.version,
         )
         self._connection.execute(_PUT, (*values, row_checksum(*values)))
+
+
+@attrs.define(eq=False)
+class _OrderedRules:
+    """Rules with the numbers of their subscriptions, in the order of these, read one by one."""
+
+    _rules: Iterator[tuple[int, Rule]]
+    _next: tuple[int, Rule] | None = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._next = next(self._rules, None)
+
+    def of(self, number: int) -> tuple[Rule, ...]:
+        """The rules of that subscription. Each call has a higher number than the one before."""
+        found = []
+        while self._next is not None and self._next[0] <= number:
+            if self._next[0] == number:  # a lower number is that of a deleted subscription
+                found.append(self._next[1])
+            self._next = next(self._rules, None)
+        return tuple(found)
+
+    def skip(self) -> None:
+        """Read the rules that are left."""
+        for _ in self._rules:
+            pass

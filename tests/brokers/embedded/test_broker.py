@@ -413,6 +413,32 @@ async def test_a_restart_keeps_sessions_and_what_was_deferred_and_seen(tmp_path)
     assert (deferred.message.message_id, state) == ("b1", b"half")
 
 
+async def test_after_a_restart_no_subscription_has_the_rules_of_one_that_was_deleted(tmp_path):
+    news, rule = EntityPath("news"), Rule(name="mine", filter=FalseFilter())
+    async with embedded(tmp_path) as broker:
+        await broker.create_topic(news, TopicProperties())
+        for name in ("first", "second", "third", "last"):
+            await broker.create_subscription(news, name, SubscriptionProperties(), rule)
+        await broker.create_rule(news, "third", Rule(name="all"))
+        for name in ("first", "second", "last"):
+            await broker.delete_subscription(news, name)
+        await broker.create_subscription(news, "new", SubscriptionProperties())
+    async with embedded(tmp_path) as broker:
+        rules = {
+            each.name: [rule.name for rule in await broker.list_rules(news, each.name)]
+            for each in await broker.list_subscriptions(news)
+        }
+        await broker.send(news, numbered(1))
+        held = {name: await stored_ids(broker, subscription(name)) for name in rules}
+
+    assert rules == {"new": ["$Default"], "third": ["all", "mine"]}
+    assert held == {"new": ["1"], "third": ["1"]}
+
+
+def subscription(name: str) -> EntityPath:
+    return EntityPath(f"news/Subscriptions/{name}")
+
+
 async def test_a_restart_keeps_topics_with_all_that_belongs_to_them(tmp_path):
     news, values = EntityPath.parse("News"), {"@n": Typed(Kind.INT, 5)}
     rules = [
