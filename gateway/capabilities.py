@@ -429,6 +429,22 @@ class KeepsMessages(Protocol):
         ...
 
 
+@capability(Receiver, "this namespace can't change the text of a message")
+class ChangesBody(Protocol):
+    """A receiver that can replace the body of a locked message."""
+
+    async def change_body(self, delivery: Delivery, body: bytes) -> datetime:
+        """
+        Return when the message has that body durably, and is locked anew as by `Receiver.renew`;
+        the result is the end of the lock. A cancellation leaves the outcome unknown.
+
+        Raises:
+            LockLost: the message isn't locked by this receiver any more; it is as it was.
+            MessageTooLarge: the body is too large; the message is as it was.
+        """
+        ...
+
+
 @capability(Receiver, "this namespace isn't polled")
 class Polls(Protocol):
     """

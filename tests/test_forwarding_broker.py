@@ -10,6 +10,7 @@ from gateway import capabilities
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import (
     BoundsSends,
+    ChangesBody,
     DeletesByVersion,
     Diverts,
     FailsFast,
@@ -110,21 +111,29 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     ),
     TracedReceiver: (
         {SettlesMany},
-        {KeepsMessages, Polls, ReceivesDeferred, TakesBack},
+        {ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
         set(),
     ),
     WatchedReceiver: (
         {SettlesMany},
-        {KeepsMessages, Polls, ReceivesDeferred, TakesBack},
+        {ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
         set(),
     ),
     CutReceiver: (
         {Polls, ReceivesDeferred, SettlesMany},
-        {KeepsMessages, TakesBack},
+        {ChangesBody, KeepsMessages, TakesBack},
         set(),
     ),
-    ClaimedReceiver: ({ReceivesDeferred, SettlesMany}, set(), {KeepsMessages, Polls, TakesBack}),
-    PackedReceiver: ({ReceivesDeferred, SettlesMany}, set(), {KeepsMessages, Polls, TakesBack}),
+    ClaimedReceiver: (
+        {ReceivesDeferred, SettlesMany},
+        set(),
+        {ChangesBody, KeepsMessages, Polls, TakesBack},
+    ),
+    PackedReceiver: (
+        {ReceivesDeferred, SettlesMany},
+        set(),
+        {ChangesBody, KeepsMessages, Polls, TakesBack},
+    ),
 }
 
 

@@ -215,20 +215,21 @@ class LeasedVisibility:
         self, entity: EntityPath, receipt: PopReceipt, hidden: timedelta, body: bytes | None = None
     ) -> TakenMessage:
         """
-        As `Visibility.change`.
+        As `Visibility.change`. A body is changed first, in a step of its own.
 
         Raises:
-            NotSupported: there is a new body.
+            NotSupported: there is a new body, and the namespace can't change a body.
         """
-        if body is not None:
-            raise NotSupported("this namespace can't change the text of a message")
         held = self._find(entity, receipt)
+        if body is not None:
+            await self._renew(held, body)
         if not hidden:
             await self._settle(held, Abandon())
             now = self._wall_clock()
             empty = Delivery(message=Message(), sequence_number=held.sequence, locked_until=now)
             return TakenMessage(delivery=empty, receipt=None)
-        await self._renew(held)
+        if body is None:
+            await self._renew(held)
         held.until = trio.current_time() + hidden.total_seconds()
         held.stamp = self._new_stamp()
         held.changes.note()
@@ -297,9 +298,12 @@ class LeasedVisibility:
         except BrokerError:
             self._forget(held)  # its lock expires
 
-    async def _renew(self, held: _Held) -> None:
+    async def _renew(self, held: _Held, body: bytes | None = None) -> None:
         try:
-            await self._leases.renew(held.entity, held.token)
+            if body is None:
+                await self._leases.renew(held.entity, held.token)
+            else:
+                await self._leases.change_body(held.entity, held.token, body)
         except LockLost:
             self._forget(held)
             raise

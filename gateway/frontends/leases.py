@@ -21,7 +21,7 @@ import attrs
 import trio
 from attrs import validators
 
-from gateway.capabilities import ReceivesDeferred, SettlesMany
+from gateway.capabilities import ChangesBody, ReceivesDeferred, SettlesMany
 from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -256,11 +256,34 @@ class Leases:
             LockLost: there is no such lease, or it has expired.
             BrokerError: as `Receiver.renew`.
         """
+        return await self._renew(
+            entity, lock_token, lambda receiver, delivery: receiver.renew(delivery)
+        )
+
+    async def change_body(self, entity: EntityPath, lock_token: str, body: bytes) -> Delivery:
+        """
+        As `ChangesBody.change_body`, with the result of `renew`.
+
+        Raises:
+            NotSupported: the namespace can't change a body.
+        """
+
+        def change(receiver: Receiver, delivery: Delivery) -> Awaitable[datetime]:
+            return required(receiver, ChangesBody).change_body(delivery, body)
+
+        return await self._renew(entity, lock_token, change)
+
+    async def _renew(
+        self,
+        entity: EntityPath,
+        lock_token: str,
+        renew: Callable[[Receiver, Delivery], Awaitable[datetime]],
+    ) -> Delivery:
         lease = self._lease(entity, lock_token, trio.current_time())
         with lease.shared:
             receiver = await lease.shared.opened()
             try:
-                locked_until = await receiver.renew(lease.delivery)
+                locked_until = await renew(receiver, lease.delivery)
             except LockLost:
                 self._end(lock_token, lease)
                 raise

@@ -7,7 +7,14 @@ from typing import ClassVar, Protocol
 import attrs
 import trio
 
-from gateway.capabilities import KeepsMessages, Polls, ReceivesDeferred, SettlesMany, TakesBack
+from gateway.capabilities import (
+    ChangesBody,
+    KeepsMessages,
+    Polls,
+    ReceivesDeferred,
+    SettlesMany,
+    TakesBack,
+)
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.health.operation_times import RECEIVE, name_of, name_of_all
@@ -43,7 +50,7 @@ class WatchedReceiver(Wrapper):
     listens: Listens
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (KeepsMessages, Polls, ReceivesDeferred, TakesBack)
+        (ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
     )
 
     @property

@@ -27,6 +27,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gateway.capabilities import (
     Batches,
+    ChangesBody,
     KeepsMessages,
     Polls,
     ReceivesDeferred,
@@ -166,7 +167,7 @@ class TracedReceiver(Wrapper):
     spans: SpanMaker
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (KeepsMessages, Polls, ReceivesDeferred, TakesBack)
+        (ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
     )
 
     @property

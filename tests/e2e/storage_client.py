@@ -12,7 +12,7 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
-from azure.core.exceptions import HttpResponseError, ResourceExistsError
+from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.storage.queue import (
     AccessPolicy,
     AccountSasPermissions,
@@ -93,6 +93,14 @@ async def texts(client, **options):
     return [each.content for each in await listed(client.receive_messages(**options))]
 
 
+async def waiting(client):
+    """The number of messages; 0 if there is no such queue."""
+    try:
+        return (await do(client.get_queue_properties())).approximate_message_count
+    except ResourceNotFoundError:
+        return 0
+
+
 async def queues():
     found = {}
     first = queue("a")
@@ -129,7 +137,7 @@ async def poison():
     await do(client.send_message("bad"))
     # A gateway that loses the way back to the namespace behind it leaves a lock there for a minute.
     found["dequeues"], deadline = [], time.monotonic() + 90
-    while await code_of(moved.get_queue_properties) and time.monotonic() < deadline:
+    while not await waiting(moved) and time.monotonic() < deadline:
         got = await listed(client.receive_messages())
         found["dequeues"] += [each.dequeue_count for each in got]
         await asyncio.sleep(0.1)
@@ -176,6 +184,17 @@ async def messages():
     await asyncio.sleep(1.2)
     found["expired"] = [await texts(client), await code_of(lambda: client.delete_message(short))]
     return found
+
+
+async def rewritten():
+    client = await fresh("rewritten")
+    await do(client.send_message("first"))
+    got = await do(client.receive_message(visibility_timeout=60))
+    got = await do(client.update_message(got, content="second", visibility_timeout=60))
+    hidden = await texts(client)
+    await do(client.update_message(got, content="third <&>", visibility_timeout=0))
+    again = await do(client.receive_message())
+    return {"hidden": hidden, "text": again.content, "dequeues": again.dequeue_count}
 
 
 async def binary():

@@ -107,12 +107,14 @@ EXPECTED: Final[dict[str, dict[str, Any]]] = {
         "too many": "InvalidXmlDocument",
     },
 }
+REWRITTEN: Final = {"hidden": [], "text": "third <&>", "dequeues": 2}
 MORE: Final[dict[str, dict[str, Any]]] = {
     "plain": {
+        "rewritten": REWRITTEN,
         "binary": {"same": True},
         "tasks": {"got": [{"task": 1}, {"task": 2}], "left": 0},
     },
-    "asyncio": {"binary": {"same": True}},
+    "asyncio": {"binary": {"same": True}, "rewritten": REWRITTEN},
     "node": {},
 }
 
@@ -175,6 +177,7 @@ key = {{ env = "{KEY_VARIABLE}" }}
         "refusals": EXPECTED["refusals"] | unclear,
         **MORE["plain"],
     }
+    del expected["rewritten"]  # Service Bus can't change the text of a message
 
     assert await run("plain", gateway, *expected) == expected
     assert gateway.count("connection_crashed") == 0

@@ -158,7 +158,10 @@ async def test_the_sdk_reaches_an_azurite_through_a_gateway(
     key.write_text(KEY)
     key.chmod(0o600)
     unclear = {"no such message": "PopReceiptMismatch"}  # who sends gives out ids
-    expected = {"refusals": EXPECTED["refusals"] | unclear, **MORE["plain"]}
+    # Without `messages`: the receipt of a put isn't valid there. Without `poison`: a get that is
+    # given up on an empty queue may count as a delivery.
+    expected = {**EXPECTED, "refusals": EXPECTED["refusals"] | unclear, **MORE["plain"]}
+    del expected["messages"], expected["poison"]
     async with azurite(tmp_path / "azurite") as (_, port):
         here = f"""
 [namespaces.here]

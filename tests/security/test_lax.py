@@ -8,7 +8,6 @@ from gateway.brokers.amqp.options import LinkOptions
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Kind, Typed
 from gateway.domain.topics.property_values import check_message_id
-from gateway.frontends.storage_queue.notes import read_notes
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import RequestRefused
 from gateway.pairing.ownership import owner_in
@@ -17,6 +16,7 @@ from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.performatives import uint
 from gateway.wire.http.hardened_xml import XmlError, parse_xml
+from gateway.wire.storage_queue.notes import read_notes
 from tests.wire.amqp.test_frames import OPEN, anonymous_server, frame
 
 

@@ -32,6 +32,7 @@ from gateway.domain.errors import (
     EntityNotFound,
     InvalidRequest,
     NotAuthorized,
+    NotSupported,
     Outcome,
     OutcomeUnknown,
 )
@@ -54,7 +55,7 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
         "dead-lettering of what expires": "it's gone",
         "topics": "queues only",
         "peek beyond the first 32 messages": "locked and scheduled ones aren't shown either",
-        "changes of a queue": "make another one",
+        "conditional changes of a queue": "the last writer wins",
         "long polls": "receivers ask again and again, after longer and longer pauses",
     }
 )
@@ -108,7 +109,7 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class StorageQueueBroker:
-    """`ports.Broker`, with `Peeks`. Connects on first use."""
+    """`ports.Broker`, with `Peeks` and `Updates`. Connects on first use."""
 
     _clients: Sequence[HttpClient]
     _accounts: Sequence[StorageAccountPeer]
@@ -288,6 +289,24 @@ class StorageQueueBroker:
             is_new |= await _made(shard, metadata)
         if not is_new:
             raise EntityExists(f"{entity}: a queue of this name exists already")
+        return await self.inspect(entity)
+
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo:
+        """
+        As `Updates.update_queue`. A receiver that is open keeps the properties that it has read.
+
+        Raises:
+            NotSupported: there is an `if_version`: the service's queues have no versions.
+        """
+        if if_version is not None:
+            raise NotSupported(f"{entity}: a queue of Azure Storage has no versions")
+        if entity.is_dead_letter:
+            raise EntityNotFound(f"{entity}: a queue expected, not its dead-letter queue")
+        metadata = build_metadata(properties)
+        for shard in reversed(self._shards_of(entity)):  # the first stands for the queue
+            await shard.peer.run(storage.SetMetadata(queue=shard.queue, metadata=metadata))
         return await self.inspect(entity)
 
     async def delete_queue(self, entity: EntityPath) -> None:

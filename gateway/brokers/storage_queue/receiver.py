@@ -143,6 +143,25 @@ class StorageQueueReceiver:
             self._drop(held.token)
             raise
 
+    async def change_body(self, delivery: Delivery, body: bytes) -> datetime:
+        """
+        As `ChangesBody.change_body`.
+
+        Raises:
+            LockLost: also if the message was dropped: its other fields would be lost.
+        """
+        held = self._held_of(delivery)
+        message = attrs.evolve(_kept_of(held), body=body)
+        try:
+            locked_until = await self._hide(held, self._lock, build_body(message, held.expires))
+        except LockLost:
+            self._drop(held.token)
+            raise
+        if held.message is not None:
+            self._kept += len(body) - held.weight
+            held.message, held.weight = message, len(body)
+        return locked_until
+
     def forget_message(self, delivery: Delivery) -> None:
         """As `KeepsMessages.forget_message`."""
         held = self._held.get(delivery.lock_token or "")

@@ -1,19 +1,12 @@
 """
-Metadata and access policies of a Storage queue, for which other namespaces have no place. They are
-stored as JSON in the queue's user metadata, which every namespace keeps.
-
-    {"storage-queue": {"metadata": {"team": "blue"}, "policies": [{"id": "p", ...}]}, "text": ...}
-
-`text` is the user metadata that was there before. The service properties, which belong to no queue,
-are stored with a queue of a reserved name.
+Where a namespace keeps the metadata and access policies of a Storage queue: in the queue's user
+metadata, as `wire.storage_queue.notes` writes them. The service properties, which belong to no
+queue, are stored with a queue of a reserved name.
 """
 
-import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
-import cattrs
 import trio
 
 from gateway.capabilities import Updates
@@ -24,53 +17,19 @@ from gateway.domain.errors import (
     Busy,
     EntityExists,
     EntityNotFound,
+    NotSupported,
     PreconditionFailed,
     Unavailable,
 )
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.wire.storage_queue import operations as storage
-from gateway.wire.storage_queue.fields import is_metadata
+from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
 
 PATIENCE: Final = 1.0  # seconds that a namespace has to say what is allowed
 MOST_REMEMBERED: Final = 1000  # queues
 SETTINGS: Final = EntityPath("x-pairgate/storage-queue")
-_KEY: Final = "storage-queue"
 _TRIES: Final = 10  # of an update that concurrent updates interfere with
-_CONVERTER: Final = cattrs.Converter(omit_if_default=True)
-
-
-@attrs.frozen(kw_only=True)
-class Notes:
-    """The notes of one queue."""
-
-    metadata: Mapping[str, str] = attrs.field(factory=dict)
-    policies: tuple[storage.StoredPolicy, ...] = ()
-    properties: storage.ServiceProperties | None = None  # of the account
-    text: str | None = None  # user metadata that isn't ours
-
-
-def read_notes(user_metadata: str | None) -> Notes:
-    """The notes in the user metadata; a text of another origin is kept as `text`."""
-    try:
-        found: Any = json.loads(user_metadata or "{}")
-        own = found[_KEY] if isinstance(found, dict) and _KEY in found else None
-        notes = None if own is None else _CONVERTER.structure(own, Notes)
-    except (ValueError, TypeError, KeyError, RecursionError, cattrs.BaseValidationError):
-        return Notes(text=user_metadata)
-    if notes is None or not all(is_metadata(*each) for each in notes.metadata.items()):
-        return Notes(text=user_metadata or None)
-    text = found.get("text")
-    return attrs.evolve(notes, text=text if isinstance(text, str) else None)
-
-
-def write_notes(notes: Notes) -> str | None:
-    """The user metadata for these notes; None if they are empty."""
-    own = _CONVERTER.unstructure(attrs.evolve(notes, text=None))
-    if not own:
-        return notes.text
-    whole = {_KEY: own} if notes.text is None else {_KEY: own, "text": notes.text}
-    return json.dumps(whole, separators=(",", ":"))
 
 
 def notes_of(info: EntityInfo) -> Notes:
@@ -132,13 +91,20 @@ async def change_notes(broker: Broker, queue: EntityPath, **changes: Any) -> Non
         text = write_notes(attrs.evolve(notes_of(info), **changes))
         properties = attrs.evolve(info.properties, user_metadata=text)
         try:
-            await updates.update_queue(queue, properties, if_version=info.version)
+            await _update(updates, info, properties)
         except PreconditionFailed as error:
             problem = error
         else:
             return
     assert problem is not None
     raise problem
+
+
+async def _update(updates: Updates, info: EntityInfo, properties: QueueProperties) -> None:
+    try:
+        await updates.update_queue(info.path, properties, if_version=info.version)
+    except NotSupported:  # queues without versions: the last writer wins, as in the service itself
+        await updates.update_queue(info.path, properties)
 
 
 async def read_service_properties(broker: Broker) -> storage.ServiceProperties:
@@ -167,10 +133,15 @@ async def change_service_properties(broker: Broker, wish: storage.ServicePropert
     try:
         await change_notes(broker, SETTINGS, properties=new)
     except EntityNotFound:
-        disabled = QueueProperties(
-            status=EntityStatus.DISABLED, user_metadata=write_notes(Notes(properties=new))
-        )
         try:
-            await broker.create_queue(SETTINGS, disabled)
+            await _create_settings(broker, write_notes(Notes(properties=new)))
         except EntityExists:  # another client was faster
             await change_notes(broker, SETTINGS, properties=new)
+
+
+async def _create_settings(broker: Broker, text: str | None) -> None:
+    properties = QueueProperties(user_metadata=text)
+    try:
+        await broker.create_queue(SETTINGS, attrs.evolve(properties, status=EntityStatus.DISABLED))
+    except NotSupported:  # a storage account's queues are never disabled
+        await broker.create_queue(SETTINGS, properties)

@@ -14,18 +14,17 @@ from gateway.domain.storage_queue.poison import UNLIMITED
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
 from gateway.frontends.storage_queue import messages as messages
 from gateway.frontends.storage_queue.notes import (
-    Notes,
     change_notes,
     change_service_properties,
     notes_of,
     read_service_properties,
-    write_notes,
 )
 from gateway.frontends.storage_queue.settings import check_settings, terms_for
 from gateway.ports import Broker, WallClock
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.errors import StorageRefusal
 from gateway.wire.storage_queue.fields import is_name
+from gateway.wire.storage_queue.notes import Notes, write_notes
 
 _PAGE: Final = 1000  # queues listed at once
 _NO_STAMP: Final = -1

@@ -15,6 +15,7 @@ import trio
 
 from gateway.capabilities import (
     Batches,
+    ChangesBody,
     DeletesByVersion,
     Identifies,
     KeepsMessages,
@@ -263,7 +264,7 @@ class CutReceiver(Wrapper):
     cut: Cut
     mode: ReceiveMode
 
-    forwards: ClassVar[frozenset[type]] = frozenset((KeepsMessages, TakesBack))
+    forwards: ClassVar[frozenset[type]] = frozenset((ChangesBody, KeepsMessages, TakesBack))
 
     @property
     def inner(self) -> Receiver:

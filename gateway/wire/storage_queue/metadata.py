@@ -3,9 +3,10 @@ Pairgate's settings in the metadata of a queue that it creates: the service has 
 
     pairgate_lock_seconds         how long a receiver hides messages that it received
     pairgate_max_delivery_count   messages with more deliveries go to the queue's poison queue
-    pairgate_user_metadata        in Base64
+    pairgate_user_metadata        in Base64, without the metadata that headers can express
 
-A queue without these settings locks for a minute, and has no delivery limit.
+Every other name is metadata that a Storage client has set, here or at the service itself. A queue
+without these settings locks for a minute, and has no delivery limit.
 """
 
 import base64
@@ -14,11 +15,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
+import attrs
+
 from gateway.domain.entity import EntityStatus, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.wire.storage_queue.fields import is_metadata
+from gateway.wire.storage_queue.notes import read_notes, write_notes
 from gateway.wire.storage_queue.operations import MAX_VISIBILITY
 
 UNLIMITED: Final = 2**31 - 1  # deliveries, the legacy client's value
+_OWN: Final = "pairgate_"
 _LOCK: Final = "pairgate_lock_seconds"
 _DELIVERIES: Final = "pairgate_max_delivery_count"
 _USER: Final = "pairgate_user_metadata"
@@ -34,22 +40,35 @@ def build_metadata(properties: QueueProperties) -> dict[str, str]:
     lock = math.ceil(properties.lock_duration.total_seconds())
     if not 1 <= lock <= MAX_VISIBILITY:
         raise InvalidRequest(f"lock_duration: 1 to {MAX_VISIBILITY} seconds expected, got {lock}")
-    metadata = {_LOCK: str(lock)}
+    notes = read_notes(properties.user_metadata)
+    for name in notes.metadata:
+        if name.lower().startswith(_OWN):
+            raise InvalidRequest(f"metadata {name}: names that begin with {_OWN} are reserved")
+    native = {name: value for name, value in notes.metadata.items() if value.isascii()}
+    metadata = {**native, _LOCK: str(lock)}
     if properties.max_delivery_count < UNLIMITED:
         metadata[_DELIVERIES] = str(properties.max_delivery_count)
-    if properties.user_metadata is not None:
-        metadata[_USER] = base64.b64encode(properties.user_metadata.encode()).decode()
+    others = {name: value for name, value in notes.metadata.items() if name not in native}
+    rest = write_notes(attrs.evolve(notes, metadata=others))
+    if rest is not None:
+        metadata[_USER] = base64.b64encode(rest.encode()).decode()
     return metadata
 
 
 def parse_metadata(metadata: Mapping[str, str]) -> QueueProperties:
     """The reverse; names in any case, and what can't be read is as if it weren't there."""
     values = {name.lower(): value for name, value in metadata.items()}
+    others = {
+        name: value
+        for name, value in metadata.items()
+        if not name.lower().startswith(_OWN) and is_metadata(name, value)
+    }
+    notes = read_notes(_text(values.get(_USER)))
     lock = _number(values.get(_LOCK), MAX_VISIBILITY)
     return QueueProperties(
         lock_duration=QueueProperties().lock_duration if lock is None else timedelta(seconds=lock),
         max_delivery_count=_number(values.get(_DELIVERIES), UNLIMITED) or UNLIMITED,
-        user_metadata=_text(values.get(_USER)),
+        user_metadata=write_notes(attrs.evolve(notes, metadata={**notes.metadata, **others})),
     )
 
 

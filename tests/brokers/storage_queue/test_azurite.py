@@ -3,15 +3,27 @@
 import random
 from datetime import timedelta
 
+import attrs
 import pytest
 import trio
 
+from gateway.capabilities import ChangesBody, Updates
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
-from gateway.domain.message import Complete, Message
+from gateway.domain.errors import (
+    EntityNotFound,
+    LockLost,
+    MessageTooLarge,
+    NotSupported,
+    Outcome,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.domain.message import Abandon, Complete, Message
+from gateway.offering import required
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import MAX_ENCODED
+from gateway.wire.storage_queue.notes import Notes, write_notes
 from tests.brokers.storage_queue.azurites import Azurites, client, url_of
 from tests.harness.azurite import KEY
 from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
@@ -88,6 +100,48 @@ async def test_what_a_queue_was_made_with_is_kept_there(azurites: Azurites) -> N
 
         assert created.properties == wanted
         assert [(each.path.key, each.properties) for each in listed] == [("a/b.c_d", wanted)]
+
+
+async def test_changes_of_a_queue_keep_the_metadata_of_its_clients(azurites: Azurites) -> None:
+    team = write_notes(Notes(metadata={"team": "blue"}))
+    async with azurites.namespace("primary") as namespace:
+        updates, orders = required(namespace.broker, Updates), namespace.inside(ORDERS)
+        created = await namespace.create_queue(ORDERS, QueueProperties(user_metadata=team))
+        with pytest.raises(NotSupported, match="no versions"):
+            await updates.update_queue(orders, created.properties, if_version=created.version)
+        wanted = attrs.evolve(created.properties, lock_duration=timedelta(seconds=5))
+        updated = await updates.update_queue(orders, wanted)
+        found = await namespace.inspect(ORDERS)
+
+        assert updated.properties == found.properties == wanted
+        with pytest.raises(EntityNotFound):
+            await updates.update_queue(orders.dead_letter, wanted)
+        with pytest.raises(EntityNotFound):
+            await updates.update_queue(namespace.inside(EntityPath("missing")), wanted)
+
+
+async def test_the_text_of_a_locked_message_changes_and_its_other_fields_stay(
+    azurites: Azurites,
+) -> None:
+    message = Message(body=b"first", message_id="a", properties={"n": 1})
+    async with azurites.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [message])
+        async with namespace.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                [delivery] = await receiver.receive(1)
+            changes = required(receiver, ChangesBody)
+            await changes.change_body(delivery, b"second")
+            with pytest.raises(MessageTooLarge):
+                await changes.change_body(delivery, b"x" * 70_000)
+            await receiver.settle(delivery, Abandon())
+            with trio.fail_after(PATIENCE):
+                [again] = await receiver.receive(1)
+            await receiver.settle(again, Complete())
+            with pytest.raises(LockLost):
+                await changes.change_body(again, b"third")
+
+    assert again.message == attrs.evolve(delivery.message, body=b"second")
 
 
 async def test_shards_on_two_servers(azurites: Azurites) -> None:

@@ -27,9 +27,10 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import AcceptedBy, Complete, Message, ValueBody
 from gateway.frontends.leased_visibility import LeasedVisibility
-from gateway.frontends.storage_queue.notes import SETTINGS, LastNotes, Notes, write_notes
+from gateway.frontends.storage_queue.notes import SETTINGS, LastNotes
 from gateway.wire.http.messages import Headers, Response
 from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.notes import Notes, write_notes
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.sas import build_sas
 from tests.frontends.storage_client import KEY, ORDERS, Client, code, open_client

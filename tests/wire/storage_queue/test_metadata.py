@@ -1,5 +1,6 @@
 """What a queue of Azure Storage keeps of its properties, in its metadata."""
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,12 +11,23 @@ from hypothesis import strategies as st
 from gateway.domain.entity import EntityStatus, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.wire.storage_queue.metadata import UNLIMITED, build_metadata, parse_metadata
+from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
+from gateway.wire.storage_queue.operations import StoredPolicy
 
+TEAM = {"team": "blue", "Floor_2": "x y"}
+NOTES = (
+    Notes(metadata=TEAM),
+    Notes(metadata={"town": "K\u00f6ln", **TEAM}),
+    Notes(metadata=TEAM, policies=(StoredPolicy(id="p"),)),
+    Notes(metadata=TEAM, text="mine"),
+)
 properties = st.builds(
     QueueProperties,
     lock_duration=st.integers(1, 604800).map(lambda seconds: timedelta(seconds=seconds)),
     max_delivery_count=st.integers(1, UNLIMITED),
-    user_metadata=st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=40),
+    user_metadata=st.none()
+    | st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40)
+    | st.sampled_from([write_notes(notes) for notes in NOTES]),
 )
 
 
@@ -24,14 +36,34 @@ def test_they_come_back(properties: QueueProperties) -> None:
     metadata = build_metadata(properties)
 
     assert parse_metadata(metadata) == properties
-    assert parse_metadata({name.upper(): value for name, value in metadata.items()}) == properties
+    shouted = {
+        re.sub("^pairgate_.*", lambda own: own[0].upper(), name): value
+        for name, value in metadata.items()
+    }
+    assert parse_metadata(shouted) == properties
     assert all(value.isascii() and value.isprintable() for value in metadata.values())
 
 
 def test_a_queue_of_somebody_else_s_locks_for_a_minute_and_gives_nothing_up() -> None:
-    found = parse_metadata({"team": "blue"})
+    found = parse_metadata({})
 
     assert found == QueueProperties(max_delivery_count=UNLIMITED)
+
+
+def test_metadata_of_storage_clients_is_the_service_s_own() -> None:
+    text = write_notes(Notes(metadata=TEAM, policies=(StoredPolicy(id="p"),)))
+
+    built = build_metadata(QueueProperties(user_metadata=text))
+
+    assert TEAM.items() <= built.items()
+    assert read_notes(parse_metadata(TEAM).user_metadata).metadata == TEAM
+
+
+def test_metadata_with_a_name_of_pairgate_s_is_refused() -> None:
+    text = write_notes(Notes(metadata={"Pairgate_lock_seconds": "1"}))
+
+    with pytest.raises(InvalidRequest, match="Pairgate_lock_seconds: names that begin with"):
+        build_metadata(QueueProperties(user_metadata=text))
 
 
 @pytest.mark.parametrize("value", ["", "x", "0", "-1", "1.5", "9" * 30, "\u0663"])
