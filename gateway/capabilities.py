@@ -435,7 +435,7 @@ class ChangesBody(Protocol):
 
     async def change_body(self, delivery: Delivery, body: bytes) -> datetime:
         """
-        Return when the message has that body durably, and is locked anew as by `Receiver.renew`;
+        Return when the message has that body durably, and is locked again as by `Receiver.renew`;
         the result is the end of the lock. A cancellation leaves the outcome unknown.
 
         Raises:
