@@ -7,7 +7,8 @@ Copies a store while a gateway has it open, without a word to that gateway.
 
 Only a checkpoint changes the store's file, and only pages that are in the log. So a copy of the
 file and then of the whole log is a consistent store, however the file was torn, unless the log
-began again meanwhile: then its header differs before and after (SQLite's file format, 4.1).
+began again meanwhile: then its header differs before and after (SQLite's file format, 4.1). While
+the log is empty, the file mustn't change at all: its times tell.
 
 1. The file is copied slowly; pages that change meanwhile are wrong.
 2. The backup holds the log, which the gateway respects up to a limit. The file is compared with the
@@ -54,6 +55,7 @@ _SYNC_BYTES: Final = (
     16 * CHUNK
 )  # written at most before a sync, so that the disk isn't busy for long
 _TRIES: Final = 5
+_TIMES_DIFFER: Final = 1.1  # seconds: two writes so far apart differ in a file's times, on any disk
 _LOG_HEADER: Final = 32  # bytes; its salts differ each time a log begins again
 
 
@@ -155,8 +157,10 @@ def _copied_at_once(source: Path, draft: Path, throttle: Throttle, chunk: int) -
     with ExitStack() as stack:
         taken = stack.enter_context(_opened(source))
         given = stack.enter_context(_opened(draft, os.O_RDWR))
-        before = _log_header(log)
-        if before:
+        times, before = _times(taken), _log_header(log)
+        if not before:
+            throttle.sleep(_TIMES_DIFFER)
+        else:
             # It stays open, so that a log of another process can't have its inode.
             taken_log = stack.enter_context(_opened(log))
         size = 0
@@ -174,7 +178,14 @@ def _copied_at_once(source: Path, draft: Path, throttle: Throttle, chunk: int) -
                 throttle.wait(0)
             if not _is_file(log, taken_log):
                 return False
-        return _log_header(log) == before and _is_file(source, taken)
+        unchanged = _log_header(log) == before and _is_file(source, taken)
+        return unchanged and (bool(before) or _times(taken) == times)
+
+
+def _times(file: int) -> tuple[int, int, int]:
+    """They differ after each write, if enough time has passed."""
+    stat = os.fstat(file)
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
 
 
 def _log_header(log: Path) -> bytes:

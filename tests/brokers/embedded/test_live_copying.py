@@ -5,7 +5,9 @@ the backup copies, so each run is the same.
 
 import random
 import re
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -23,6 +25,7 @@ from tests.brokers.embedded.crashes import GOOD_DISK, content
 from tests.harness.store_work import Work, connection_of, open_committer, read_world, roomy
 
 CHUNK = 4096  # so that there is something between
+CLOCK_TICK = 0.02  # seconds, more than that of the kernel's clock for files
 
 
 @attrs.define(eq=False)
@@ -51,7 +54,13 @@ class Served:
         """Make a backup; call `between` after each chunk."""
         target = self.folder / "copy" / "a.db"
         target.parent.mkdir(exist_ok=True)
-        throttle = Throttle(1e9, sleep=between, clock=lambda: 0.0)
+
+        def sleep(seconds: float) -> None:
+            between(seconds)
+            if seconds >= 1.0:  # the disk's clock must go on
+                time.sleep(CLOCK_TICK)
+
+        throttle = Throttle(1e9, sleep=sleep, clock=lambda: 0.0)
         back_up_live(self.folder / "a.db", target, 8, GOOD_DISK, throttle, chunk=CHUNK)
         return target
 
@@ -68,6 +77,25 @@ def read(path: Path):
     world = read_world(store)
     committer.close()
     return world
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_backup_beside_a_gateway_that_leaves_no_log_is_one_moment_or_nothing(tmp_path, seed):
+    served, rng = Served(tmp_path, seed), random.Random(seed)
+    served.run(20)
+    chunks, busy = 0, rng.randint(1, 300)
+
+    def between(_seconds: float) -> None:
+        nonlocal chunks
+        chunks += 1
+        if chunks <= busy and chunks % 5 == 0:
+            served.run(1)
+            connection_of(served.store).wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    began = len(served.work.worlds) - 1
+    connection_of(served.store).wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    with suppress(StoreInUse):
+        assert read(served.back_up(between)) in served.work.worlds[began:]
 
 
 @pytest.mark.parametrize("seed", range(12))
