@@ -24,7 +24,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
+.PHONY: run test test-long sim mutants soak powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -95,6 +95,10 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.listener
 	.venv/bin/python -m benchmarks.memory
 	.venv/bin/python -m benchmarks.event_readers
+
+# A pair under mixed load for long, with a fault every 20 s: make soak MINUTES=60. The plots: build/soak.svg.
+soak: .venv/.test-stamp
+	.venv/bin/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
 
 # Real processes, harmed under load; some forty minutes, with QUICK=1 a quarter of an hour.
 # The page: build/chaos/index.html.

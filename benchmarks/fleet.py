@@ -49,9 +49,10 @@ class Fleet:
     environment_of: Callable[[str], Mapping[str, str]] = lambda name: {}
     events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
     machines: list[Machine] = attrs.field(factory=list)
+    start_limit: float = START_LIMIT  # seconds
 
     async def start(
-        self, name: str, config: str, command: str = "serve", *, start_limit: float = START_LIMIT
+        self, name: str, config: str, command: str = "serve", *, start_limit: float | None = None
     ) -> Machine:
         """
         Return the machine when it listens; a syphon when it has begun.
@@ -61,7 +62,8 @@ class Fleet:
         """
         environment = self.environment_of(name)
         folder = self.folder / name
-        machine = Machine(name, folder, config, self._note, command, environment, start_limit)
+        limit = self.start_limit if start_limit is None else start_limit
+        machine = Machine(name, folder, config, self._note, command, environment, limit)
         self.machines.append(machine)
         await machine.start(self.nursery)
         return machine

@@ -134,6 +134,7 @@ class StatusBoard:
                 for name, each in self.runtime.commits.items()
             ),
             loop_lag=self.runtime.loop_lag.read(),
+            tasks=self.runtime.loop_lag.tasks,
             sends=tuple(self.runtime.sends.all()),
             durations=tuple(self.runtime.sends.durations()),
             expiries=() if self.certificates is None else self.certificates.expiries(),

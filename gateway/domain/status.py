@@ -367,6 +367,7 @@ class Status:
     connections: tuple[ConnectionCount, ...] = ()
     commits: tuple[CommitStatus, ...] = ()
     loop_lag: Distribution | None = None  # seconds; None: not measured
+    tasks: int | None = None  # of the event loop; None: not counted
     expiries: tuple[Expiry, ...] = ()
     sends: tuple[SendCount, ...] = ()  # of a gateway without a pair
     durations: tuple[SendDuration, ...] = ()  # of these sends

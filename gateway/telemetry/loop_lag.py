@@ -1,4 +1,7 @@
-"""Measures how late the event loop runs tasks that are due: how busy or blocked the process is."""
+"""
+Measures how late the event loop runs tasks that are due, which tells how busy or blocked the
+process is, and counts its tasks.
+"""
 
 from typing import Final
 
@@ -14,6 +17,7 @@ EVERY: Final = 0.25  # seconds
 class LoopLag:
     """Sleeps again and again, and counts by how many seconds each sleep was too long."""
 
+    tasks: int | None = attrs.field(default=None, init=False)  # that live; None: `run` never ran
     _seconds: Histogram = attrs.field(factory=lambda: Histogram(SHORT_LATENCIES), init=False)
     _runs: bool = attrs.field(default=False, init=False)
 
@@ -24,8 +28,10 @@ class LoopLag:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Measure until cancelled."""
         self._runs = True
+        self.tasks = trio.lowlevel.current_statistics().tasks_living
         task_status.started()
         while True:
             due = trio.current_time() + EVERY
             await trio.sleep_until(due)
             self._seconds.note(trio.current_time() - due)
+            self.tasks = trio.lowlevel.current_statistics().tasks_living

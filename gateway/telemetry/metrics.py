@@ -111,12 +111,7 @@ class _Figures(Collector):
         yield from _billing("namespace", {each.name: each.usage for each in status.namespaces})
         yield from _connections(status.connections)
         yield from _commits(status.commits)
-        if status.loop_lag is not None:
-            yield _histogram(
-                "pairgate_event_loop_lag_seconds",
-                "How late the event loop runs what is due.",
-                {(): status.loop_lag},
-            )
+        yield from _loop(status)
         if status.expiries:
             yield from _expiries(status.expiries)
         yield from _client_operations(status)
@@ -124,6 +119,19 @@ class _Figures(Collector):
             yield from _pair(status.pair)
         if status.queues:
             yield from _listener(_bounded(status.queues))
+
+
+def _loop(status: Status) -> Iterator[Metric]:
+    if status.loop_lag is not None:
+        yield _histogram(
+            "pairgate_event_loop_lag_seconds",
+            "How late the event loop runs what is due.",
+            {(): status.loop_lag},
+        )
+    if status.tasks is not None:
+        yield GaugeMetricFamily(
+            "pairgate_event_loop_tasks", "Living tasks of the event loop.", status.tasks
+        )
 
 
 def _abilities(namespaces: Sequence[NamespaceStatus]) -> Iterator[Metric]:

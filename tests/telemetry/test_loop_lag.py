@@ -12,6 +12,7 @@ async def test_nothing_is_told_before_it_measures() -> None:
     await trio.lowlevel.checkpoint()
 
     assert LoopLag().read() is None
+    assert LoopLag().tasks is None
 
 
 async def test_a_loop_that_keeps_up_is_never_late(autojump_clock: trio.testing.MockClock) -> None:
@@ -19,11 +20,15 @@ async def test_a_loop_that_keeps_up_is_never_late(autojump_clock: trio.testing.M
     async with trio.open_nursery() as nursery:
         await nursery.start(lag.run)
         await trio.sleep(EVERY * 10.5)
+        before = lag.tasks
+        nursery.start_soon(trio.sleep_forever)
+        await trio.sleep(EVERY)
+        assert (before is not None, lag.tasks) == (True, (before or 0) + 1)
         nursery.cancel_scope.cancel()
     seconds = lag.read()
 
     assert seconds is not None
-    assert (seconds.counts[0], seconds.count) == (10, 10)
+    assert (seconds.counts[0], seconds.count) == (11, 11)
 
 
 async def test_a_task_that_blocks_the_loop_makes_it_late() -> None:

@@ -46,7 +46,13 @@ def summed(parent: Status, workers: Sequence[Status]) -> Status:
         sends=tuple(_sends((parent, *workers))),
         durations=tuple(_durations((parent, *workers))),
         loop_lag=added(each.loop_lag for each in (parent, *workers) if each.loop_lag is not None),
+        tasks=_tasks((parent, *workers)),
     )
+
+
+def _tasks(processes: Iterable[Status]) -> int | None:
+    counted = [each.tasks for each in processes if each.tasks is not None]
+    return sum(counted) if counted else None
 
 
 def ended(status: Status) -> Status:

@@ -88,6 +88,7 @@ def status(
             ConnectionCount(protocol="amqp", open=sent, opened=sent, refused=sent, limit=9),
         ),
         loop_lag=values(sent),
+        tasks=sent,
         sends=(SendCount(accepted_by="primary", outcome="accepted", messages=sent),),
         durations=(SendDuration(accepted_by="primary", error="", seconds=values(sent)),),
     )
@@ -110,7 +111,7 @@ def test_counts_are_added() -> None:
     assert pair.durations == (SendDuration(accepted_by="primary", error="", seconds=values(7)),)
     assert (pair.refused, pair.slow_calls) == ({"Busy": 7}, 7)
     assert [each.times for each in pair.state_changes] == [7]
-    assert total.loop_lag == values(7)
+    assert (total.loop_lag, total.tasks) == (values(7), 7)
     assert (total.sends, total.durations) == (pair.sends, pair.durations)
     assert space.operations == (OperationDuration(name="receive", error="", seconds=values(7)),)
 

@@ -156,6 +156,7 @@ OUTAGE = Status(
     connections=(ConnectionCount(protocol="amqp", open=2, opened=5, refused=1, limit=1000),),
     commits=(CommitStatus(name="east", seconds=SECONDS, operations=SECONDS),),
     loop_lag=SECONDS,
+    tasks=70,
     expiries=(
         Expiry(
             setting="endpoints[0].tls.certificate",
