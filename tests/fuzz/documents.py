@@ -279,12 +279,13 @@ def _signed_token(data: bytes) -> str:
         return ""
 
 
-_JSON: Final = by(rb'[{}\[\],:]|"(?:[^"\\]|\\.)*"')
+# No pattern may look at a byte more than once or twice, or a repeated bracket takes minutes.
+_JSON: Final = by(rb'[{}\[\],:]|"(?:[^"\\]|\\.)*"?')
 DOCUMENTS: Final = (
     ByInput(
         name="xml",
         check=read_xml,
-        split=by(rb"<[^>]*>|&[^;]*;"),
+        split=by(rb"<[^<>]*>?|&[^;&<]*;?"),
         words=(
             *(b"<![CDATA[", b"]]>", b"<!--", b"<!DOCTYPE a [<!ENTITY b 'c'>]>", b"&b;", b"&#0;"),
             *(b"&#xD800;", b"<?xml version='1.0' encoding='utf-7'?>", b"<a xmlns:b='c'>", b"</a>"),
@@ -303,7 +304,7 @@ DOCUMENTS: Final = (
     ByInput(
         name="sql",
         check=read_sql,
-        split=by(rb"\s+|[()=<>,]|'[^']*'|[A-Za-z0-9_@.]+"),
+        split=by(rb"\s+|[()=<>,]|'[^']*'?|[A-Za-z0-9_@.]+"),
         words=(
             *(
                 b"AND ",
@@ -324,7 +325,7 @@ DOCUMENTS: Final = (
     ByInput(
         name="config",
         check=read_config,
-        split=by(rb"\n|\[+[^\]\n]*\]+|=|\"[^\"\n]*\"|[.,]"),
+        split=by(rb"\n|[\[\]=.,]|\"[^\"\n]*\"?"),
         words=(
             *(b"[pairing]\n", b"[namespaces.east]\n", b"[[endpoints]]\n", b"[limits]\n", b"= []\n"),
             *(b"= {}\n", b"= 1\n", b"= -1\n", b"= nan\n", b"= inf\n", b'= ""\n', b"= true\n"),
@@ -345,7 +346,7 @@ DOCUMENTS: Final = (
     ByInput(
         name="jwt",
         check=read_jwt,
-        split=by(rb'[{}\[\],:.]|"(?:[^"\\]|\\.)*"|[A-Za-z0-9_-]{4}'),
+        split=by(rb'[{}\[\],:.]|"(?:[^"\\]|\\.)*"?|[A-Za-z0-9_-]{4}'),
         words=(
             *(
                 b"eyJhbGciOiJub25lIn0",

@@ -1,8 +1,10 @@
 """The corpus and some fresh inputs harm nobody. `make fuzz` tries as many as you like."""
 
+import time
+
 import pytest
 
-from tests.fuzz.by_input import CORPUS, ByInput, Lines, as_bytes, as_line, by
+from tests.fuzz.by_input import CORPUS, LONGEST, ByInput, Lines, as_bytes, as_line, by
 from tests.fuzz.connections import CONNECTIONS
 from tests.fuzz.documents import DOCUMENTS
 from tests.fuzz.targets import TARGETS
@@ -26,6 +28,16 @@ def test_the_corpus_harms_nobody(target: ByInput) -> None:
 @by_input
 def test_nor_do_other_inputs(target: ByInput) -> None:
     assert target.fuzz(SEED, lambda done: done < FRESH, learns=False) == FRESH
+
+
+@by_input
+@pytest.mark.parametrize("begin", [b"[", b"<", b'"', b"'", b"&", b"\\", b"a", b" ", b"="])
+def test_long_inputs_are_split_in_time(target: ByInput, begin: bytes) -> None:
+    began = time.thread_time()
+
+    assert b"".join(target.split(begin * LONGEST)) == begin * LONGEST
+
+    assert time.thread_time() - began < 2.0
 
 
 def test_each_file_of_the_corpus_belongs_to_a_target_and_together_they_are_small() -> None:
