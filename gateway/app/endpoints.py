@@ -78,7 +78,7 @@ async def open_endpoints(
     await trio.lowlevel.checkpoint()
     endpoints = []
     given = given or NothingGiven()
-    budget = BodyBudget(config.limits.http.max_body_memory)
+    budget = make_budget(config)
     for number, endpoint in config.endpoints_of(SERVE).items():
         makings = make_makings(config, number, parts, runtime, budget)
         sockets = given.take(moved(endpoint.bind, port_offset))
@@ -91,9 +91,16 @@ async def open_endpoints(
             ),
             makings=makings,
         )
+        opened.listener.limit_clients(parts.clients)
         stack.push_async_callback(opened.listener.aclose)
         endpoints.append(opened)
     return endpoints
+
+
+def make_budget(config: Config) -> BodyBudget:
+    """The memory for bodies in this process; a client may have half of it, or less."""
+    memory, most = config.limits.http.max_body_memory, config.limits.clients.max_bytes
+    return BodyBudget(memory, min(most, memory // 2))
 
 
 async def bind_endpoint(

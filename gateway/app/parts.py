@@ -50,6 +50,7 @@ from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.listener.announcing import Announcing
+from gateway.net.clients import Clients
 from gateway.pairing.control import Control
 from gateway.pairing.drill.cut import Cut, CutBroker
 from gateway.pairing.drill.drills import Drills
@@ -84,6 +85,7 @@ class Parts:
     stores: Sequence[EmbeddedBroker]  # the gateway ends if one fails
     announcements: Announcements
     refusals: Refusals
+    clients: Clients
     issuers: Issuers
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
@@ -150,6 +152,7 @@ async def make_parts(
             stores=stores_among(adapter),
             announcements=announcements,
             refusals=refusals,
+            clients=Clients(config.limits.clients),
             issuers=issuers,
             namespaces={namespace.name: observed},
             control=control,
@@ -232,6 +235,7 @@ async def _make_paired_parts(
         stores=stores_among(sides.primary, sides.secondary, sides.spool),
         announcements=announcements,
         refusals=refusals,
+        clients=Clients(config.limits.clients),
         issuers=issuers,
         namespaces={pairing.primary: observed.primary, pairing.secondary: observed.secondary},
         pair=pair,

@@ -26,6 +26,7 @@ from gateway.domain.status import (
     BacklogStatus,
     CommitStatus,
     ConnectionCount,
+    LimitCount,
     NamespaceStatus,
     PairStatus,
     PoolStatus,
@@ -126,6 +127,7 @@ class StatusBoard:
             events=watch.counts(),
             alarms=tuple(watch.alarms()),
             refused=tuple(self._refused()),
+            limited=tuple(self._limited()),
             connections=tuple(self._connections()),
             commits=tuple(
                 CommitStatus(
@@ -143,6 +145,11 @@ class StatusBoard:
     def _refused(self) -> Iterator[RefusalCount]:
         for (protocol, reason), times in sorted(self.refusals.counts.items()):
             yield RefusalCount(protocol=protocol, reason=reason, times=times)
+
+    def _limited(self) -> Iterator[LimitCount]:
+        counts = {} if self.parts is None else self.parts.clients.refused
+        for (client, limit), times in counts.items():
+            yield LimitCount(client=client, limit=limit.value, times=times)
 
     def _connections(self) -> Iterator[ConnectionCount]:
         """The connections to this gateway; a listener has none that matter."""

@@ -29,6 +29,7 @@ from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus.rest import RestOptions
 from gateway.frontends.storage_queue.frontend import StorageQueueOptions
 from gateway.listener.options import ListenerOptions as HandlingOptions
+from gateway.net.clients import ClientOptions
 from gateway.net.http.server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions
 from gateway.net.openid import KeySource, why_no_url
@@ -167,6 +168,7 @@ class Limits:
     listener: ListenerOptions = attrs.field(factory=ListenerOptions, metadata=FLAT)
     http: HttpServerOptions = attrs.field(factory=HttpServerOptions, metadata=FLAT)
     sniffing: SniffingOptions = attrs.field(factory=SniffingOptions, metadata=FLAT)
+    clients: ClientOptions = attrs.field(factory=ClientOptions)
     rest: RestOptions = attrs.field(factory=RestOptions)
     amqp: AmqpOptions = attrs.field(factory=AmqpOptions)
     storage: StorageQueueOptions = attrs.field(factory=StorageQueueOptions)

@@ -46,6 +46,7 @@ SIZES: Final = frozenset(
         "above",
         "max_body",
         "max_body_memory",
+        "max_bytes",
         "max_fetched",
         "max_frame_size",
         "max_group_bytes",

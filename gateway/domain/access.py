@@ -50,6 +50,14 @@ class Refusal(enum.Enum):
     REVOKED = "revoked"  # a certificate
 
 
+class ClientLimit(enum.Enum):
+    """The limits of one client in a process, by their names in metrics."""
+
+    CONNECTIONS = "connections"
+    REQUESTS = "requests"
+    BYTES = "bytes"
+
+
 OnRefused = Callable[[str, Refusal], None]
 """Called with the name of the policy or account that the client claims, and the refusal."""
 

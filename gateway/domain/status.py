@@ -256,6 +256,15 @@ class RefusalCount:
 
 
 @attrs.frozen(kw_only=True)
+class LimitCount:
+    """How often a client was refused since the start, because it had as much as it may."""
+
+    client: str  # its credential or address; empty: clients beyond those that are counted by name
+    limit: str  # connections, requests, bytes
+    times: int
+
+
+@attrs.frozen(kw_only=True)
 class Alarm:
     """A red state: an event of the level `error`, in the last ten minutes."""
 
@@ -364,6 +373,7 @@ class Status:
     events: Mapping[str, int] = attrs.field(factory=dict)  # since the start, by name
     alarms: tuple[Alarm, ...] = ()
     refused: tuple[RefusalCount, ...] = ()
+    limited: tuple[LimitCount, ...] = ()
     connections: tuple[ConnectionCount, ...] = ()
     commits: tuple[CommitStatus, ...] = ()
     loop_lag: Distribution | None = None  # seconds; None: not measured

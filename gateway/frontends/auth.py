@@ -145,9 +145,11 @@ class Authorizer:
 
         Raises:
             NotAuthorized: the token is missing, malformed, wrongly signed or expired.
-            Busy: the keys of the token's issuer can't be read.
+            Busy: the keys of the token's issuer can't be read, or the client has as many
+                connections as it may.
         """
         if token is None and (certified := self.claim_of_certificate()) is not None:
+            note_authorized(certified.key_name)
             return certified
         try:
             if token is None:
@@ -163,7 +165,7 @@ class Authorizer:
                 self._kept.clear()
                 self._holders.clear()
             self._kept[token] = claim
-        note_authorized()
+        note_authorized(claim.key_name)
         return claim
 
     def claim_of_certificate(self) -> Claim | None:
@@ -192,6 +194,7 @@ class Authorizer:
 
         Raises:
             NotAuthorized: the key isn't one of a policy with that name.
+            Busy: the client has as many connections as it may.
         """
         claim = Claim(
             key_name=name,
@@ -204,7 +207,7 @@ class Authorizer:
         except NotAuthorized as error:
             self.note_refused(error)
             raise
-        note_authorized()
+        note_authorized(name)
         return claim
 
     def note_refused(self, error: NotAuthorized) -> None:

@@ -1,6 +1,6 @@
 """Limits the memory of all request bodies that are being received or processed."""
 
-from collections import deque
+from collections import Counter, deque
 
 import attrs
 import trio
@@ -9,31 +9,35 @@ import trio
 @attrs.define(eq=False)
 class _Waiting:
     size: int
+    owner: str
     granted: trio.Event = attrs.field(factory=trio.Event)
 
 
 @attrs.define(eq=False)
 class BodyBudget:
     """
-    A number of bytes that are taken and given back, first come, first served.
+    A number of bytes that are taken and given back, first come, first served. An owner that has
+    `most_of_owner` waits for its own bytes, and others go before it.
 
-    A size above the limit counts as the limit, so it can be taken when nothing else is.
+    A size above a limit counts as the limit, so it can be taken when nothing else is.
     """
 
     limit: int = 128 * 1024 * 1024
+    most_of_owner: int = 0  # 0: no limit
     taken: int = attrs.field(default=0, init=False)
+    _of_owners: Counter[str] = attrs.field(factory=Counter, init=False)
     _waiting: deque[_Waiting] = attrs.field(factory=deque, init=False)
 
-    async def take(self, size: int, patience: float) -> int | None:
+    async def take(self, size: int, patience: float, owner: str = "") -> int | None:
         """
-        Wait until the bytes are available; return the number to give back. None: not available
-        within `patience` seconds.
+        Wait until the bytes are available for that owner; return the number to give back. None: not
+        available within `patience` seconds.
 
         If cancelled, nothing was taken.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        size = min(size, self.limit)
-        waiting = _Waiting(size)
+        size = min(size, self.limit, self.most_of_owner or size)
+        waiting = _Waiting(size, owner)
         self._waiting.append(waiting)
         self._grant()
         if waiting.granted.is_set():
@@ -49,20 +53,36 @@ class BodyBudget:
         self._withdraw(waiting)
         return None
 
-    def give_back(self, size: int) -> None:
-        """Give back the number that `take` returned."""
+    def give_back(self, size: int, owner: str = "") -> None:
+        """Give back the number that `take` returned, of the same owner."""
         self.taken -= size
+        self._of_owners[owner] -= size
+        if not self._of_owners[owner]:
+            del self._of_owners[owner]
         self._grant()
+
+    def is_full_of(self, owner: str, size: int) -> bool:
+        """True if the owner's own bytes are in the way of so many more."""
+        most = self.most_of_owner
+        return bool(most) and self._of_owners[owner] + min(size, most) > most
 
     def _withdraw(self, waiting: _Waiting) -> None:
         if waiting.granted.is_set():
-            self.give_back(waiting.size)
+            self.give_back(waiting.size, waiting.owner)
         else:
             self._waiting.remove(waiting)
             self._grant()
 
     def _grant(self) -> None:
-        while self._waiting and self.taken + self._waiting[0].size <= self.limit:
-            waiting = self._waiting.popleft()
+        while (waiting := self._next()) is not None:
+            self._waiting.remove(waiting)
             self.taken += waiting.size
+            self._of_owners[waiting.owner] += waiting.size
             waiting.granted.set()
+
+    def _next(self) -> _Waiting | None:
+        """The one that comes next; None: it doesn't fit yet, or none waits."""
+        for waiting in self._waiting:
+            if not self.is_full_of(waiting.owner, waiting.size):
+                return waiting if self.taken + waiting.size <= self.limit else None
+        return None

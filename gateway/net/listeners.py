@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from gateway.net import unix
+from gateway.net.clients import Clients
 from gateway.net.direct import DirectStream, socket_of
 from gateway.net.tls_handshake import accept_tls
 from gateway.net.visits import Visits
@@ -196,6 +197,10 @@ class Listener:
     def port(self) -> int:
         port: int = self._sockets[0].socket.getsockname()[1]
         return port
+
+    def limit_clients(self, clients: Clients) -> None:
+        """From now on connections count for the limits of their clients."""
+        self._visits.clients = clients
 
     async def serve(
         self,

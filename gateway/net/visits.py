@@ -15,6 +15,8 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.net.clients import Clients, Usage
+
 _current: ContextVar["Visit"] = ContextVar("visit")
 
 # Seconds for which a process that drains waits for bytes that a client has sent already: between
@@ -45,6 +47,9 @@ class Visit:
     is_busy: bool = False  # whether a request is being processed
     gave_way: bool = False  # whether it was closed for another connection
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    clients: Clients | None = None  # None: its client has no limits
+    client: str = ""  # the credential that it has shown last; empty: none
+    _connected: Usage | None = attrs.field(default=None, init=False)
     # The port's connections without any authorization, the longest idle first.
     _strangers: dict["Visit", None] = attrs.field(factory=dict)
 
@@ -52,6 +57,15 @@ class Visit:
     def host(self) -> str:
         """The client's address without its port."""
         return host_of(self.peer)
+
+    @property
+    def client_name(self) -> str:
+        """The name of the client for its limits."""
+        return self.client or self.owner
+
+    def usage(self) -> Usage | None:
+        """The usage of its client; None: the client has no limits."""
+        return None if self.clients is None else self.clients.usage(self.client_name)
 
     def begin_wait(self) -> None:
         """Note that the connection waits for its client from now on."""
@@ -68,15 +82,37 @@ class Visit:
             self.is_busy = True
             self.scope.deadline = math.inf
 
-    def authorize(self) -> None:
-        """Note that the client has shown a valid key, or needs none."""
+    def authorize(self, client: str = "") -> None:
+        """
+        Note that the client has shown a valid credential with that name, or needs none. The
+        connection counts as one of the first credential that it shows.
+
+        Raises:
+            Busy: the client has as many connections as it may.
+        """
+        if client and client != self.client:
+            self._show(client)
         if not self.is_authorized:
             self.is_authorized = True
             self.scope.deadline = math.inf
             self.end()
 
+    def _show(self, client: str) -> None:
+        if self.clients is not None and self._connected is None:
+            usage = self.clients.usage(client)
+            usage.connect()
+            self._connected = usage
+        self.client = client
+
     def end(self) -> None:
         self._strangers.pop(self, None)
+
+    def leave(self) -> None:
+        """The connection has ended."""
+        self.end()
+        if self._connected is not None:
+            self._connected.disconnect()
+            self._connected = None
 
 
 @attrs.define(eq=False)
@@ -84,6 +120,7 @@ class Visits:
     """The connections of one port that haven't authorized anything."""
 
     patience: float
+    clients: Clients | None = None
     _strangers: dict[Visit, None] = attrs.field(factory=dict, init=False)
 
     @contextmanager
@@ -92,14 +129,19 @@ class Visits:
         Track a connection as long as the context lasts; its tasks find it with `current_visit`.
         """
         visit = Visit(
-            owner=owner, peer=peer, user=user, patience=self.patience, strangers=self._strangers
+            owner=owner,
+            peer=peer,
+            user=user,
+            patience=self.patience,
+            clients=self.clients,
+            strangers=self._strangers,
         )
         token = _current.set(visit)
         visit.begin_wait()
         try:
             yield visit
         finally:
-            visit.end()
+            visit.leave()
             _current.reset(token)
 
     def close_longest_idle(self, owner: str | None = None) -> bool:
@@ -130,8 +172,30 @@ def note_certificate(der: bytes) -> None:
         visit.certificate = der
 
 
-def note_authorized() -> None:
-    """Note that the client of this task's connection has shown a valid key, or needs none."""
+def note_authorized(client: str = "") -> None:
+    """
+    Note that the client of this task's connection has shown a valid credential with that name, or
+    needs none.
+
+    Raises:
+        Busy: the client has as many connections as it may.
+    """
     visit = _current.get(None)
     if visit is not None:
-        visit.authorize()
+        visit.authorize(client)
+
+
+def begin_request() -> Usage | None:
+    """
+    Count a request of this task's client; the caller calls `end` of the result. None: requests
+    aren't limited.
+
+    Raises:
+        Busy: the client has as many requests in flight as it may.
+    """
+    visit = _current.get(None)
+    if visit is None or visit.clients is None or not visit.clients.counts_requests:
+        return None
+    usage = visit.clients.usage(visit.client_name)
+    usage.begin()
+    return usage

@@ -11,6 +11,7 @@ queues as a status has. Entities are no
 labels: `GET /status` names those in trouble. An unknown figure has no sample.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf
@@ -26,6 +27,7 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.domain.access import ClientLimit
 from gateway.domain.billing import UsageReport, sum_of
 from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
 from gateway.domain.health.abilities import Answer
@@ -37,6 +39,7 @@ from gateway.domain.status import (
     BacklogStatus,
     CommitStatus,
     ConnectionCount,
+    LimitCount,
     NamespaceStatus,
     PairStatus,
     QueueStatus,
@@ -107,6 +110,7 @@ class _Figures(Collector):
         for each in status.refused:
             refused.add_metric([each.protocol, each.reason], each.times)
         yield refused
+        yield _limited(status.limited)
         yield from _abilities(status.namespaces)
         yield from _billing("namespace", {each.name: each.usage for each in status.namespaces})
         yield from _connections(status.connections)
@@ -483,6 +487,21 @@ def _bounded(queues: Sequence[QueueStatus]) -> Sequence[QueueStatus]:
             handled={error: seconds for error, seconds in handled.items() if seconds is not None},
         ),
     ]
+
+
+def _limited(counts: Sequence[LimitCount]) -> Metric:
+    """Refusals by the limit alone: the clients' names are in the status."""
+    limited = CounterMetricFamily(
+        "pairgate_client_limit_refused",
+        "Connections, requests and bodies of clients that had as many as one client may.",
+        labels=["limit"],
+    )
+    sums = Counter(dict.fromkeys((limit.value for limit in ClientLimit), 0))
+    for each in counts:
+        sums[each.limit] += each.times
+    for limit, times in sums.items():
+        limited.add_metric([limit], times)
+    return limited
 
 
 def _connections(connections: Sequence[ConnectionCount]) -> Iterator[Metric]:

@@ -31,6 +31,7 @@ from gateway.domain.identity import Identity
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
+from gateway.net.clients import Clients
 from gateway.pairing.drill.cut import Cut
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
@@ -95,6 +96,7 @@ async def make_parts(
         stores=(),
         announcements=announcements,
         refusals=refusals,
+        clients=Clients(config.limits.clients),
         issuers=issuers,
         namespaces=namespaces,
         pair=pair,

@@ -15,6 +15,7 @@ from gateway.app.endpoints import (
     OpenEndpoint,
     crash_reporter,
     loss_reporter,
+    make_budget,
     make_makings,
     tls_of,
 )
@@ -37,7 +38,6 @@ from gateway.app.workers.stores import paths_of
 from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
-from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import Listener, inherited_sockets
 from gateway.wire.pairgate.status import build_status
 
@@ -160,7 +160,7 @@ class Serving:
         self, stack: AsyncExitStack, config: Config, parts: Parts
     ) -> list[OpenEndpoint]:
         parent = await stack.enter_async_context(open_parent())
-        folder, budget = Path(self.greeting["unix"]), BodyBudget(config.limits.http.max_body_memory)
+        folder, budget = Path(self.greeting["unix"]), make_budget(config)
         sockets: Mapping[str, list[int]] = self.greeting["sockets"]
         endpoints = []
         for key, descriptors in sockets.items():
@@ -176,6 +176,7 @@ class Serving:
                 on_crash=crash_reporter(self.runtime),
                 on_lost=loss_reporter(self.runtime, protocol, parts.refusals),
             )
+            listener.limit_clients(parts.clients)
             listener.at_once = 1
             stack.push_async_callback(listener.aclose)
             server = make_server(protocol, makings, tls_of(config, index))

@@ -13,6 +13,7 @@ from gateway.domain.health.distribution import Distribution, added
 from gateway.domain.status import (
     Alarm,
     ConnectionCount,
+    LimitCount,
     NamespaceStatus,
     OperationDuration,
     PairStatus,
@@ -42,6 +43,7 @@ def summed(parent: Status, workers: Sequence[Status]) -> Status:
         events=_events(each.events for each in (parent, *workers)),
         alarms=tuple(_alarms(alarms)),
         refused=tuple(_refused(parent, workers)),
+        limited=tuple(_limited(parent, workers)),
         connections=tuple(_connections(parent, workers)),
         sends=tuple(_sends((parent, *workers))),
         durations=tuple(_durations((parent, *workers))),
@@ -213,6 +215,15 @@ def _alarms(alarms: Iterable[Alarm]) -> list[Alarm]:
         for same in by_event.values()
     ]
     return sorted(newest, key=lambda alarm: alarm.last, reverse=True)
+
+
+def _limited(own: Status, workers: Sequence[Status]) -> Iterable[LimitCount]:
+    counts: Counter[tuple[str, str]] = Counter()
+    for status in (own, *workers):
+        for each in status.limited:
+            counts[each.client, each.limit] += each.times
+    for (client, limit), times in sorted(counts.items()):
+        yield LimitCount(client=client, limit=limit, times=times)
 
 
 def _refused(own: Status, workers: Sequence[Status]) -> Iterable[RefusalCount]:

@@ -24,6 +24,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
+from gateway.net.visits import current_visit, note_authorized
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import (
     EXTERNAL,
@@ -69,7 +70,16 @@ class AmqpFrontend:
         Raises:
             ExceptionGroup: a bug raised in one of its tasks.
         """
-        pending = Pending(self.options.max_pending, self.options.max_pending_bytes)
+        visit = current_visit()
+        pending = Pending(
+            self.options.max_pending, self.options.max_pending_bytes, usage_now=visit.usage
+        )
+        try:
+            await self._serve(stream, pending)
+        finally:
+            pending.forget()
+
+    async def _serve(self, stream: trio.abc.Stream, pending: Pending) -> None:
         limits = self.options.engine
         small = min(self.max_partial_unknown, limits.max_partial)
         async with trio.open_nursery() as nursery:
@@ -107,13 +117,22 @@ class AmqpFrontend:
         True if the client may connect. It may with ANONYMOUS, since a token follows; with EXTERNAL,
         by which it has the rights of its certificate; and with PLAIN, when name and key are those
         of a policy. None for a bearer token, which comes with XOAUTH2 or as PLAIN's password: its
-        key may have to be waited for.
+        key may have to be waited for; and for a client that has as many connections as it may.
 
         A client whose certificate has no rights brings a token as well.
         """
+        try:
+            return self._knows(tokens, credentials)
+        except NotAuthorized:
+            return False
+        except Busy:
+            return None
+
+    def _knows(self, tokens: Tokens, credentials: Credentials) -> bool | None:
         if credentials.mechanism == EXTERNAL:
             claim = self.authorizer.claim_of_certificate()
             if claim is not None:
+                note_authorized(claim.key_name)
                 tokens.add_claim(claim)
             return True
         if credentials.mechanism == XOAUTH2:
@@ -122,15 +141,18 @@ class AmqpFrontend:
             return True
         if self.authorizer.takes_bearer_tokens and looks_like_jwt(credentials.password):
             return None
-        try:
-            tokens.add_claim(self.authorizer.claim_by_key(credentials.user, credentials.password))
-        except NotAuthorized:
-            return False
+        tokens.add_claim(self.authorizer.claim_by_key(credentials.user, credentials.password))
         return True
 
 
 async def _judge_token(tokens: Tokens, credentials: Credentials) -> int:
-    """Accept a bearer token for the whole connection, or refuse it; the outcome's code."""
+    """
+    Accept a bearer token for the whole connection, or refuse it; the outcome's code. Any other
+    credentials that come here are those of a client with too many connections.
+    """
+    if credentials.mechanism != XOAUTH2 and not looks_like_jwt(credentials.password):
+        await trio.lowlevel.checkpoint()
+        return TRY_LATER
     try:
         await tokens.add(credentials.password, EVERYTHING)
     except NotAuthorized:

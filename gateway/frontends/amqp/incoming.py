@@ -27,6 +27,7 @@ from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
+    Busy,
     EntityDisabled,
     EntityNotFound,
     InvalidRequest,
@@ -113,7 +114,11 @@ class IncomingLink:
     def transfer(self, event: TransferReceived) -> None:
         if self._context.closed and not event.settled:
             return  # the client gets no answer and sends it again: sent here too, it would be twice
-        self._context.pending.add(len(event.payload))
+        try:
+            self._context.pending.begin(len(event.payload))
+        except Busy as error:
+            self._refuse(event, amqp_error(error))
+            return
         self._waiting.append(event)
         self._work_on()
 
@@ -241,6 +246,14 @@ class IncomingLink:
         if ending is not None:
             self._fail(amqp_error(ending))
 
+    def _refuse(self, event: TransferReceived, error: AmqpError) -> None:
+        """Reject a transfer that counts as none of those in flight."""
+        self._context.engine.settle(event.delivery, Rejected(error=error))
+        if event.settled:
+            self._fail(error)
+        else:
+            self._top_up()
+
     def _reject(self, event: TransferReceived, error: AmqpError) -> None:
         self._settle(event, Rejected(error=error))
         if event.settled:
@@ -258,11 +271,11 @@ class IncomingLink:
 
     def _drop(self) -> None:
         while self._waiting:
-            self._context.pending.drop(len(self._waiting.popleft().payload))
+            self._context.pending.end(len(self._waiting.popleft().payload))
 
     def _done(self, event: TransferReceived) -> None:
         self._in_work -= 1
-        self._context.pending.drop(len(event.payload))
+        self._context.pending.end(len(event.payload))
 
     def _top_up(self) -> None:
         """

@@ -1,9 +1,16 @@
 """Transfers of one connection that have no answer yet; beyond a limit, the socket isn't read."""
 
+from collections.abc import Callable
+
 import attrs
 import trio
 
+from gateway.net.clients import Usage
 from gateway.net.waiters import Waiters
+
+
+def _unlimited() -> Usage | None:
+    return None
 
 
 @attrs.define(eq=False)
@@ -17,11 +24,43 @@ class Pending:
 
     _most: int
     _most_bytes: int
+    # The usage of the connection's client at present; None: the client has no limits.
+    _usage_now: Callable[[], Usage | None] = attrs.field(default=_unlimited, kw_only=True)
     # Once set, nothing more is read until nothing is pending.
     closing: bool = attrs.field(default=False, init=False)
     count: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
     _less: Waiters = attrs.field(factory=Waiters, init=False)
+    # Transfers with their bytes, among all that is pending, and the client that they count for.
+    _transfers: int = attrs.field(default=0, init=False)
+    _usage: Usage | None = attrs.field(default=None, init=False)
+
+    def begin(self, size: int) -> None:
+        """
+        Add a transfer of so many bytes.
+
+        Raises:
+            Busy: the client has as many requests in flight as it may, over all its connections.
+        """
+        if not self._transfers:
+            self._usage = self._usage_now()
+        if self._usage is not None:
+            self._usage.begin(size)
+        self._transfers += 1
+        self.add(size)
+
+    def end(self, size: int) -> None:
+        """A transfer is answered, or never will be."""
+        self._transfers -= 1
+        if self._usage is not None:
+            self._usage.end(size)
+        self.drop(size)
+
+    def forget(self) -> None:
+        """The connection has ended, and its transfers with it."""
+        if self._usage is not None and self._transfers:
+            self._usage.end(self.bytes, self._transfers)
+            self._transfers = 0
 
     def add(self, size: int = 0) -> None:
         self.count += 1
@@ -37,9 +76,17 @@ class Pending:
         too_much = self.count >= self._most or self.bytes >= self._most_bytes
         return too_much or (self.closing and self.count > 0)
 
+    @property
+    def _waits_for_client(self) -> bool:
+        """True if the client's connections have too many bytes together, some of them here."""
+        return self._usage is not None and self.bytes > 0 and self._usage.is_full
+
     async def wait_for_room(self) -> None:  # noqa: ASYNC910 a receive follows
-        while self.full:
-            await self._less.wait()
+        while self.full or self._waits_for_client:
+            if not self.full and self._usage is not None:
+                await self._usage.wait_for_less()
+            else:
+                await self._less.wait()
 
     async def wait_until_none(self) -> None:
         """Read nothing more, and return when everything is answered."""

@@ -15,8 +15,9 @@ import attrs
 import trio
 
 from gateway.domain.access import Right
-from gateway.domain.errors import MessageError
+from gateway.domain.errors import Busy, MessageError
 from gateway.frontends.amqp.context import Context, Need
+from gateway.frontends.amqp.errors import amqp_error
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -120,7 +121,12 @@ class RequestLink:
         engine.grant(link, _CREDIT)
 
     def transfer(self, event: TransferReceived) -> None:
-        self._context.pending.add(len(event.payload))
+        try:
+            self._context.pending.begin(len(event.payload))
+        except Busy as error:
+            self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
+            self._top_up()
+            return
         self._under_way += 1
         self._context.nursery.start_soon(self._serve, event)
 
@@ -143,7 +149,7 @@ class RequestLink:
                 await self._context.connection.wait_for_room()
         finally:
             self._under_way -= 1
-            self._context.pending.drop(len(event.payload))
+            self._context.pending.end(len(event.payload))
             self._top_up()
 
     async def _serve_in_turn(self, event: TransferReceived, since: float) -> bool:

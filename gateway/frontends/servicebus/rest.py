@@ -42,6 +42,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.management import manage
 from gateway.net.http.server import RETRY_AFTER
+from gateway.net.visits import begin_request
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.messages import Request, Response
@@ -117,8 +118,10 @@ class ServiceBusRestFrontend:
 
         If cancelled, the outcome is unknown. A cancelled receive loses nothing.
         """
+        usage = None
         try:
             claim = self.authorizer.claim(request.headers.get("Authorization"))
+            usage = begin_request()
             if self.on_parent is not None and not servicebus_rest.is_send_request(request):
                 return await self.on_parent(request)
             if servicebus_rest.is_message_request(request):
@@ -132,6 +135,9 @@ class ServiceBusRestFrontend:
             # altogether.
             wrong_way = isinstance(error, SessionRequired) and is_long_poll(request)
             return build_error(error, status=405 if wrong_way else None, tracking=self._tracking())
+        finally:
+            if usage is not None:
+                usage.end()
 
     def check_head(self, request: Request) -> Response | None:
         """

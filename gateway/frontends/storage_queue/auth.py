@@ -175,7 +175,8 @@ class Accounts:
         Raises:
             StorageRefusal: the signature or token is invalid or missing, or the request's date is
                 too far from ours.
-            Busy: the keys of the token's issuer can't be read.
+            Busy: the keys of the token's issuer can't be read, or the client has as many
+                connections as it may.
         """
         authorization = request.headers.get("Authorization")
         if authorization is not None and is_bearer(authorization) and self.challenge is not None:
@@ -192,7 +193,10 @@ class Accounts:
         """The claim by the client's certificate; a shared access signature comes before it."""
         if self._authorizer is None or parse_sas(parameters_of(request.target)) is not None:
             return None
-        return self._authorizer.claim_of_certificate()
+        claim = self._authorizer.claim_of_certificate()
+        if claim is not None:
+            note_authorized(claim.key_name)
+        return claim
 
     def _authenticated_by_token(self, authorization: str) -> Claim:
         assert self._authorizer is not None, "it has the issuers"
@@ -241,7 +245,7 @@ class Accounts:
         ]
         if not any(fits):
             raise failed("The signature is not by a key of the account.", Refusal.WRONG_KEY)
-        note_authorized()
+        note_authorized(account)
 
     def authorize_token(self, claim: Claim, operation: storage.Operation, address: Address) -> None:
         """

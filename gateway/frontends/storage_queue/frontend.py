@@ -26,6 +26,7 @@ from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Creden
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
+from gateway.net.visits import begin_request
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
@@ -157,7 +158,12 @@ class StorageQueueFrontend:
             response = build_response(operation, answer, style)
             return _with(response, *fields) if fields else response
 
-        return await self._held(work, operation, seconds)
+        usage = begin_request()
+        try:
+            return await self._held(work, operation, seconds)
+        finally:
+            if usage is not None:
+                usage.end()
 
     def _error(self, error: BrokerError, request_id: str) -> Response:
         response = build_error(error, self._trace(request_id))

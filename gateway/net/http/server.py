@@ -15,6 +15,7 @@ from datetime import datetime
 import attrs
 import trio
 
+from gateway.domain.access import ClientLimit
 from gateway.net.body_budget import BodyBudget
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import MAX_HEAD, RequestRefused
@@ -146,6 +147,7 @@ class _Connection:
     _body_began: float = 0.0
     _refusal: Response | None = None
     _taken: int = 0  # of the budget
+    _owner: str = ""  # the client that has taken it
     _has_answered: bool = False
     _due: float = math.inf  # the end of the phase, by Trio's clock
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)  # rings no later than that
@@ -315,12 +317,14 @@ class _Connection:
 
     async def _no_room(self) -> Response | None:
         """Take the body's size from the budget; return a refusal if there is no room."""
-        taken = await self.server.budget.take(
-            self.codec.body_to_come, self.server.options.body_wait
-        )
+        budget, size = self.server.budget, self.codec.body_to_come
+        owner = self._visit.client_name
+        taken = await budget.take(size, self.server.options.body_wait, owner)
         if taken is not None:
-            self._taken = taken
+            self._taken, self._owner = taken, owner
             return None
+        if self._visit.clients is not None and budget.is_full_of(owner, size):
+            self._visit.clients.note_refused(owner, ClientLimit.BYTES)
         answer = self.server.error_body(503, "The bodies of other requests take all of the memory.")
         if answer.headers.get("Retry-After") is not None:
             return answer
@@ -329,7 +333,7 @@ class _Connection:
 
     def _give_back(self) -> None:
         if self._taken:
-            self.server.budget.give_back(self._taken)
+            self.server.budget.give_back(self._taken, self._owner)
             self._taken = 0
 
     async def _answer(self, request: Request) -> Response:

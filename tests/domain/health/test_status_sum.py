@@ -13,6 +13,7 @@ from gateway.domain.status import (
     Alarm,
     BacklogStatus,
     ConnectionCount,
+    LimitCount,
     NamespaceStatus,
     OperationDuration,
     PairStatus,
@@ -84,6 +85,7 @@ def status(
         events={"diverted": sent},
         alarms=() if alarm is None else (alarm,),
         refused=(RefusalCount(protocol="amqp", reason="expired", times=sent),),
+        limited=(LimitCount(client="orders", limit="bytes", times=sent),),
         connections=(
             ConnectionCount(protocol="amqp", open=sent, opened=sent, refused=sent, limit=9),
         ),

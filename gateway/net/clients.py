@@ -1,0 +1,135 @@
+"""
+Limits of each client in this process, so that one can't take everything from the others.
+
+A client is a credential: the name of an access policy or a storage account, an identity of a token,
+the subject of a certificate. Before a connection has shown one, and where none is needed, it is the
+connection's address.
+"""
+
+from collections import Counter
+from typing import Final
+
+import attrs
+from attrs import validators
+
+from gateway.domain.access import ClientLimit
+from gateway.domain.errors import Busy
+from gateway.net.waiters import Waiters
+
+RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many
+MOST_NAMES: Final = 32  # clients whose refusals are counted by name
+# As Service Bus says it when it throttles: SDKs know it by the words and by the code.
+_TEXT: Final = (
+    "The request was terminated because the client is being throttled: it has {} {} already, the"
+    " most allowed. Error code: 50002. Please wait 10 seconds and try again."
+)
+
+
+@attrs.frozen(kw_only=True)
+class ClientOptions:
+    """The limits of one client; 0: no limit."""
+
+    max_connections: int = attrs.field(default=0, validator=validators.ge(0))
+    # Requests over HTTP, and messages over AMQP, without an answer yet.
+    max_requests: int = attrs.field(default=0, validator=validators.ge(0))
+    # Of bodies over HTTP that come after their head, and of messages over AMQP.
+    max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(0))
+
+
+@attrs.define(eq=False)
+class Usage:
+    """The connections, requests and bytes of one client; forgotten when there are none."""
+
+    name: str
+    clients: "Clients"
+    connections: int = attrs.field(default=0, init=False)
+    requests: int = attrs.field(default=0, init=False)
+    bytes: int = attrs.field(default=0, init=False)
+    _less: Waiters = attrs.field(factory=Waiters, init=False)
+
+    def connect(self) -> None:
+        """
+        Count a connection.
+
+        Raises:
+            Busy: the client has as many as it may.
+        """
+        most = self.clients.options.max_connections
+        if most and self.connections >= most:
+            self._refuse(ClientLimit.CONNECTIONS, self.connections)
+        self.connections += 1
+
+    def disconnect(self) -> None:
+        self.connections -= 1
+        self._forget_if_idle()
+
+    def begin(self, size: int = 0) -> None:
+        """
+        Count a request of so many bytes. Bytes refuse no request: the code that reads them looks at
+        `is_full` before.
+
+        Raises:
+            Busy: the client has as many requests in flight as it may.
+        """
+        most = self.clients.options.max_requests
+        if most and self.requests >= most:
+            self._refuse(ClientLimit.REQUESTS, self.requests)
+        self.requests += 1
+        self.bytes += size
+
+    def end(self, size: int = 0, count: int = 1) -> None:
+        """The requests are answered."""
+        self.requests -= count
+        self.bytes -= size
+        self._less.wake()
+        self._forget_if_idle()
+
+    @property
+    def is_full(self) -> bool:
+        """True if no more bytes of the client may be read now."""
+        most = self.clients.options.max_bytes
+        return bool(most) and self.bytes >= most
+
+    async def wait_for_less(self) -> None:  # noqa: ASYNC910 it waits
+        """Return after the end of the next request."""
+        await self._less.wait()
+
+    def _refuse(self, limit: ClientLimit, number: int) -> None:
+        self.clients.note_refused(self.name, limit)
+        self._forget_if_idle()
+        raise Busy(_TEXT.format(number, limit.value), retry_after=RETRY_AFTER)
+
+    def _forget_if_idle(self) -> None:
+        if not (self.connections or self.requests or self.bytes):
+            self.clients.forget(self)
+
+
+@attrs.define(eq=False)
+class Clients:
+    """The clients of one process, over all its endpoints."""
+
+    options: ClientOptions = attrs.field(factory=ClientOptions)
+    # By the client's name and the limit, since the start; the name is empty beyond `MOST_NAMES`.
+    refused: Counter[tuple[str, ClientLimit]] = attrs.field(factory=Counter, init=False)
+    _usages: dict[str, Usage] = attrs.field(factory=dict, init=False)
+
+    def usage(self, name: str) -> Usage:
+        """The usage of the client with that name."""
+        found = self._usages.get(name)
+        if found is None:
+            found = self._usages[name] = Usage(name, self)
+        return found
+
+    def forget(self, usage: Usage) -> None:
+        """The client has nothing in flight any more."""
+        if self._usages.get(usage.name) is usage:
+            del self._usages[usage.name]
+
+    def note_refused(self, name: str, limit: ClientLimit) -> None:
+        """Count a refusal; memory stays bounded, however many names there are."""
+        is_known = (name, limit) in self.refused or len(self.refused) < MOST_NAMES
+        self.refused[name if is_known else "", limit] += 1
+
+    @property
+    def counts_requests(self) -> bool:
+        return self.options.max_requests > 0

@@ -1,0 +1,300 @@
+"""The limits of one client, with each protocol's own error; others aren't touched."""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain.access import ClientLimit
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message
+from gateway.frontends.admin.frontend import AdminFrontend
+from gateway.frontends.amqp.frontend import AmqpFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.leases import Leases
+from gateway.net.clients import ClientOptions, Clients
+from gateway.net.visits import Visits
+from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.sasl import Credentials
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.sas import sign_sas
+from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
+from tests.frontends.rest_client import (
+    KEY,
+    ORDERS,
+    POLICIES,
+    Client,
+    frontend_of,
+    wall_clock,
+)
+from tests.frontends.storage_client import ACCOUNT, code, open_client
+
+SEND = "/orders/messages"
+
+
+class Slow(MemoryBroker):
+    """Each send takes so many seconds."""
+
+    takes = 0.0
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await trio.sleep(self.takes)
+        await super().send(entity, messages)
+
+    async def send_many(self, entity: EntityPath, batches: Any, **how: Any) -> Any:
+        await trio.sleep(self.takes)
+        return await super().send_many(entity, batches, **how)
+
+
+@attrs.define(eq=False)
+class Site:
+    """A gateway with limits."""
+
+    clients: Clients
+    broker: Slow
+    leases: Leases
+    nursery: trio.Nursery
+    visits: Visits = attrs.field(init=False)
+    peers: int = 0
+    scopes: list[trio.CancelScope] = attrs.field(factory=list)  # of connections over AMQP
+
+    def __attrs_post_init__(self) -> None:
+        self.visits = Visits(3600.0, self.clients)
+
+    @asynccontextmanager
+    async def rest(self, policy: str, host: str = "192.0.2.1") -> AsyncIterator[Client]:
+        """A connection of a client of Service Bus REST."""
+        frontend = frontend_of(self.broker, self.leases)
+        with self._visit(host):
+            yield Client(frontend, self.broker, key_name=policy)
+
+    def _visit(self, host: str) -> Any:
+        self.peers += 1
+        return self.visits.begin(host, f"{host}:{self.peers}")
+
+    def connect(self, credentials: Credentials = ANONYMOUS) -> Sdk:
+        """A connection over AMQP, in a task of its own."""
+        frontend = AmqpFrontend(
+            broker=self.broker,
+            leases=self.leases,
+            authorizer=Authorizer(POLICIES, wall_clock=wall_clock, loopback=True),
+            wall_clock=wall_clock,
+        )
+        ours, theirs = trio.testing.memory_stream_pair()
+        scope = trio.CancelScope()
+        self.scopes.append(scope)
+
+        async def serve() -> None:
+            with self._visit("192.0.2.1"), scope:
+                await frontend.serve_connection(theirs)
+
+        self.nursery.start_soon(serve)
+        sdk = Sdk.on(ours, credentials)
+        self.nursery.start_soon(sdk.run)
+        return sdk
+
+    async def sender(self) -> tuple[Sdk, amqp.LinkId]:
+        """A connection over AMQP whose client may send."""
+        sdk = await self.connect().open()
+        await sdk.put_token()
+        return sdk, await sdk.sender()
+
+    @property
+    def refused(self) -> dict[tuple[str, str], int]:
+        return {(name, limit.value): n for (name, limit), n in self.clients.refused.items()}
+
+
+@asynccontextmanager
+async def open_site(**limits: int) -> AsyncIterator[Site]:
+    memory = Slow(wall_clock, random.Random(1))
+    await memory.create_queue(ORDERS, QueueProperties())
+    async with trio.open_nursery() as nursery:
+        leases = Leases(memory, wall_clock)
+        await nursery.start(leases.run)
+        clients = Clients(ClientOptions(**limits))
+        yield Site(clients, memory, leases, nursery)
+        nursery.cancel_scope.cancel()
+
+
+def check_throttled(answer: Response) -> None:
+    assert answer.status == 503
+    assert answer.headers.get("Retry-After") == "10"
+    assert b"50002" in answer.body
+
+
+async def test_requests_beyond_the_limit_of_a_credential_are_throttled_over_rest(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(max_requests=2) as site, trio.open_nursery() as nursery:
+        site.broker.takes = 10.0
+        answers: list[Response] = []
+
+        async def send(policy: str) -> None:
+            async with site.rest(policy) as client:
+                answers.append(await client.ask("POST", SEND))
+
+        for _ in range(2):
+            nursery.start_soon(send, "Send")
+        await wait_all_tasks_blocked()
+        async with site.rest("Send", host="192.0.2.2") as same:
+            check_throttled(await same.ask("POST", SEND))
+        async with site.rest("Manage") as other:
+            assert (await other.ask("POST", SEND)).status == 201
+        await trio.sleep(1)
+        async with site.rest("Send") as same:
+            assert (await same.ask("POST", SEND)).status == 201  # the first two are answered
+
+        assert site.refused == {("Send", "requests"): 1}
+    assert [answer.status for answer in answers] == [201, 201]
+
+
+async def test_connections_beyond_the_limit_of_a_credential_are_throttled_over_rest(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(max_connections=1) as site:
+        async with site.rest("Send") as first:
+            assert (await first.ask("POST", SEND)).status == 201
+            async with site.rest("Send") as second:
+                check_throttled(await second.ask("POST", SEND))
+            async with site.rest("Manage") as other:
+                assert (await other.ask("POST", SEND)).status == 201
+            assert (await first.ask("POST", SEND)).status == 201
+        async with site.rest("Send") as later:
+            assert (await later.ask("POST", SEND)).status == 201
+
+        assert site.refused == {("Send", "connections"): 1}
+
+
+async def test_messages_beyond_the_limit_are_rejected_as_server_busy_over_amqp(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(max_requests=3) as site:
+        site.broker.takes = 10.0
+        (one, link), (two, other) = await site.sender(), await site.sender()
+
+        taken = [one.transfer(link, Message(body=b"x")) for _ in range(3)]
+        await wait_all_tasks_blocked()
+        refused = await two.send(other, Message(body=b"x"))
+        outcomes = [await one.outcome(each) for each in taken]
+        again = await two.send(other, Message(body=b"x"))
+
+        assert isinstance(refused, amqp.Rejected)
+        assert refused.error is not None
+        assert refused.error.condition == "com.microsoft:server-busy"
+        assert "50002" in (refused.error.description or "")
+        assert all(isinstance(each, amqp.Accepted) for each in [*outcomes, again])
+
+
+async def test_a_connection_that_ends_with_messages_in_flight_gives_them_back(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(max_requests=3) as site:
+        site.broker.takes = 1000.0
+        one, link = await site.sender()
+        for _ in range(3):
+            one.transfer(link, Message(body=b"x"))
+        await wait_all_tasks_blocked()
+
+        site.scopes[0].cancel()
+        await trio.sleep(100)
+        site.broker.takes = 0.0
+        two, other = await site.sender()
+
+        assert isinstance(await two.send(other, Message(body=b"x")), amqp.Accepted)
+
+
+async def test_bytes_beyond_the_limit_wait_over_amqp_whatever_the_connection(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(max_bytes=3000) as site:
+        site.broker.takes = 10.0
+        (one, link), (two, other) = await site.sender(), await site.sender()
+
+        one.transfer(link, Message(body=b"x" * 4000))
+        await wait_all_tasks_blocked()
+        two.transfer(other, Message(body=b"x" * 100))
+        await wait_all_tasks_blocked()
+        begun = trio.current_time()
+        late = two.transfer(other, Message(body=b"x" * 100))
+        outcome = await two.outcome(late)
+
+        assert isinstance(outcome, amqp.Accepted)
+        assert trio.current_time() >= begun + 20  # it was read when the others were answered
+        assert not site.refused
+
+
+@pytest.mark.parametrize("mechanism", ["ANONYMOUS", "PLAIN"])
+async def test_connections_beyond_the_limit_are_refused_as_busy_over_amqp(
+    mechanism: str, autojump_clock: MockClock
+) -> None:
+    async with open_site(max_connections=1) as site:
+        first = await site.connect().open()
+        await first.put_token()
+
+        if mechanism == "ANONYMOUS":
+            second = await site.connect().open()
+            told = await second.put_token()
+            assert told.properties["status-code"].value == 503
+            assert "50002" in told.properties["status-description"]
+        else:
+            plain = Credentials(mechanism=mechanism, user=POLICIES[0].name, password=KEY)
+            closed = await site.connect(plain).until(amqp.ConnectionClosed)
+            assert closed.error.condition == "amqp:internal-error"  # code 4: try again
+        site.scopes[0].cancel()
+        await trio.sleep(10)
+        third = await site.connect().open()
+
+        assert (await third.put_token()).properties["status-code"].value == 202
+
+
+async def test_the_queue_service_says_that_the_server_is_busy(autojump_clock: MockClock) -> None:
+    clients = Clients(ClientOptions(max_connections=1, max_requests=1))
+    visits = Visits(3600.0, clients)
+    async with open_client() as client:
+        with visits.begin("192.0.2.1", "192.0.2.1:1"):
+            await client.put("x")
+            with visits.begin("192.0.2.1", "192.0.2.1:2"):
+                refused = await client.ask(
+                    "GET", f"{SEND}?peekonly=true", Authorization="SharedKey x:AAAA"
+                )
+                client.frontend.options = attrs.evolve(client.frontend.options, retry_for=1.0)
+                with pytest.raises(Exception, match="50002"):
+                    await client.put("x")
+
+        assert refused.status == 403  # nobody's credential counts for anybody
+        assert clients.refused == {(ACCOUNT, ClientLimit.CONNECTIONS): 1}
+        assert code(refused) == "AuthenticationFailed"
+
+
+async def test_the_admin_endpoint_counts_its_connections(autojump_clock: MockClock) -> None:
+    async with open_site(max_connections=1) as site:
+        authorizer = Authorizer(POLICIES, wall_clock=wall_clock, loopback=True)
+        admin = AdminFrontend(broker=site.broker, authorizer=authorizer, wall_clock=wall_clock)
+        expires = int(wall_clock().timestamp()) + 300
+        token = sign_sas("http://localhost/", "Listen", KEY, expires)
+        request = Request(
+            method="GET", target="/scale/orders", headers=Headers.of({"Authorization": token})
+        )
+        with site.visits.begin("192.0.2.1", "192.0.2.1:1"):
+            assert (await admin.handle(request)).status == 200
+            with site.visits.begin("192.0.2.1", "192.0.2.1:2"):
+                refused = await admin.handle(request)
+
+        assert (refused.status, refused.headers.get("Retry-After")) == (503, "10")
+
+
+async def test_the_names_of_refused_clients_are_bounded(autojump_clock: MockClock) -> None:
+    clients = Clients(ClientOptions(max_connections=1))
+    for number in range(100):
+        clients.note_refused(f"client-{number}", ClientLimit.CONNECTIONS)
+
+    assert len(clients.refused) <= 33
+    assert sum(clients.refused.values()) == 100
+    assert clients.refused["", ClientLimit.CONNECTIONS] == 68
