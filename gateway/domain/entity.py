@@ -117,8 +117,32 @@ class EntityStatus(enum.Enum):
 
 
 @attrs.frozen(kw_only=True)
+class AuthorizationRule:
+    """
+    A shared access policy of one entity, as its creator described it.
+
+    It is kept and shown, so that management clients get back what they set. It grants nothing: the
+    rights of clients are those of the gateway's access policies.
+    """
+
+    key_name: str
+    rights: tuple[str, ...] = ()  # Manage, Listen, Send
+    claim_type: str = ""
+    claim_value: str = ""
+    primary_key: str = attrs.field(default="", repr=False)
+    secondary_key: str = attrs.field(default="", repr=False)
+    created: str = ""  # the client's text
+    modified: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class QueueProperties:
-    """The properties that a queue was created with. None: off, or without a limit of its own."""
+    """
+    The properties that a queue was created with. None: off, or without a limit of its own.
+
+    The last three are kept and shown, and have no effect in a namespace of the gateway: each of its
+    messages is durable, and no entity is partitioned.
+    """
 
     lock_duration: timedelta = timedelta(minutes=1)
     max_delivery_count: int = attrs.field(default=10, validator=validators.ge(1))
@@ -135,6 +159,9 @@ class QueueProperties:
     user_metadata: str | None = None
     status: EntityStatus = EntityStatus.ACTIVE
     max_message_size: int | None = None  # bytes, encoded
+    enable_express: bool = False
+    enable_partitioning: bool = False
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -22,10 +22,14 @@ class Forward:
     """
     `Onward` to a queue or topic. It is looked up for each message, since it may be created or
     deleted at any time.
+
+    An entity may name itself, and a subscription its own topic: Service Bus forwards such a message
+    until it has had all its hops. Here it has none, so that no topic multiplies it.
     """
 
     _target: EntityPath
     _find: "Callable[[str], Queue | None]"
+    _comes_back: bool = False
     to_sender: bool = attrs.field(default=False, init=False)
 
     def targets(self, row: Row, hops: int, now: Now) -> "Sequence[Queue]":
@@ -36,6 +40,8 @@ class Forward:
             TooManyHops, EntityNotFound, EntityDisabled, MessageTooLarge, QuotaExceeded: the target
                 refuses the message.
         """
+        if self._comes_back:
+            raise TooManyHops(f"{self._target}: the message would come back")
         if hops > MAX_HOPS:
             raise TooManyHops(
                 f"{self._target}: the message was forwarded {MAX_HOPS} times already, the most"

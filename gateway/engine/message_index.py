@@ -173,6 +173,12 @@ class MessageIndex:
         lane.push(row.sequence, self.journal)
         lane.fresh += 1
 
+    def rewind(self, state: State) -> None:
+        """Have `next` find again every row of that state, also those that sessions have locked."""
+        lane = self._lane(state)
+        self.journal.keep(lane)
+        lane.cursor = 0
+
     def show(self, old: Row, new: Row) -> None:
         """Replace a row that isn't available by one that is, with the same sequence number."""
         self.replace(old, new)

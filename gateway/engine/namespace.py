@@ -453,18 +453,24 @@ class Namespace:
         properties = queue.properties
         onward: Onward | None = self._routings.get(queue.path.key)
         queue.lead(
-            onward or self._forward(properties.forward_to),
-            self._forward(properties.forward_dead_lettered_messages_to),
+            onward or self._forward(queue.path, properties.forward_to),
+            self._forward(queue.path, properties.forward_dead_lettered_messages_to),
         )
 
-    def _forward(self, target: str | None) -> Forward | None:
-        return None if target is None else Forward(EntityPath(target), self._get)
+    def _forward(self, path: EntityPath, name: str | None) -> Forward | None:
+        if name is None:
+            return None
+        target = EntityPath(name)
+        return Forward(target, self._get, target == path.topic)
 
     def _check_no_circle(self, path: EntityPath, properties: QueueProperties) -> None:
-        """Refuse a circle of forwarding. Through a topic, messages would multiply in a circle."""
+        """
+        Refuse a circle of forwarding. Through a topic, messages would multiply in a circle. A
+        target that is the entity itself is none: `Forward` knows it.
+        """
         goal = path.topic.key  # a topic forwards to each of its subscriptions
         for target in _targets(properties):
-            if leads_to(target, goal, self._next_of):
+            if target != goal and leads_to(target, goal, self._next_of):
                 raise InvalidRequest(f"{path}: messages forwarded to {target} would come back")
 
     def _next_of(self, key: str) -> Iterable[str]:

@@ -151,6 +151,18 @@ class Queue:
         if status in _GIVES_NOTHING:
             raise EntityDisabled(f"{self.path} is {status.value}")
 
+    def check_keeps(self) -> None:
+        """
+        Check that the queue keeps its messages for receivers.
+
+        Raises:
+            InvalidRequest: the queue forwards all its messages.
+        """
+        if self._content.onward is not None:
+            raise InvalidRequest(
+                f"{self.path} forwards its messages: receive from the entity that it forwards to"
+            )
+
     def check_receivable(self, state: State = State.ACTIVE) -> None:
         """
         Check that a receiver without a session may receive messages of this state.
@@ -161,12 +173,9 @@ class Queue:
             InvalidRequest: the queue forwards all its messages.
         """
         self.check_active()
-        content = self._content
-        if content.onward is not None and state is State.ACTIVE:
-            raise InvalidRequest(
-                f"{self.path} forwards its messages: receive from the entity that it forwards to"
-            )
-        if content.sessions is not None and state is State.ACTIVE:
+        if state is State.ACTIVE:
+            self.check_keeps()
+        if self._content.sessions is not None and state is State.ACTIVE:
             raise SessionRequired(f"{self.path} requires sessions: a receiver must accept one")
 
     @property

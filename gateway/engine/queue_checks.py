@@ -30,9 +30,7 @@ def check_properties(path: EntityPath, properties: QueueProperties) -> None:
     """
     for name in ("forward_to", "forward_dead_lettered_messages_to"):
         if (target := getattr(properties, name)) is not None:
-            _check_target(name, EntityPath.parse(target), path)
-    if properties.forward_to is not None and properties.requires_session:
-        raise InvalidRequest("forward_to: an entity with sessions can't forward its messages")
+            _check_target(name, EntityPath.parse(target))
     idle = properties.auto_delete_on_idle
     if idle is not None and idle < _SHORTEST_IDLE:
         raise InvalidRequest(f"auto_delete_on_idle: at least {_SHORTEST_IDLE} expected, got {idle}")
@@ -50,11 +48,9 @@ def _check_duration(name: str, duration: timedelta | None) -> None:
         raise InvalidRequest(f"{name}: more than zero{limit} expected, got {duration}")
 
 
-def _check_target(name: str, target: EntityPath, path: EntityPath) -> None:
+def _check_target(name: str, target: EntityPath) -> None:
     if target.is_dead_letter or target.is_subscription:
         raise InvalidRequest(f"{name}: a queue or topic expected, got {target}")
-    if target == path:
-        raise InvalidRequest(f"{name}: another entity than {path} itself expected")
 
 
 def check_update(path: EntityPath, old: QueueProperties, new: QueueProperties) -> None:

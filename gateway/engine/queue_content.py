@@ -123,6 +123,8 @@ class QueueContent:
         """
         Set where messages and dead letters are forwarded to from now on; None: they stay here.
         """
+        if self.sessions is not None and onward is not None and self.onward is None:
+            self.index.rewind(State.ACTIVE)  # it knows nothing of messages that sessions gave back
         self.journal.keep(self)
         self.onward, self.onward_dead = onward, onward_dead
 
@@ -156,7 +158,7 @@ class QueueContent:
         """Make a row available again whose lock has ended."""
         if not self.fit(row, now) or row.state is State.DEFERRED:
             return
-        if self.sessions is not None and row.state is State.ACTIVE:
+        if self.sessions is not None and row.state is State.ACTIVE and self.onward is None:
             self.sessions.give_back(row)
         else:
             self.index.give_back(row)
@@ -335,7 +337,8 @@ class QueueContent:
         rows = self.index.next(State.ACTIVE, SWEEP)
         self._finish(finished=len(rows) < SWEEP)
         for row in rows:
-            if self.fit(row, now):
+            # A session's receiver keeps the messages that it has locked.
+            if not self.index.is_locked(row) and self.fit(row, now):
                 self.index.remove(row)
                 self.forward(row, onward, 1, now)
 

@@ -31,6 +31,7 @@ class SessionQueue(Protocol):
     @property
     def properties(self) -> QueueProperties: ...
     def check_active(self) -> None: ...
+    def check_keeps(self) -> None: ...
     def sweep(self, now: Now) -> None: ...
     def release(self, tokens: Iterable[str], now: Now) -> None: ...
     def settle(self, token: str | None, settlement: Settlement, now: Now) -> None: ...
@@ -55,8 +56,10 @@ class SessionRules:
         Raises:
             SessionNotAvailable: the named session is locked by another receiver.
             EntityDisabled: the queue is disabled, or disabled for receiving.
+            InvalidRequest: the queue forwards all its messages.
         """
         self._queue.check_active()
+        self._queue.check_keeps()
         self._queue.sweep(now)
         self._queue.entity.touch(now)
         lock = self._sessions.accept(session, now, now.monotonic + self._seconds())
@@ -80,6 +83,7 @@ class SessionRules:
     def take(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
         """As `Queue.take`, from that session."""
         self._queue.check_active()
+        self._queue.check_keeps()
         self._queue.sweep(now)
         held = self._sessions.find(holder, now).held
         return self._dispatch.take(
@@ -91,6 +95,7 @@ class SessionRules:
     ) -> list[Taken]:
         """As `Queue.take_deferred`, from that session."""
         self._queue.check_active()
+        self._queue.check_keeps()
         self._queue.sweep(now)
         held = self._sessions.find(holder, now).held
         return self._dispatch.take_deferred(sequences, mode, now, held)

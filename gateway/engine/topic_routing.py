@@ -108,6 +108,7 @@ class TopicRouting:
     subscriptions: dict[str, Subscription] = attrs.field(factory=dict)  # by key
     rules: int = 0
     sql_rules: int = 0
+    correlation_rules: int = 0
     _index: _Index | None = None
 
     def add(self, subscription: Subscription, rules: Sequence[Rule]) -> None:
@@ -146,6 +147,7 @@ class TopicRouting:
         self._index = None
         self.rules += change
         self.sql_rules += change * isinstance(rule.filter, SqlFilter)
+        self.correlation_rules += change * isinstance(rule.filter, CorrelationFilter)
 
     def compiled(self, rule_filter: Filter) -> Test:
         """

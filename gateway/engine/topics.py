@@ -84,6 +84,9 @@ class Topics:
             subscriptions=len(routing.subscriptions),
             scheduled=info.scheduled or 0,
             transfer_dead_lettered=info.transfer_dead_lettered or 0,
+            # Service Bus's true and false filters are SQL filters, too.
+            sql_filters=routing.rules - routing.correlation_rules,
+            correlation_filters=routing.correlation_rules,
             created=info.created,
             updated=info.updated,
             accessed=info.accessed,

@@ -177,9 +177,6 @@ class Naive:
         place.used = self.places[place.topic].used = self.now
 
     def _check_circle(self, place: Place) -> None:
-        if place.requires_session and place.forward_to:
-            raise InvalidRequest("what has sessions can't forward")
-
         def next_of(key: str) -> list[str]:
             other = place if key == place.key else self.places.get(key)
             if other is None:
@@ -189,7 +186,8 @@ class Naive:
                 ways += [p.name for p in self.places.values() if p.rules and p.topic == key]
             return [way.lower() for way in ways if way]
 
-        ahead, seen = next_of(place.key), set[str]()
+        home = (place.key, place.topic)
+        ahead, seen = [key for key in next_of(place.key) if key not in home], set[str]()
         while ahead:
             key = ahead.pop()
             if key in (place.key, place.topic):
@@ -297,7 +295,7 @@ class Naive:
 
     def _forward(self, place: Place, mail: Mail, target: str, hops: int) -> None:
         try:
-            if hops >= MAX_HOPS:
+            if hops >= MAX_HOPS or target.lower() in (place.key, place.topic):
                 raise TooManyHops
             there = self.find(target)
             if there.status in (EntityStatus.DISABLED, EntityStatus.SEND_DISABLED):

@@ -8,8 +8,8 @@ import trio
 
 from gateway.capabilities import Peeks, Sessions, Updates
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
-from gateway.domain.errors import EntityDisabled, InvalidRequest, QuotaExceeded
-from gateway.domain.message import Complete, DeadLetter, Message
+from gateway.domain.errors import EntityDisabled, InvalidRequest, QuotaExceeded, SessionRequired
+from gateway.domain.message import Abandon, Complete, DeadLetter, Message
 from gateway.offering import required
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import PATIENCE, SECOND, ids, make, numbered, take, take_one
@@ -61,8 +61,25 @@ async def test_a_circle_is_refused(broker, orders):
     await make(broker, "a", forward_to="b")
     with pytest.raises(InvalidRequest):
         await make(broker, "b", forward_dead_lettered_messages_to="A")
-    with pytest.raises(InvalidRequest, match="forward_to"):
-        await make(broker, "c", forward_to="c")
+
+
+@needs(Capability.FORWARDING | Capability.PEEK)
+async def test_a_queue_that_forwards_to_itself_keeps_what_is_sent_to_it_aside(broker):
+    queue = await make(broker, "c", forward_to="C", forward_dead_lettered_messages_to="c")
+    await broker.send(queue, numbered(1))
+
+    assert await transfers(broker, queue) == ["MaxTransferHopCountExceeded"]
+
+
+@needs(Capability.FORWARDING | Capability.PEEK | Capability.SESSIONS)
+async def test_an_entity_with_sessions_forwards_them(broker):
+    source = await make(broker, "source", forward_to="sessions", requires_session=True)
+    target = await make(broker, "sessions", requires_session=True)
+    with pytest.raises(SessionRequired):
+        await broker.send(source, numbered("none"))
+    await broker.send(source, [Message(message_id="1", session_id="a")])
+
+    assert ids(await required(broker, Peeks).peek(target, limit=10)) == ["1"]
 
 
 @needs(Capability.FORWARDING | Capability.PEEK | Capability.SIZES)
@@ -240,7 +257,22 @@ async def test_to_peek_is_to_use_an_entity(broker, orders):
 
 
 @needs(Capability.FORWARDING)
-async def test_a_queue_with_sessions_forwards_no_messages(broker, orders):
-    with pytest.raises(InvalidRequest, match="sessions"):
-        await make(broker, "source", forward_to="orders", requires_session=True)
+async def test_a_queue_with_sessions_forwards_its_dead_letters(broker, orders):
     await make(broker, "source", forward_dead_lettered_messages_to="orders", requires_session=True)
+
+
+@needs(Capability.FORWARDING | Capability.PEEK | Capability.SESSIONS | Capability.UPDATE)
+async def test_a_session_keeps_what_its_receiver_has_locked_when_forwarding_begins(broker, orders):
+    source = await make(broker, "source", requires_session=True)
+    messages = [Message(message_id=name, session_id="a") for name in ("1", "2", "3")]
+    await broker.send(source, messages)
+    async with required(broker, Sessions).open_session(source, "a") as session:
+        first, second = await session.receive(1), await session.receive(1)
+        wish = QueueProperties(requires_session=True, forward_to="orders")
+        await required(broker, Updates).update_queue(source, wish)
+        moved = ids(await required(broker, Peeks).peek(orders, limit=10))
+        await session.settle(first[0], Complete())
+        await session.settle(second[0], Abandon())
+
+    assert moved == ["3"]
+    assert ids(await required(broker, Peeks).peek(orders, limit=10)) == ["3", "2"]

@@ -218,8 +218,10 @@ async def test_a_subscription_may_forward_and_be_forwarded_to(broker, orders):
     assert ids(await required(broker, Peeks).peek(orders, limit=10)) == ["1"]
     with pytest.raises(InvalidRequest):
         await subscribe(broker, "circle", forward_to="source")
-    with pytest.raises(InvalidRequest):
-        await subscribe(broker, "circle", forward_to="news")
+    await subscribe(broker, "circle", forward_to="news")
+    await broker.send(NEWS, numbered(2))
+    assert ids(await required(broker, Peeks).peek(orders, limit=10)) == ["1", "2"]
+    assert ids(await required(broker, Peeks).peek(of("circle").transfer_dead_letter)) == ["2"]
 
 
 @needs(Capability.TOPICS | Capability.NUMBERED_SCHEDULE)

@@ -480,9 +480,9 @@ def test_a_circle_through_a_topic_is_one_too() -> None:
 
     with pytest.raises(InvalidRequest, match="would come back"):
         create(space, "a", forward_to="news")
-    create(space, "a")
+    topics.subscribe(NEWS, "t", SubscriptionProperties(forward_to="b"), None, at(0))
     with pytest.raises(InvalidRequest, match="would come back"):
-        topics.subscribe(NEWS, "t", SubscriptionProperties(forward_to="news"), None, at(0))
+        create(space, "b", forward_to="news")
 
 
 def test_whoever_waits_learns_that_an_entity_was_changed_or_is_gone() -> None:

@@ -647,7 +647,6 @@ def test_the_size_of_a_queue_follows_its_messages():
         {"lock_duration": timedelta(minutes=6)},
         {"duplicate_detection_window": timedelta(days=8)},
         {"auto_delete_on_idle": timedelta(minutes=4)},
-        {"forward_to": "Orders"},
         {"forward_to": "topic/Subscriptions/s"},
         {"forward_dead_lettered_messages_to": "other/$DeadLetterQueue"},
     ],

@@ -44,11 +44,6 @@ def test_a_property_may_be_at_its_limit(properties: dict[str, Any]) -> None:
     check(**properties)
 
 
-def test_an_entity_with_sessions_forwards_nothing() -> None:
-    with pytest.raises(InvalidRequest, match="forward_to: an entity with sessions"):
-        check(forward_to="bills", requires_session=True)
-
-
 def test_a_limit_is_named_where_there_is_one() -> None:
     with pytest.raises(
         InvalidRequest, match=r"^lock_duration: more than zero, at most 0:05:00 exp"

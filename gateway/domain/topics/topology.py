@@ -5,12 +5,16 @@ from datetime import datetime, timedelta
 import attrs
 from attrs import validators
 
-from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.entity import AuthorizationRule, EntityPath, EntityStatus, QueueProperties
 
 
 @attrs.frozen(kw_only=True)
 class TopicProperties:
-    """The properties that a topic was created with. None: off, or without a limit of its own."""
+    """
+    The properties that a topic was created with. None: off, or without a limit of its own.
+
+    The last four have no effect, as those of `QueueProperties`.
+    """
 
     default_time_to_live: timedelta | None = None
     max_size_in_megabytes: int = 1024
@@ -22,6 +26,10 @@ class TopicProperties:
     user_metadata: str | None = None
     status: EntityStatus = EntityStatus.ACTIVE
     max_message_size: int | None = None  # bytes, encoded
+    enable_express: bool = False
+    enable_partitioning: bool = False
+    filter_before_publishing: bool = False
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -58,6 +66,8 @@ class TopicInfo:
     subscriptions: int = 0
     scheduled: int = 0
     transfer_dead_lettered: int = 0
+    sql_filters: int | None = None  # of all subscriptions; None: not reported
+    correlation_filters: int | None = None
     created: datetime | None = None
     updated: datetime | None = None
     accessed: datetime | None = None

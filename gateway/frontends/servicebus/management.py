@@ -15,6 +15,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
+    InvalidRequest,
     NotSupported,
     PreconditionFailed,
 )
@@ -59,9 +60,21 @@ async def _manage(
             return await _page(
                 operation, lambda skip, top: broker.list_queues(prefix, skip=skip, top=top)
             )
+        case atom.PutQueue() | atom.PutTopic() if namespace.tier == atom.STANDARD:
+            _check_standard(operation)
+    match operation:
         case atom.PutQueue():
             return await _put_queue(broker, operation)
     return await _WITH_TOPICS[type(operation)](required(broker, Topology), operation)
+
+
+def _check_standard(wish: atom.PutQueue | atom.PutTopic) -> None:
+    """An update may have the size that a client has read, which changes nothing."""
+    if wish.properties.max_message_size is not None and not wish.update:
+        raise InvalidRequest(
+            f"MaxMessageSizeInKilobytes: {wish.entity}: no entity of the Standard tier"
+            " has its own maximum message size"
+        )
 
 
 async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:

@@ -51,7 +51,14 @@ from gateway.wire.servicebus import atom, atom_answers
 from gateway.wire.servicebus import operations as rest
 from gateway.wire.servicebus import rest as servicebus_rest
 from gateway.wire.servicebus.atom_conditions import is_unchanged
-from gateway.wire.servicebus.atom_operations import NamespaceInfo, Operation, entity_of, forwards_of
+from gateway.wire.servicebus.atom_operations import (
+    PREMIUM,
+    STANDARD,
+    NamespaceInfo,
+    Operation,
+    entity_of,
+    forwards_of,
+)
 from gateway.wire.servicebus.errors import build_error, build_refusal
 
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
@@ -70,6 +77,8 @@ class RestOptions:
     """Times are in seconds."""
 
     namespace: str = "pairgate"  # reported by management
+    # Reported, too. As in Service Bus, only an entity of Premium has its own maximum message size.
+    tier: str = attrs.field(default=PREMIUM, validator=validators.in_((PREMIUM, STANDARD)))
     secure: bool = False  # whether clients connect with TLS, so that Location says https
     send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
@@ -302,7 +311,7 @@ class ServiceBusRestFrontend:
         return min(float(text), self.options.longest_wait)
 
     def _namespace(self) -> NamespaceInfo:
-        return NamespaceInfo(name=self.options.namespace)
+        return NamespaceInfo(name=self.options.namespace, tier=self.options.tier)
 
     def _tracking(self) -> str:
         now = self.wall_clock().strftime("%Y-%m-%dT%H:%M:%S")

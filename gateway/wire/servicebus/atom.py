@@ -22,8 +22,9 @@ import re
 from typing import Any, Final
 from xml.etree.ElementTree import Element
 
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, InvalidRequest, PreconditionFailed
+from gateway.domain.topics.topology import TopicProperties
 from gateway.wire.http.hardened_xml import XmlError, parse_xml
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.servicebus import (
@@ -59,6 +60,7 @@ from gateway.wire.servicebus.description import NAMESPACE
 ATOM: Final = "http://www.w3.org/2005/Atom"
 ENTRY: Final = "application/atom+xml;type=entry;charset=utf-8"
 MAX_NAME_LENGTH: Final = 50  # of a subscription; Service Bus's limit
+_HAS_SIZES: Final = "2021-05"  # the first version in which an entity has its own message size
 _FILTER: Final = re.compile(
     r"\s*startswith\(\s*path\s*,\s*'((?:[^']|'')*)'\s*\)\s*(?:eq\s+true\s*)?", re.IGNORECASE
 )
@@ -110,16 +112,29 @@ def _parse_entity(request: Request, entity: EntityPath) -> Operation:
             return DeleteEntity(entity=entity, if_version=version_to_delete(request.headers))
         case "PUT":
             kind, description = _described(request, _ENTITIES)
-            wish = {"entity": entity, **put_condition(request.headers)}
+            wish: dict[str, Any] = {"entity": entity, **put_condition(request.headers)}
             if kind == topic_description.TABLE.element:
-                properties = topic_description.parse_properties(description)
-                return PutTopic(properties=properties, **wish)
+                topic = topic_description.parse_properties(description)
+                _check_version(request, topic, update=wish["update"])
+                return PutTopic(properties=topic, **wish)
             host = request.headers.get("Host") or ""
-            return PutQueue(
-                properties=queue_description.parse_properties(description, host), **wish
-            )
+            queue = queue_description.parse_properties(description, host)
+            _check_version(request, queue, update=wish["update"])
+            return PutQueue(properties=queue, **wish)
         case _:
             raise _wrong_method(request)
+
+
+def _check_version(
+    request: Request, properties: QueueProperties | TopicProperties, *, update: bool
+) -> None:
+    """An update may have what a client of an older version has read and doesn't know."""
+    version = _query(request).get("api-version", _HAS_SIZES)
+    if properties.max_message_size is not None and version < _HAS_SIZES and not update:
+        raise InvalidRequest(
+            f"MaxMessageSizeInKilobytes: api-version {_HAS_SIZES} or later expected, got"
+            f" {version:.20}"
+        )
 
 
 def _parse_subscription(request: Request, match: re.Match[str]) -> Operation:

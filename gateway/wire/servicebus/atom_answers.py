@@ -27,6 +27,7 @@ from gateway.wire.servicebus import (
 from gateway.wire.servicebus.atom import ATOM, ENTRY, find_description
 from gateway.wire.servicebus.atom_conditions import etag, parse_etag
 from gateway.wire.servicebus.atom_operations import (
+    PREMIUM,
     Answer,
     DeleteEntity,
     DeleteRule,
@@ -147,10 +148,10 @@ def _one(operation: Operation, answer: Info, origin: str) -> str:
 
 def _namespace_entry(info: NamespaceInfo) -> _Entry:
     name = without_illegal(info.name)
-    # Premium, because each queue has its own maximum message size.
+    units = "<MessagingUnits>1</MessagingUnits>" if info.tier == PREMIUM else ""
     content = (
         f"<Alias/><CreatedTime>{date_text(info.created)}</CreatedTime>"
-        "<MessagingSKU>Premium</MessagingSKU><MessagingUnits>1</MessagingUnits>"
+        f"<MessagingSKU>{info.tier.capitalize()}</MessagingSKU>{units}"
         f"<ModifiedTime>{date_text(info.modified)}</ModifiedTime>{leaf('Name', name)}"
         "<NamespaceType>Messaging</NamespaceType>"
     )

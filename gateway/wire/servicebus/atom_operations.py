@@ -19,6 +19,8 @@ MAX_TOP: Final = 1000  # entries in one page
 # Headers in which the SDKs send a token for the entity that another one forwards to.
 FORWARD_TOKEN: Final = "ServiceBusSupplementaryAuthorization"
 DEAD_LETTER_TOKEN: Final = "ServiceBusDlqSupplementaryAuthorization"
+PREMIUM: Final = "premium"
+STANDARD: Final = "standard"
 
 
 @attrs.frozen(kw_only=True)
@@ -158,6 +160,7 @@ class GetNamespace:
 @attrs.frozen(kw_only=True)
 class NamespaceInfo:
     name: str
+    tier: str = PREMIUM
     created: datetime | None = None
     modified: datetime | None = None
 

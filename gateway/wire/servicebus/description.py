@@ -67,13 +67,17 @@ _FORWARDS: Final = {
 
 @attrs.frozen
 class Field:
-    """An element for a property of an entity; a fact is only in answers, never in requests."""
+    """
+    An element for a property of an entity; a fact is only in answers, never in requests. An answer
+    has no element for the value None of a property with `optional`.
+    """
 
     element: str
     name: str
     render: Callable[[Any], str]
     parse: Callable[[str], Any]
     is_fact: bool = False
+    optional: bool = False
 
 
 @attrs.frozen
@@ -105,13 +109,25 @@ class Counts:
 
 
 @attrs.frozen
+class Part:
+    """
+    An element with elements in it. `build` makes the whole element; `parse` gets the description.
+    """
+
+    element: str
+    name: str
+    build: Callable[[Any], str]
+    parse: Callable[[Element], Any]
+
+
+@attrs.frozen
 class Slot:
     """The place of an element that only the builder of a request has."""
 
     element: str
 
 
-Item = Field | Constant | Total | Counts | Slot
+Item = Field | Constant | Total | Counts | Part | Slot
 
 
 @attrs.frozen(kw_only=True)
@@ -133,6 +149,8 @@ class Table:
             if isinstance(item, Field) and not item.is_fact:
                 text = item.render(getattr(properties, item.name))
                 parts.append(leaf(item.element, text) if text else "")
+            elif isinstance(item, Part) and (value := getattr(properties, item.name)):
+                parts.append(item.build(value))
             elif isinstance(item, Slot):
                 parts.append(slots.get(item.element, ""))
         return enclosed(self.element, "".join(parts))
@@ -153,7 +171,12 @@ class Table:
         Raises:
             InvalidRequest: the text names the element and what is expected.
         """
-        return self._fields(description, facts=False)
+        parts = {
+            item.name: value
+            for item in self.items
+            if isinstance(item, Part) and (value := item.parse(description))
+        }
+        return self._fields(description, facts=False) | parts
 
     def parse_facts(self, description: Element) -> dict[str, Any]:
         """As `parse_properties`, for facts."""
@@ -182,32 +205,39 @@ class Table:
 def _told(item: Item, info: object, properties: object) -> str:
     match item:
         case Field(element, name, render):
-            return leaf(element, render(getattr(info if item.is_fact else properties, name)))
+            value = getattr(info if item.is_fact else properties, name)
+            return "" if item.optional and value is None else leaf(element, render(value))
+        case Part(_, name, build):
+            return build(getattr(properties, name))
         case Constant(element, text):
             return leaf(element, text)
         case Total(names, element):
             return leaf(element, str(sum(getattr(info, name) or 0 for name in names)))
-        case Counts(fields, element):
-            counts = {
-                name: getattr(info, fields[name]) if name in fields else 0 for name in _COUNTS
-            }
-            parts = "".join(f"<d2p1:{k}>{count_text(v)}</d2p1:{k}>" for k, v in counts.items())
-            unknown = {name for name, count in counts.items() if count is None}
-            if getattr(info, "other_consumers", 0):
-                unknown.add(_COUNTS[0])
-            if getattr(info, "size", 0) is None:
-                unknown.add(_SIZE)
-            told = f' {_UNKNOWN}="{" ".join(sorted(unknown))}"' if unknown else ""
-            return f'<{element} xmlns:d2p1="{COUNT_NAMESPACE}"{told}>{parts}</{element}>'
+        case Counts():
+            return _counted(item, info)
         case Slot():
             return ""
+
+
+def _counted(item: Counts, info: object) -> str:
+    counts = {
+        name: getattr(info, item.fields[name]) if name in item.fields else 0 for name in _COUNTS
+    }
+    parts = "".join(f"<d2p1:{k}>{count_text(v)}</d2p1:{k}>" for k, v in counts.items())
+    unknown = {name for name, count in counts.items() if count is None}
+    if getattr(info, "other_consumers", 0):
+        unknown.add(_COUNTS[0])
+    if getattr(info, "size", 0) is None:
+        unknown.add(_SIZE)
+    told = f' {_UNKNOWN}="{" ".join(sorted(unknown))}"' if unknown else ""
+    return f'<{item.element} xmlns:d2p1="{COUNT_NAMESPACE}"{told}>{parts}</{item.element}>'
 
 
 # Fields that several tables share
 
 
 def text_field(element: str, name: str) -> Field:
-    return Field(element, name, optional_text, short_text)
+    return Field(element, name, optional_text, short_text, optional=True)
 
 
 def flag_field(element: str, name: str) -> Field:
@@ -225,6 +255,10 @@ def number_field(element: str, name: str) -> Field:
 
 def count_field(element: str, name: str) -> Field:
     return Field(element, name, count_text, parse_count, is_fact=True)
+
+
+def optional_count_field(element: str, name: str) -> Field:
+    return Field(element, name, count_text, parse_count, is_fact=True, optional=True)
 
 
 def date_field(element: str, name: str) -> Field:

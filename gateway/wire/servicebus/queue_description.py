@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 import attrs
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.wire.servicebus.authorization_rules import RULES
 from gateway.wire.servicebus.description import (
     AVAILABLE,
     DATES,
@@ -52,18 +53,18 @@ TABLE: Final = Table(
         count_field("SizeInBytes", "size"),
         Total((*_COUNTS.values(), "deferred")),
         Constant("IsAnonymousAccessible", "false"),
-        Constant("AuthorizationRules", ""),
+        RULES,
         STATUS,
         *DATES,
         Constant("SupportOrdering", "true"),
         Counts(_COUNTS),
         span_field("AutoDeleteOnIdle", "auto_delete_on_idle"),
-        Constant("EnablePartitioning", "false"),
+        flag_field("EnablePartitioning", "enable_partitioning"),
         AVAILABLE,
-        Constant("EnableExpress", "false"),
+        flag_field("EnableExpress", "enable_express"),
         text_field("ForwardTo", "forward_to"),
         # Service Bus's limit applies to requests; answers may be longer.
-        Field("UserMetadata", "user_metadata", optional_text, lambda text: text),
+        Field("UserMetadata", "user_metadata", optional_text, lambda text: text, optional=True),
         text_field("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to"),
         MAX_MESSAGE_SIZE,
     ),

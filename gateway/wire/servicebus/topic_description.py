@@ -7,6 +7,7 @@ import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.topics.topology import TopicInfo, TopicProperties
+from gateway.wire.servicebus.authorization_rules import RULES
 from gateway.wire.servicebus.description import (
     AVAILABLE,
     DATES,
@@ -19,11 +20,11 @@ from gateway.wire.servicebus.description import (
     count_field,
     flag_field,
     number_field,
+    optional_count_field,
     span_field,
     text_field,
 )
 
-# The numbers of filters by kind are omitted, because they aren't counted.
 TABLE: Final = Table(
     element="TopicDescription",
     items=(
@@ -35,9 +36,9 @@ TABLE: Final = Table(
         ),
         flag_field("EnableBatchedOperations", "enable_batched_operations"),
         count_field("SizeInBytes", "size"),
-        Constant("FilteringMessagesBeforePublishing", "false"),
+        flag_field("FilteringMessagesBeforePublishing", "filter_before_publishing"),
         Constant("IsAnonymousAccessible", "false"),
-        Constant("AuthorizationRules", ""),
+        RULES,
         STATUS,
         *DATES,
         flag_field("SupportOrdering", "support_ordering"),
@@ -49,12 +50,14 @@ TABLE: Final = Table(
         ),
         count_field("SubscriptionCount", "subscriptions"),
         span_field("AutoDeleteOnIdle", "auto_delete_on_idle"),
-        Constant("EnablePartitioning", "false"),
+        flag_field("EnablePartitioning", "enable_partitioning"),
         AVAILABLE,
         Constant("EnableSubscriptionPartitioning", "false"),
-        Constant("EnableExpress", "false"),
+        flag_field("EnableExpress", "enable_express"),
         text_field("UserMetadata", "user_metadata"),
         MAX_MESSAGE_SIZE,
+        optional_count_field("SqlFilterCount", "sql_filters"),
+        optional_count_field("CorrelationFilterCount", "correlation_filters"),
     ),
 )
 

@@ -6,8 +6,8 @@ import trio
 from trio.testing import MockClock
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound
-from gateway.domain.topics.filters import FalseFilter, Rule, SqlAction, SqlFilter
+from gateway.domain.errors import EntityNotFound, InvalidRequest
+from gateway.domain.topics.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
 from gateway.domain.topics.topology import (
     SubscriptionInfo,
     SubscriptionProperties,
@@ -15,11 +15,13 @@ from gateway.domain.topics.topology import (
     TopicProperties,
 )
 from gateway.engine.topics import MAX_SUBSCRIPTIONS
+from gateway.frontends.servicebus.management import manage
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
 from tests.frontends.rest_client import ORDERS, Client
 
 TOPIC = EntityPath("eu/topic")
+NEW = EntityPath("new")
 
 
 async def make_subscription(client: Client) -> None:
@@ -229,3 +231,42 @@ async def test_one_subscription_too_many_is_403(autojump_clock: MockClock, clien
     refused = await client.send(atom.build_request(wish))
 
     assert (refused.status, refused.headers.get("X-Pairgate-Error")) == (403, "quota-exceeded")
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        management.PutQueue(entity=NEW, properties=QueueProperties(max_message_size=2**20)),
+        management.PutTopic(entity=TOPIC, properties=TopicProperties(max_message_size=2**20)),
+    ],
+)
+async def test_an_entity_of_the_standard_tier_has_no_message_size_of_its_own(
+    autojump_clock: MockClock, client: Client, put: management.PutQueue | management.PutTopic
+) -> None:
+    standard = management.NamespaceInfo(name="n", tier=management.STANDARD)
+
+    with pytest.raises(InvalidRequest, match="Standard tier"):
+        await manage(client.broker, put, standard)
+    await manage(client.broker, attrs.evolve(put, properties=type(put.properties)()), standard)
+    changed = await manage(client.broker, attrs.evolve(put, update=True), standard)
+
+    assert isinstance(changed, EntityInfo | TopicInfo)
+
+
+async def test_the_filters_of_a_topic_are_counted_by_kind(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+    for name, rule_filter in (
+        ("a", SqlFilter(expression="1=1")),
+        ("b", CorrelationFilter(label="x")),
+    ):
+        await client.broker.create_rule(TOPIC, "s", Rule(name=name, filter=rule_filter))
+    counted = await client.manage(management.GetEntity(entity=TOPIC))
+    await client.broker.delete_rule(TOPIC, "s", "b")
+    left = await client.manage(management.GetEntity(entity=TOPIC))
+
+    assert isinstance(counted, TopicInfo)
+    assert isinstance(left, TopicInfo)
+    assert (counted.sql_filters, counted.correlation_filters) == (2, 1)
+    assert (left.sql_filters, left.correlation_filters) == (2, 0)

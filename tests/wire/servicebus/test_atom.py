@@ -249,8 +249,7 @@ def test_every_known_element_stands_in_the_order_of_service_bus():
         " DuplicateDetectionHistoryTimeWindow MaxDeliveryCount EnableBatchedOperations SizeInBytes"
         " MessageCount IsAnonymousAccessible AuthorizationRules Status CreatedAt UpdatedAt"
         " AccessedAt SupportOrdering CountDetails AutoDeleteOnIdle EnablePartitioning"
-        " EntityAvailabilityStatus EnableExpress ForwardTo UserMetadata"
-        " ForwardDeadLetteredMessagesTo MaxMessageSizeInKilobytes"
+        " EntityAvailabilityStatus EnableExpress MaxMessageSizeInKilobytes"
     )
     values = {element.tag.partition("}")[2]: element.text for element in description}
     assert values["DefaultMessageTimeToLive"] == "P10675199DT2H48M5.4775807S"

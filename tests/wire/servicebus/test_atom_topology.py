@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
+from gateway.domain.entity import (
+    AuthorizationRule,
+    EntityInfo,
+    EntityPath,
+    EntityStatus,
+    QueueProperties,
+)
 from gateway.domain.envelope_fields import TIMESPAN
 from gateway.domain.errors import InvalidRequest, PreconditionFailed
 from gateway.domain.message import Described, Kind, Typed
@@ -32,6 +38,7 @@ from gateway.wire.servicebus.atom import build_request, parse_request
 from gateway.wire.servicebus.atom_answers import build_response, parse_response
 from gateway.wire.servicebus.atom_operations import (
     MAX_TOP,
+    STANDARD,
     DeleteEntity,
     DeleteRule,
     DeleteSubscription,
@@ -270,7 +277,7 @@ def test_the_elements_of_a_topic_stand_in_the_order_of_service_bus():
         " FilteringMessagesBeforePublishing IsAnonymousAccessible AuthorizationRules Status"
         " CreatedAt UpdatedAt AccessedAt SupportOrdering CountDetails SubscriptionCount"
         " AutoDeleteOnIdle EnablePartitioning EntityAvailabilityStatus"
-        " EnableSubscriptionPartitioning EnableExpress UserMetadata MaxMessageSizeInKilobytes"
+        " EnableSubscriptionPartitioning EnableExpress MaxMessageSizeInKilobytes"
     )
 
 
@@ -282,8 +289,8 @@ def test_the_elements_of_a_subscription_stand_in_the_order_of_service_bus():
     assert " ".join(found) == (
         "LockDuration RequiresSession DefaultMessageTimeToLive DeadLetteringOnMessageExpiration"
         " DeadLetteringOnFilterEvaluationExceptions MessageCount MaxDeliveryCount"
-        " EnableBatchedOperations Status ForwardTo CreatedAt UpdatedAt AccessedAt CountDetails"
-        " UserMetadata ForwardDeadLetteredMessagesTo AutoDeleteOnIdle EntityAvailabilityStatus"
+        " EnableBatchedOperations Status CreatedAt UpdatedAt AccessedAt CountDetails"
+        " AutoDeleteOnIdle EntityAvailabilityStatus"
     )
     assert found["MessageCount"] == "5"
 
@@ -294,6 +301,9 @@ def test_a_namespace_has_every_element():
     assert " ".join(found) == (
         "Alias CreatedTime MessagingSKU MessagingUnits ModifiedTime Name NamespaceType"
     )
+    assert found["MessagingSKU"] == "Premium"
+    standard = elements(GetNamespace(), NamespaceInfo(name="e", tier=STANDARD), "NamespaceInfo")
+    assert (standard["MessagingSKU"], "MessagingUnits" in standard) == ("Standard", False)
 
 
 def test_names_stand_where_each_client_looks_for_them():
@@ -455,12 +465,75 @@ def test_a_rule_has_no_version():
         parse_request(put_rule("", If_Match='"1"'))
 
 
-def test_keys_of_an_entity_change_nothing_since_access_is_configured():
-    rules_of_access = "<AuthorizationRules><AuthorizationRule/></AuthorizationRules>"
+RULE_OF_ACCESS = (
+    "<AuthorizationRule><ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>"
+    "<Rights><AccessRights>Manage</AccessRights><AccessRights>Send</AccessRights></Rights>"
+    "<CreatedTime>2026-01-02T03:04:05Z</CreatedTime><KeyName>clerk</KeyName>"
+    "<PrimaryKey>first&amp;</PrimaryKey><SecondaryKey>other-key</SecondaryKey></AuthorizationRule>"
+)
 
-    operation = parse_request(put("/t", rules_of_access, "TopicDescription"))
 
-    assert operation.properties == TopicProperties()
+@pytest.mark.parametrize("kind", ["TopicDescription", "QueueDescription"])
+def test_the_rules_of_access_of_an_entity_are_shown_as_they_were_set(kind):
+    rules = f"<AuthorizationRules>{RULE_OF_ACCESS}</AuthorizationRules>"
+    properties = parse_request(put("/t", rules, kind)).properties
+    info = TopicInfo if kind == "TopicDescription" else EntityInfo
+
+    answer = build_response(GetEntity(entity=TOPIC), info(path=TOPIC, properties=properties), "")
+    again = parse_response(GetEntity(entity=TOPIC), answer)
+
+    assert properties.authorization_rules == (
+        AuthorizationRule(
+            key_name="clerk",
+            rights=("Manage", "Send"),
+            claim_type="SharedAccessKey",
+            claim_value="None",
+            primary_key="first&",
+            secondary_key="other-key",
+            created="2026-01-02T03:04:05Z",
+        ),
+    )
+    assert again.properties.authorization_rules == properties.authorization_rules
+    assert "first" not in repr(properties)
+    assert "other-key" not in repr(properties)
+    assert 'type="SharedAccessAuthorizationRule"' in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("rules", "named"),
+    [
+        ("<AuthorizationRule/>", "KeyName"),
+        ("<AuthorizationRule><KeyName>k</KeyName></AuthorizationRule>", "AccessRights: Manage"),
+        (RULE_OF_ACCESS.replace("Manage", "Own"), "AccessRights: Manage, Listen, Send"),
+        (RULE_OF_ACCESS.replace("clerk", "c" * 257), "KeyName: up to 256"),
+        (RULE_OF_ACCESS * 13, "up to 12 rules"),
+    ],
+)
+def test_a_rule_of_access_that_makes_no_sense_is_refused(rules, named):
+    description = f"<AuthorizationRules>{rules}</AuthorizationRules>"
+    with pytest.raises(InvalidRequest, match=named):
+        parse_request(put("/t", description, "TopicDescription"))
+
+
+@pytest.mark.parametrize("kind", ["TopicDescription", "QueueDescription"])
+def test_a_client_of_an_old_version_creates_nothing_with_a_message_size(kind):
+    size = "<MaxMessageSizeInKilobytes>1024</MaxMessageSizeInKilobytes>"
+    old = put("/t?api-version=2017-04", size, kind)
+
+    with pytest.raises(InvalidRequest, match="api-version 2021-05 or later"):
+        parse_request(old)
+    assert parse_request(put("/t?api-version=2021-05", size, kind)).properties.max_message_size
+    assert parse_request(put("/t?api-version=2017-04", "", kind)).properties
+    updated = put("/t?api-version=2017-04", size, kind, If_Match="*")
+    assert parse_request(updated).update
+
+
+def test_the_filters_of_a_topic_are_counted_by_kind_where_they_are_known():
+    asked = GetEntity(entity=TOPIC)
+    known = TopicInfo(path=TOPIC, sql_filters=2, correlation_filters=0)
+
+    assert parse_response(asked, build_response(asked, known, ORIGIN)) == known
+    assert "FilterCount" not in build_response(asked, TopicInfo(path=TOPIC), "").body.decode()
 
 
 @pytest.mark.parametrize(
