@@ -24,7 +24,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long sim mutants soak powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
+.PHONY: run test test-long interop sim mutants soak powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -50,6 +50,11 @@ powercut: .venv/.test-stamp
 # The namespaces of our own against the naive model, elsewhere each time; some twenty minutes.
 test-long: .venv/.test-stamp
 	MACHINE_EXAMPLES=5000 .venv/bin/python -m pytest tests/brokers/test_machine.py -k documented
+
+# The tests in the source archive of Service Bus's own client, unmodified, against a gateway; some
+# twenty minutes. make interop SUITES="management sync async"
+interop: .venv/.test-stamp .venv-interop/.stamp
+	.venv/bin/python -m tests.interop $(SUITES)
 
 # Side by side; what each one says comes in one piece.
 check: .venv/.test-stamp
@@ -121,6 +126,7 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/audit.txt locks/audit.in
 	$(COMPILE) --output-file locks/docs.txt locks/docs.in
 	$(COMPILE) --output-file locks/kubernetes.txt locks/kubernetes.in
+	$(COMPILE) --output-file locks/interop.txt locks/interop.in
 	@$(call node)
 	cd locks/node && npm install --package-lock-only --ignore-scripts
 
@@ -152,7 +158,7 @@ container-check: .venv/.run-stamp
 	.venv/bin/python -m tests.deploy.container_check
 
 clean:
-	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .venv-interop .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -177,7 +183,7 @@ clean:
 		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/proton.txt
 	touch $@
 
-.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-audit/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
+.venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-audit/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .venv-interop/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
@@ -188,7 +194,7 @@ clean:
 	cd $(@D) && npm ci --ignore-scripts --silent
 	touch $@
 
-.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-audit/bin/pip .venv-docs/bin/pip .venv-kubernetes/bin/pip:
+.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip .venv-openapi/bin/pip .venv-audit/bin/pip .venv-docs/bin/pip .venv-kubernetes/bin/pip .venv-interop/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }
