@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from benchmarks.closed_loop import BODY, IN_PROCESS, Client, Way
+from gateway.app.process import collect_seldom
 from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -45,6 +46,7 @@ async def in_process(folder: Path) -> AsyncIterator[Way]:
     """A store of its own, closed afterwards."""
     async with open_broker(folder / "in-process.db") as broker:
         await broker.create_queue(QUEUE, QueueProperties())
+        collect_seldom()  # as `pairgate serve` does when it has started
 
         @asynccontextmanager
         async def open_client() -> AsyncIterator[Client]:

@@ -305,19 +305,17 @@ class Envelope:
             entity = _entity_of(path)
         except InvalidRequest as error:
             raise Malformed(f"{named_in}: {error}") from error
-        session = inner.properties.get(SESSION)
-        if session is not None and not isinstance(session, str):
-            raise Malformed(f"{SESSION}: a string expected, found {type(session).__name__}")
+        session, time_to_live, scheduled = _optional_of(inner, text_allowed=authentic)
         restored = derive_message(
             inner,
             properties=own,
-            session_id=session if session is not None else inner.session_id,
-            scheduled=scheduled_of(inner, text_allowed=authentic),
+            session_id=inner.session_id if session is None else session,
+            scheduled=scheduled,
         )
         return Unwrapped(
             entity=entity,
             message=restored,
-            time_to_live=time_to_live_of(inner, text_allowed=authentic),
+            time_to_live=time_to_live,
             expires=expires_of(message),
             attempt=str(found.get(ATTEMPT, "")),
             origin=str(found.get(ORIGIN, "")),
@@ -370,8 +368,6 @@ class Envelope:
     def _mac(self, key: EnvelopeKey, message: Message, own: Properties) -> str:
         """The MAC of a wrapped message. `own`: its properties without those of the envelope."""
         found = message.properties
-        ticks = time_to_live_of(message, text_allowed=True)
-        scheduled = scheduled_of(message, text_allowed=True)
         parts = (
             _shared(
                 str(found[VERSION]),
@@ -382,10 +378,7 @@ class Envelope:
             _sized(text_of_id(message.message_id)),
             _sized(str(found[EXPIRES])),
             _sized(str(found[ATTEMPT])),
-            _sized(str(found.get(SESSION, ""))),
-            _sized("" if ticks is None else str(ticks_of(ticks))),
-            # Whole seconds, since a date in an HTTP header has no more.
-            _sized("" if scheduled is None else str(int(scheduled.timestamp()))),
+            _signed_optional(message),
             self._properties_digest(own, found),
             self._body_digest(message.body),
         )
@@ -438,6 +431,41 @@ def _associated(envelope: Properties) -> bytes:
 def _sized(text: str) -> bytes:
     data = text.encode("utf-8", "surrogatepass")
     return len(data).to_bytes(4) + data
+
+
+_OPTIONAL: Final = frozenset((SESSION, TIME_TO_LIVE, SCHEDULED))  # most messages have none
+_NO_OPTIONAL: Final = _sized("") * len(_OPTIONAL)
+
+
+def _optional_of(
+    message: Message, *, text_allowed: bool
+) -> tuple[str | None, timedelta | None, datetime | None]:
+    """The session, the time to live and the schedule in an envelope."""
+    if _OPTIONAL.isdisjoint(message.properties):
+        return None, None, None
+    session = message.properties.get(SESSION)
+    if session is not None and not isinstance(session, str):
+        raise Malformed(f"{SESSION}: a string expected, found {type(session).__name__}")
+    return (
+        session,
+        time_to_live_of(message, text_allowed=text_allowed),
+        scheduled_of(message, text_allowed=text_allowed),
+    )
+
+
+def _signed_optional(message: Message) -> bytes:
+    """These three as the MAC covers them."""
+    if _OPTIONAL.isdisjoint(message.properties):
+        return _NO_OPTIONAL
+    ticks = time_to_live_of(message, text_allowed=True)
+    scheduled = scheduled_of(message, text_allowed=True)
+    texts = (
+        str(message.properties.get(SESSION, "")),
+        "" if ticks is None else str(ticks_of(ticks)),
+        # Whole seconds, since a date in an HTTP header has no more.
+        "" if scheduled is None else str(int(scheduled.timestamp())),
+    )
+    return b"".join(map(_sized, texts))
 
 
 @lru_cache(maxsize=64)

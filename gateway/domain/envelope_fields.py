@@ -54,6 +54,8 @@ class NotOurs(MessageError):
 
 
 def without_envelope(properties: Properties) -> dict[str, Value]:
+    if RESERVED.issuperset(properties):
+        return {}  # as most messages: that check takes a third of the time
     return {name: value for name, value in properties.items() if name not in RESERVED}
 
 

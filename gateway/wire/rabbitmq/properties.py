@@ -52,6 +52,7 @@ _ROUTES: Final = frozenset({"CC", "BCC"})
 _OF_BROKER: Final = frozenset(
     {COPY, REST, BODY, DURABLE, DELIVERY_COUNT, "x-acquired-count", "x-death"}
 )
+_DEATH_REASON: Final = "x-first-death-reason"
 _OF_DEATH: Final = ("x-first-death-", "x-last-death-")
 _REASONS: Final = {
     "expired": "TTLExpiredException",
@@ -66,6 +67,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_TABLE: Final = 32 * 1024  # a content header is one frame, and a peer may want small frames
 _PERSISTENT: Final = 2
 _TAG_BITS: Final = 20
+_MAX_SENT: Final = 2 ** (63 - _TAG_BITS)  # milliseconds, so that a sequence number has 63 bits
 _TEXTS: Final = {  # Message field -> AMQP 0-9-1 property
     "message_id": "message_id",
     "correlation_id": "correlation_id",
@@ -172,12 +174,11 @@ def read(header: bytes, body: bytes, *, is_dead_letter: bool = False) -> Incomin
     try:
         properties = read_content_header(header)
         headers = properties.get("headers", {})
+        copy, count = _copy_of(headers.pop(COPY, None)), headers.get(DELIVERY_COUNT)
         message = _read(properties, headers, body, is_dead_letter=is_dead_letter)
-        copy = _copy_of(headers.get(COPY))
     except MessageError as error:
         broken = Message(body=body, properties={UNREADABLE: str(error)})
         return Incoming(message=broken, copy=None, delivery_count=None)
-    count = headers.get(DELIVERY_COUNT)
     return Incoming(
         message=message, copy=copy, delivery_count=count if isinstance(count, int) else None
     )
@@ -292,14 +293,15 @@ def _read(
 def _application_properties(
     headers: dict[str, Any], rest: Message, *, is_dead_letter: bool
 ) -> dict[str, Value]:
-    found = {name: each for name, each in headers.items() if name not in _OF_BROKER}
-    if "x-first-death-reason" in headers:  # with which the others come
-        found = {name: each for name, each in found.items() if not name.startswith(_OF_DEATH)}
-    found.update(rest.properties)
-    reason = headers.get("x-first-death-reason")
+    if not _OF_BROKER.isdisjoint(headers):
+        headers = {name: each for name, each in headers.items() if name not in _OF_BROKER}
+    reason = headers.get(_DEATH_REASON)
+    if _DEATH_REASON in headers:  # with which the others come
+        headers = {name: each for name, each in headers.items() if not name.startswith(_OF_DEATH)}
+    headers.update(rest.properties)
     if is_dead_letter and isinstance(reason, str):
-        found.setdefault(DEAD_LETTER_REASON, _REASONS.get(reason, reason))
-    return found
+        headers.setdefault(DEAD_LETTER_REASON, _REASONS.get(reason, reason))
+    return headers
 
 
 def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str, Any]]:
@@ -333,5 +335,5 @@ def _copy_of(text: Any) -> CopyId | None:
     tag, _, channel = rest.partition("-")
     if not (sent.isdecimal() and tag.isdecimal() and text.isascii() and len(text) <= 100):
         return None
-    copy = CopyId(int(sent), int(tag), channel)
-    return copy if copy.sequence_number < 2**63 else None
+    milliseconds = int(sent)
+    return None if milliseconds >= _MAX_SENT else CopyId(milliseconds, int(tag), channel)
