@@ -24,7 +24,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long interop sim mutants soak powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
+.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -104,6 +104,13 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 # A pair under mixed load for long, with a fault every 20 s: make soak MINUTES=60. The plots: build/soak.svg.
 soak: .venv/.test-stamp
 	.venv/bin/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
+
+# Gateways and syphons of an earlier revision are replaced by this one, under load: make upgrade-check FROM=v0.1.0
+upgrade-check: .venv/.test-stamp
+	rm -rf build/earlier
+	mkdir -p build/earlier
+	git archive $(FROM) gateway | tar --extract --directory build/earlier
+	PAIRGATE_EARLIER=$(CURDIR)/build/earlier .venv/bin/python -m pytest tests/e2e/test_rolling_upgrade.py
 
 # Real processes, harmed under load; some forty minutes, with QUICK=1 a quarter of an hour.
 # The page: build/chaos/index.html.
