@@ -30,6 +30,10 @@ PUBLIC: Final[dict[str, tuple[str, ...]]] = {
     ),
     "gateway.listener.exchange": ("Requester", "replying"),
     "gateway.listener.intents": ("Versioned", "update", "steps"),
+    "gateway.listener.stores.sqlite": ("SqliteStore",),
+    "gateway.listener.stores.folder": ("FolderStore",),
+    "gateway.listener.stores.values": ("Values",),
+    "gateway.brokers.storage_queue.blob_values": ("AzureBlobValues",),
     "gateway.ports": ("Broker", "Receiver", "Observer"),
     "gateway.capabilities": (
         "Topology",

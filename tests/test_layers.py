@@ -23,6 +23,7 @@ PORTS = {
     "moments",
     "changes",
     "deadlines",
+    "durable",
     "settling",
 }
 SIBLINGS = {"brokers", "claims", "frontends", "listener", "pairing", "telemetry"}
@@ -43,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "moments": {"ports", "domain"},
     "changes": set(),
     "deadlines": {"domain"},
+    "durable": set(),
     "settling": {"ports", "offering", "capabilities", "deadlines", "domain"},
     "net": {"wire", "domain"},
     "brokers": PORTS | {"net", "wire", "engine", "domain"},

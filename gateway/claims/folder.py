@@ -7,7 +7,6 @@ A folder as a store of bodies; several machines may share it.
     ab/.abcd...          a body being written; after a crash it is deleted within an hour
 """
 
-import errno
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,11 +20,11 @@ import trio
 
 from gateway.domain.claim import PREFIXES, ClaimCorrupt, ClaimMissing, Entry, is_name
 from gateway.domain.errors import StorageFull, Unavailable
+from gateway.durable import FULL, replace_file, sync_folder
 
 T = TypeVar("T")
 MARK: Final = "pairgate-claims"
 STALE: Final = 3600.0  # seconds after which no process is still writing the file
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _THREADS: Final = 8  # tasks that may wait for the disk at the same time
 
 
@@ -70,7 +69,7 @@ class FolderStore:
                 work, limiter=self._limiter, abandon_on_cancel=True
             )
         except OSError as error:
-            kind = StorageFull if error.errno in _FULL else Unavailable
+            kind = StorageFull if error.errno in FULL else Unavailable
             where = error.filename or self.path
             raise kind(f"claim store: {where}: {error.strerror}") from error
         except RuntimeError as error:  # no thread can be started
@@ -82,11 +81,13 @@ class FolderStore:
             return
         for prefix in PREFIXES:
             (self.path / prefix).mkdir(mode=0o700, exist_ok=True)
-        _write(self.path / MARK, b"Bodies of messages: see docs/reference/claims.md of Pairgate.\n")
-        _sync(self.path.parent)
+        replace_file(
+            self.path / MARK, b"Bodies of messages: see docs/reference/claims.md of Pairgate.\n"
+        )
+        sync_folder(self.path.parent)
 
     def _put(self, name: str, data: bytes) -> None:
-        _write(self._place(name), data)
+        replace_file(self._place(name), data)
 
     def _get(self, name: str, limit: int) -> bytes:
         try:
@@ -119,32 +120,6 @@ class FolderStore:
 
     def _is_there(self) -> bool:
         return (self.path / MARK).exists()
-
-
-def _write(place: Path, data: bytes) -> None:
-    """
-    Write the file. It is durable when this returns; a crash before leaves the whole file under that
-    name, or nothing.
-    """
-    descriptor, beside = tempfile.mkstemp(prefix=".", dir=place.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(beside).replace(place)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
-    _sync(place.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _remove_stale(path: Path, written: float) -> None:

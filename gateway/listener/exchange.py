@@ -7,7 +7,8 @@ belong together.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, Generic, TypeVar
 
 import attrs
@@ -15,12 +16,14 @@ import trio
 from attrs import validators
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Busy
-from gateway.domain.message import DeadLetter, Settlement
+from gateway.domain.errors import Busy, InvalidRequest, PreconditionFailed
+from gateway.domain.message import DeadLetter, Message, Settlement
+from gateway.listener.intents import ABSENT, ANY
 from gateway.listener.items import Format, Item
 from gateway.listener.job import Handler
 from gateway.listener.listener import QueueListener
 from gateway.listener.options import ListenerOptions
+from gateway.listener.stores.values import Store
 from gateway.listener.submit import Submitter
 from gateway.listener.triggers import Triggers
 from gateway.ports import Broker, NewId, WallClock
@@ -52,7 +55,8 @@ class Requester(Generic[Q, A]):
     Sends requests and waits for replies on `replies`: a queue that no other requester uses. Needs
     `run`.
 
-    A reply that no caller waits for (any more) is completed and dropped.
+    A reply that no caller waits for (any more) is completed and dropped, unless `store` keeps its
+    request.
     """
 
     requests: Submitter[Q]
@@ -66,6 +70,7 @@ class Requester(Generic[Q, A]):
     account: str = ""
     # Slices that wait for their replies at once.
     max_pending: int = attrs.field(default=1000, validator=validators.ge(1))
+    store: Store | None = None  # of requests that survive a restart; see `kept`
     _pending: dict[str, _Answers[A]] = attrs.field(factory=dict, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -97,19 +102,56 @@ class Requester(Generic[Q, A]):
             Busy: too many slices wait for replies.
         """
         await trio.lowlevel.checkpoint()
+        return await self._gather(self.requests.new_id(), values, None)
+
+    @asynccontextmanager
+    async def kept(self, request_id: str, values: Sequence[Q]) -> AsyncIterator[Sequence[A]]:
+        """
+        As `scatter`, for a request that survives a restart: `store` keeps each reply from before it
+        is completed until the block ends without an error.
+
+        After a crash, or an error in the block, the caller asks again with the same id and the same
+        values: replies that have come are there, and the other slices are submitted again.
+
+        Raises:
+            InvalidRequest: the id isn't usable, or its request had another number of slices.
+            BrokerError: the store failed; as `scatter` besides.
+        """
+        store = self._kept_in()
+        if not request_id or "/" in request_id:
+            raise InvalidRequest(f"request id {request_id!r:.60}: a text without '/' expected")
+        count, etag = await store.read(_place_of(request_id))
+        if count is None:
+            await store.write(_place_of(request_id), b"%d" % len(values), if_match=etag)
+        elif int(count) != len(values):
+            raise InvalidRequest(
+                f"request {request_id} has {int(count)} slices, got {len(values)} values"
+            )
+        yield await self._gather(request_id, values, store)
+        for slice_id in _slices_of(request_id, len(values)):
+            await store.write(_place_of(slice_id), None, if_match=ANY)
+        await store.write(_place_of(request_id), None, if_match=ANY)
+
+    async def _gather(
+        self, request_id: str, values: Sequence[Q], store: Store | None
+    ) -> Sequence[A]:
         if len(self._pending) + len(values) > self.max_pending:
             raise Busy(
                 f"{self.max_pending} requests already wait for replies (max_pending)",
                 retry_after=1.0,
             )
-        request_id = self.requests.new_id()
-        slices = {f"{request_id}/{number}": value for number, value in enumerate(values)}
+        slices = dict(zip(_slices_of(request_id, len(values)), values, strict=True))
         answers: _Answers[A] = _Answers(set(slices))
         self._pending.update(dict.fromkeys(slices, answers))
         try:
-            for slice_id, value in slices.items():
+            for slice_id in slices if store is not None else ():
+                assert store is not None
+                reply, _ = await store.read(_place_of(slice_id))
+                if reply is not None:
+                    answers.add(slice_id, self.format.parse(Message(body=reply)))
+            for slice_id in [each for each in slices if each in answers.missing]:
                 await self.requests.submit(
-                    value,
+                    slices[slice_id],
                     message_id=slice_id,
                     request_id=request_id,
                     reply_to=self.replies.name,
@@ -124,8 +166,36 @@ class Requester(Generic[Q, A]):
     async def _take(self, reply: Item[A]) -> None:
         await trio.lowlevel.checkpoint()
         slice_id = str(reply.message.correlation_id)
+        if self.store is not None:
+            await self._keep(self.store, slice_id, reply)
         if slice_id in self._pending:
             self._pending[slice_id].add(slice_id, reply.value)
+
+    async def _keep(self, store: Store, slice_id: str, reply: Item[A]) -> None:
+        """Store the first reply to each slice of a kept request."""
+        request_id = slice_id.rpartition("/")[0]
+        if (await store.read(_place_of(request_id)))[0] is None:
+            return
+        body = self.format.build(reply.value).body
+        assert isinstance(body, bytes), "formats write bytes"
+        try:
+            await store.write(_place_of(slice_id), body, if_match=ABSENT)
+        except PreconditionFailed:  # a second reply
+            await trio.lowlevel.checkpoint()
+
+    def _kept_in(self) -> Store:
+        if self.store is None:
+            raise InvalidRequest("this requester has no store to keep requests in")
+        return self.store
+
+
+def _slices_of(request_id: str, count: int) -> list[str]:
+    return [f"{request_id}/{number}" for number in range(count)]
+
+
+def _place_of(name: str) -> str:
+    """The key of a request, or of a slice's reply, in a store that has other values too."""
+    return f"pairgate-requests/{name}"
 
 
 def replying(

@@ -18,10 +18,16 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 ANY: Final = "*"  # as an ETag: overwrite any version
+ABSENT: Final = ""  # the ETag of a key that has no value
 
 
 class Versioned(Protocol[S]):
-    """A store whose values have an ETag that changes with each write."""
+    """
+    A store whose values have an ETag that changes with each write.
+
+    The stores that Pairgate has keep bytes, and None for a key without a value (its ETag is
+    `ABSENT`): a `SqliteStore`, a `FolderStore`, an `AzureBlobValues`. `Values` are those of a type.
+    """
 
     async def read(self, key: str) -> tuple[S, str]:
         """The value and its ETag."""
@@ -29,7 +35,7 @@ class Versioned(Protocol[S]):
 
     async def write(self, key: str, value: S, *, if_match: str) -> str:
         """
-        Return the new ETag once the value is stored.
+        Return the new ETag once the value is stored durably.
 
         Raises:
             PreconditionFailed: the value has another ETag now; it stays as it is.

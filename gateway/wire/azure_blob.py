@@ -146,12 +146,27 @@ def build_put(container: str, name: str, data: bytes) -> Request:
     return Request(method="PUT", target=build_target(container, name), headers=headers, body=data)
 
 
+def build_write(
+    container: str, name: str, data: bytes, condition: tuple[str, str] | None
+) -> Request:
+    """A put on a condition (If-Match or If-None-Match); None: without."""
+    headers = Headers.of(
+        [
+            ("x-ms-blob-type", "BlockBlob"),
+            ("Content-Type", "application/octet-stream"),
+            *([] if condition is None else [condition]),
+        ]
+    )
+    return Request(method="PUT", target=build_target(container, name), headers=headers, body=data)
+
+
 def build_get(container: str, name: str) -> Request:
     return Request(method="GET", target=build_target(container, name))
 
 
-def build_remove(container: str, name: str) -> Request:
-    return Request(method="DELETE", target=build_target(container, name))
+def build_remove(container: str, name: str, condition: tuple[str, str] | None = None) -> Request:
+    headers = Headers.of([] if condition is None else [condition])
+    return Request(method="DELETE", target=build_target(container, name), headers=headers)
 
 
 def build_list(container: str, prefix: str, marker: str, page: int = PAGE) -> Request:
@@ -230,6 +245,13 @@ def refusal(response: Response) -> GatewayError:
     if code == _FULL:
         return StorageFull(text)
     return _BY_STATUS.get(response.status, Unavailable)(text)
+
+
+def is_unmet(response: Response) -> bool:
+    """True if the condition of a write doesn't hold: the blob has another version, or none."""
+    is_taken = response.status == 409 and code_of(response) == "BlobAlreadyExists"
+    is_gone = response.status == 404 and code_of(response) == "BlobNotFound"
+    return response.status == 412 or is_taken or is_gone
 
 
 def _wrong(text: str) -> InvalidRequest:

@@ -1,6 +1,7 @@
 """Requests and replies, intents, and settlements by whoever has the item."""
 
 import random
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -9,10 +10,17 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Busy, EntityNotFound, LockLost, PreconditionFailed
+from gateway.domain.errors import (
+    Busy,
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    LockLost,
+    PreconditionFailed,
+)
 from gateway.domain.message import Abandon, Message
 from gateway.listener.exchange import Requester, replying
-from gateway.listener.intents import steps, update
+from gateway.listener.intents import ABSENT, ANY, steps, update
 from gateway.listener.items import Json
 from gateway.listener.settling import settle
 from gateway.listener.submit import Submitter
@@ -36,7 +44,8 @@ class Total:
 
 async def asking(harness: Harness, **fields: Any) -> Requester[Sum, Total]:
     """A requester that runs."""
-    await harness.create(REPLIES)
+    with suppress(EntityExists):
+        await harness.create(REPLIES)
     numbers = count(1)
     requests = Submitter(
         broker=harness.broker, queue=ORDERS, format=Json(Sum), new_id=lambda: f"r{next(numbers)}"
@@ -81,6 +90,101 @@ async def test_slices_fan_out_and_their_replies_come_in_order(harness):
 
     assert [each.value for each in totals] == list(range(50))
     assert await requester.scatter([]) == []
+
+
+@attrs.define(eq=False)
+class MemoryStore:
+    """A `Versioned` that outlives a requester, as a file outlives its process."""
+
+    values: dict[str, tuple[bytes, str]] = attrs.field(factory=dict)
+    writes: int = 0
+
+    async def read(self, key: str) -> tuple[bytes | None, str]:
+        await trio.lowlevel.checkpoint()
+        return self.values.get(key, (None, ABSENT))
+
+    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
+        await trio.lowlevel.checkpoint()
+        if if_match not in (ANY, self.values.get(key, (None, ABSENT))[1]):
+            raise PreconditionFailed(key)
+        self.writes += 1
+        if value is None:
+            self.values.pop(key, None)
+            return ABSENT
+        self.values[key] = value, str(self.writes)
+        return str(self.writes)
+
+
+async def gather(requester: Requester[Sum, Total], values: list[Sum]) -> list[int]:
+    async with requester.kept("report-7", values) as totals:
+        return [each.value for each in totals]
+
+
+async def test_a_kept_request_finds_the_replies_that_came_before_a_restart(harness):
+    store, asked = MemoryStore(), list[int]()
+
+    async def work(request):
+        [number] = request.value.numbers
+        asked.append(number)
+        if number >= 3 and asked.count(number) == 1:
+            await trio.sleep(50.0)  # these replies come after the restart
+        return Total(number)
+
+    values = [Sum([number]) for number in range(5)]
+    await answering(harness, work)
+    async with trio.open_nursery() as nursery:
+        harness.nursery, outer = nursery, harness.nursery
+        before = await asking(harness, store=store)
+        with trio.move_on_after(20.0) as waiting:
+            await gather(before, values)
+        nursery.cancel_scope.cancel()
+    harness.nursery = outer
+    kept = len(store.values)
+    after = await asking(harness, store=store)
+
+    assert waiting.cancelled_caught
+    assert kept == 4  # the request, and three replies
+    assert await gather(after, values) == list(range(5))
+    assert {number for number in range(5) if asked.count(number) > 1} <= {3, 4}
+    assert store.values == {}
+
+
+async def test_a_block_that_fails_keeps_the_replies(harness):
+    store, asked = MemoryStore(), list[int]()
+
+    async def work(request):
+        await trio.lowlevel.checkpoint()
+        asked.append(request.value.numbers[0])
+        return Total(request.value.numbers[0])
+
+    requester = await asking(harness, store=store)
+    await answering(harness, work)
+    with pytest.raises(ValueError, match="the report"):
+        async with requester.kept("report-7", [Sum([1]), Sum([2])]):
+            raise ValueError("the report can't be written")
+
+    assert await gather(requester, [Sum([1]), Sum([2])]) == [1, 2]
+    assert sorted(asked) == [1, 2]
+
+
+async def test_a_kept_request_must_be_the_same_when_it_is_asked_again(harness):
+    requester = await asking(harness, store=MemoryStore())
+    with trio.move_on_after(1.0):
+        await gather(requester, [Sum([1])])
+
+    with pytest.raises(InvalidRequest, match="report-7 has 1 slices, got 2 values"):
+        await gather(requester, [Sum([1]), Sum([2])])
+    for name in ("", "a/b"):
+        with pytest.raises(InvalidRequest, match="without '/' expected"):
+            async with requester.kept(name, []):
+                pytest.fail("it began")
+
+
+async def test_a_requester_without_a_store_keeps_nothing(harness):
+    requester = await asking(harness)
+
+    with pytest.raises(InvalidRequest, match="no store"):
+        await gather(requester, [Sum([1])])
 
 
 async def test_a_worker_that_fails_before_its_reply_is_asked_again(harness):

@@ -43,15 +43,6 @@ def private_file(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def sync_directory(path: Path) -> None:
-    """Sync a folder. SQLite ignores errors when it syncs a folder; this raises them."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def free_bytes(path: Path) -> int:
     """The bytes that an ordinary user may still write on the disk that holds `path`."""
     disk = os.statvfs(path)

@@ -11,8 +11,9 @@ from typing import Final
 import apsw
 
 from gateway.brokers.embedded.checksums import sealing, teach
-from gateway.brokers.embedded.files import StoreDamaged, has_log, private_file, sync_directory
+from gateway.brokers.embedded.files import StoreDamaged, has_log, private_file
 from gateway.brokers.embedded.tables import MIGRATIONS, TABLES, VERSION
+from gateway.durable import sync_folder
 
 APPLICATION_ID: Final = 0x50474154  # "PGAT"
 WAL_CAP: Final = 16 * 1024 * 1024  # bytes
@@ -98,7 +99,7 @@ def drafted(path: Path) -> Iterator[Path]:
         raise
     finally:
         os.close(file)
-    sync_directory(path.parent)
+    sync_folder(path.parent)  # SQLite ignores errors when it does so
 
 
 def connect(

@@ -127,12 +127,17 @@ class AzureBlobStore:
 
     async def _ask(self, request: Request) -> Response:
         try:
+            return await self._once(request)
+        except OutcomeUnknown as error:
+            raise Unavailable(f"claim store: {error}") from error
+
+    async def _once(self, request: Request) -> Response:
+        """The answer to a request that mustn't be repeated blindly; raises `OutcomeUnknown` too."""
+        try:
             token = "" if self._access is None else (await self._access.get()).text
             response = await self._client.request(
                 authorized(request, self._account, self._clock(), token)
             )
-        except OutcomeUnknown as error:
-            raise Unavailable(f"claim store: {error}") from error
         except (Unavailable, InvalidRequest) as error:
             raise type(error)(f"claim store: {error}") from error
         if self._access is not None and response.status == _UNAUTHORIZED:

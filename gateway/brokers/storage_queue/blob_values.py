@@ -1,0 +1,72 @@
+"""Versioned values as the blobs of a container, by the service's own ETags."""
+
+from typing import Final
+
+import attrs
+
+from gateway.brokers.storage_queue.blob_store import AzureBlobStore
+from gateway.domain.errors import OutcomeUnknown, PreconditionFailed
+from gateway.wire.azure_blob import build_get, build_remove, build_write, code_of, is_unmet, refusal
+from gateway.wire.http.messages import Request, Response
+
+ABSENT: Final = ""
+ANY: Final = "*"
+
+
+@attrs.define(eq=False)
+class AzureBlobValues(AzureBlobStore):
+    """
+    Implements `listener.intents.Versioned[bytes | None]`, for processes of any number of machines,
+    within its `async with` block. Connects on first use.
+
+    Raises:
+        OutcomeUnknown: no answer came to a write, which may be done: read the value again.
+        BrokerError: the service refused the request, or can't be reached.
+    """
+
+    async def read(self, key: str) -> tuple[bytes | None, str]:
+        """As `Versioned.read`."""
+        response = await self._ask(build_get(self._container, key))
+        if response.status == 404 and code_of(response) == "BlobNotFound":
+            return None, ABSENT
+        if response.status >= 300:
+            raise refusal(response)
+        return response.body, response.headers.get("ETag") or ""
+
+    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
+        """As `Versioned.write`."""
+        if value is None:
+            return await self._remove(key, if_match)
+        response = await self._changed(
+            build_write(self._container, key, value, _condition(if_match)), key
+        )
+        return response.headers.get("ETag") or ""
+
+    async def _remove(self, key: str, if_match: str) -> str:
+        if if_match == ABSENT:
+            found, etag = await self.read(key)
+            if found is not None:
+                raise PreconditionFailed(f"{key}: no value expected, it has the ETag {etag}")
+            return ABSENT
+        try:
+            await self._changed(build_remove(self._container, key, _condition(if_match)), key)
+        except PreconditionFailed:
+            if if_match != ANY or (await self.read(key))[0] is not None:
+                raise
+        return ABSENT
+
+    async def _changed(self, request: Request, key: str) -> Response:
+        response = await self._once(request)
+        if is_unmet(response):
+            raise PreconditionFailed(f"{key}: the value has another ETag now")
+        if response.status >= 500:
+            raise OutcomeUnknown(f"{key}: {refusal(response)}")
+        if response.status >= 300:
+            raise refusal(response)
+        return response
+
+
+def _condition(if_match: str) -> tuple[str, str] | None:
+    if if_match == ABSENT:
+        return "If-None-Match", "*"
+    return None if if_match == ANY else ("If-Match", if_match)

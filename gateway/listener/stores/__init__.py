@@ -1,0 +1,1 @@
+"""Stores of versioned values: see `intents.Versioned`."""

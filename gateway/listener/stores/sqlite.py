@@ -1,0 +1,128 @@
+"""Versioned values in a SQLite file, which several processes of a machine may share."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+import apsw
+import attrs
+import trio
+
+from gateway.domain.errors import PreconditionFailed, StorageFull, Unavailable
+from gateway.listener.intents import ABSENT, ANY
+
+T = TypeVar("T")
+
+_PATIENCE: Final = 10_000  # milliseconds for another process to have written
+_TABLES: Final = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = FULL;
+CREATE TABLE IF NOT EXISTS pairgate_value (
+    key TEXT PRIMARY KEY, etag INTEGER NOT NULL, value BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS pairgate_etag (last INTEGER NOT NULL) STRICT;
+INSERT INTO pairgate_etag SELECT 0 WHERE NOT EXISTS (SELECT * FROM pairgate_etag);
+"""
+_READ: Final = "SELECT value, etag FROM pairgate_value WHERE key = ?"
+_KEYS: Final = "SELECT key FROM pairgate_value WHERE substr(key, 1, length(?1)) = ?1 ORDER BY key"
+_NEXT: Final = "UPDATE pairgate_etag SET last = last + 1 RETURNING last"
+_WRITE: Final = "INSERT OR REPLACE INTO pairgate_value (key, etag, value) VALUES (?, ?, ?)"
+_REMOVE: Final = "DELETE FROM pairgate_value WHERE key = ?"
+
+
+@attrs.define(eq=False)
+class SqliteStore:
+    """
+    Implements `Versioned[bytes | None]`, within its `async with` block. The file is made if it is
+    missing; its tables may stand beside others in one database.
+
+    A write is durable when it returns. A cancellation waits for the write under way. No ETag is
+    given twice, also not for a key that was removed and written again.
+
+    Raises:
+        Unavailable: the file can't be read or written.
+        StorageFull: the disk is full.
+    """
+
+    path: Path
+    _database: apsw.Connection = attrs.field(init=False)
+    _limiter: trio.CapacityLimiter = attrs.field(init=False)
+
+    async def __aenter__(self) -> Self:
+        self._limiter = trio.CapacityLimiter(1)
+        self._database = await self._do(self._open)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with trio.CancelScope(shield=True):
+            await self._do(self._database.close)
+
+    async def read(self, key: str) -> tuple[bytes | None, str]:
+        """As `Versioned.read`."""
+        return await self._do(partial(self._read, key))
+
+    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
+        """As `Versioned.write`."""
+        return await self._do(partial(self._write, key, value, if_match))
+
+    async def keys(self, prefix: str = "") -> Sequence[str]:
+        """Return the keys that have a value and begin with `prefix`, sorted."""
+        return await self._do(partial(self._keys, prefix))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        try:
+            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        except apsw.FullError as error:
+            raise StorageFull(f"{self.path}: {error}") from error
+        except apsw.Error as error:
+            raise Unavailable(f"{self.path}: {error}") from error
+
+    def _open(self) -> apsw.Connection:
+        database = apsw.Connection(str(self.path))
+        database.set_busy_timeout(_PATIENCE)
+        database.execute(_TABLES).fetchall()
+        return database
+
+    def _read(self, key: str) -> tuple[bytes | None, str]:
+        row = self._database.execute(_READ, (key,)).fetchone()
+        return (None, ABSENT) if row is None else (bytes(row[0]), str(row[1]))
+
+    def _write(self, key: str, value: bytes | None, if_match: str) -> str:
+        with _writing(self._database):
+            etag = self._read(key)[1]
+            if if_match not in (ANY, etag):
+                raise PreconditionFailed(f"{key}: ETag {if_match!r} expected, it has {etag!r}")
+            if value is None:
+                self._database.execute(_REMOVE, (key,))
+                return ABSENT
+            [(new,)] = self._database.execute(_NEXT).fetchall()
+            self._database.execute(_WRITE, (key, new, value))
+        return str(new)
+
+    def _keys(self, prefix: str) -> Sequence[str]:
+        return [key for (key,) in self._database.execute(_KEYS, (prefix,))]
+
+
+@attrs.frozen
+class _writing:  # noqa: N801 used as a function
+    """A transaction that has the right to write from its start, and is taken back on an error."""
+
+    database: apsw.Connection
+
+    def __enter__(self) -> None:
+        self.database.execute("BEGIN IMMEDIATE")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.database.execute("COMMIT" if error is None else "ROLLBACK")
