@@ -7,7 +7,7 @@ import attrs
 from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.domain.errors import OutcomeUnknown, PreconditionFailed
 from gateway.wire.azure_blob import build_get, build_remove, build_write, code_of, is_unmet, refusal
-from gateway.wire.http.messages import Request, Response
+from gateway.wire.http.messages import Response
 
 ABSENT: Final = ""
 ANY: Final = "*"
@@ -37,9 +37,9 @@ class AzureBlobValues(AzureBlobStore):
         """As `Versioned.write`."""
         if value is None:
             return await self._remove(key, if_match)
-        response = await self._changed(
-            build_write(self._container, key, value, _condition(if_match)), key
-        )
+        request = build_write(self._container, key, value, _condition(if_match))
+        response = await self._once(request)
+        self._check(response, key)
         return response.headers.get("ETag") or ""
 
     async def _remove(self, key: str, if_match: str) -> str:
@@ -48,22 +48,19 @@ class AzureBlobValues(AzureBlobStore):
             if found is not None:
                 raise PreconditionFailed(f"{key}: no value expected, it has the ETag {etag}")
             return ABSENT
-        try:
-            await self._changed(build_remove(self._container, key, _condition(if_match)), key)
-        except PreconditionFailed:
-            if if_match != ANY or (await self.read(key))[0] is not None:
-                raise
+        response = await self._once(build_remove(self._container, key, _condition(if_match)))
+        is_gone = response.status == 404 and code_of(response) == "BlobNotFound"
+        if not (is_gone and if_match == ANY):
+            self._check(response, key)
         return ABSENT
 
-    async def _changed(self, request: Request, key: str) -> Response:
-        response = await self._once(request)
+    def _check(self, response: Response, key: str) -> None:
         if is_unmet(response):
             raise PreconditionFailed(f"{key}: the value has another ETag now")
         if response.status >= 500:
             raise OutcomeUnknown(f"{key}: {refusal(response)}")
         if response.status >= 300:
             raise refusal(response)
-        return response
 
 
 def _condition(if_match: str) -> tuple[str, str] | None:
