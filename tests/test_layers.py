@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 MOST_NAMES = 26  # in a folder, besides `MARKERS`
-MARKERS = {"__init__.py", "py.typed"}  # tell tools that the folder is a package; nothing to read
+MARKERS = {"__init__.py", "__main__.py", "py.typed"}  # for tools; they hold no code to read
 
 PURE = {"domain", "engine", "checker", "wire"}
 IMPURE_MODULES = {
