@@ -149,10 +149,10 @@ class ByInput:
         Raises:
             Exception: a bug; its note has the input. AssertionError: it took too long or too much.
         """
-        began, size = time.thread_time(), _resident()
+        began, size = time.thread_time(), resident()
         try:
             self.check(data)
-            took, grown = time.thread_time() - began, _resident() - size
+            took, grown = time.thread_time() - began, resident() - size
             assert took < MOST_SECONDS, f"{took:.1f} s of CPU"
             assert grown < MOST_MEMORY, f"{grown / 2**20:.0f} MiB of memory"
         except BaseException as error:
@@ -217,6 +217,6 @@ def _with_number(data: bytes, rng: Rng) -> bytes:
     return data[: found.start()] + rng.choice(_NUMBERS) + data[found.end() :]
 
 
-def _resident() -> int:
+def resident() -> int:
     """Bytes of this process in memory, at most so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -159,8 +159,8 @@ class AmqpClient:
             case ConnectionOpened():
                 self.opened = event
                 self._told.set()
-            case ConnectionClosed(error=error):
-                self._over(_end_of(self.name, error))
+            case ConnectionClosed():
+                self._over(_end_of(self.name, event))
 
     def _attached(self, event: LinkAttached) -> None:
         link = self.links.get(event.link)
@@ -182,14 +182,17 @@ class AmqpClient:
             answered.set()
 
 
-def _end_of(name: str, error: AmqpError | None) -> AmqpError:
+def _end_of(name: str, event: ConnectionClosed) -> AmqpError:
     """
     The reason why a connection ended. A limit of the connection itself, such as its idle timeout,
-    isn't an entity's quota.
+    isn't an entity's quota, and a peer that breaks the protocol has refused no request.
     """
+    error = event.error
     if error is None:
         return _ended(f"{name}: the connection was lost")
-    return _ended(f"{name}: {error.description}") if error.condition == _LIMIT else error
+    if event.is_broken or error.condition == _LIMIT:
+        return _ended(f"{name}: {error.description}")
+    return error
 
 
 def _ended(text: str) -> AmqpError:

@@ -3,7 +3,7 @@ One channel of a connection to RabbitMQ: requests with their answers, and events
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -38,8 +38,9 @@ class Line(Protocol):
 
 @attrs.define(eq=False)
 class Answer:
-    """The pending answer to a request."""
+    """The pending answer to a request; `expected` are the names of the methods that can be it."""
 
+    expected: Sequence[str] = ()
     method: base.Frame | None = None
     error: BrokerError | None = None
     _there: trio.Event = attrs.field(factory=trio.Event)
@@ -96,6 +97,7 @@ class Channel:
         if self.error is not None:
             answer.settle(None, self.error)
             return
+        answer.expected = method.valid_responses
         self._awaited.append(answer)
         self._line.write(self.number, method)
 
@@ -135,7 +137,7 @@ class Channel:
         elif isinstance(method, commands.Channel.CloseOk):
             self._line.forget(self.number)
         elif isinstance(method, _ANSWERS) and self._awaited:
-            self._awaited.popleft().settle(method)
+            self._take_answer(method)
         elif self.error is None:
             self.on_unasked(event)
 
@@ -143,6 +145,14 @@ class Channel:
         """Note that the connection has ended."""
         if self.error is None:
             self._end(error, tell=True)
+
+    def _take_answer(self, method: base.Frame) -> None:
+        if method.name in self._awaited[0].expected:
+            self._awaited.popleft().settle(method)
+            return
+        error = Unavailable(f"the broker sent {method.name}, which isn't the answer to the request")
+        self.ask(commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
+        self._end(error, tell=True)
 
     def _end(self, error: BrokerError, *, tell: bool) -> None:
         self.error = error

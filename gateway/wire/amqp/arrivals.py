@@ -125,12 +125,12 @@ class Arrivals(Deliveries):
             at += size
         self._rest = data[at:]
 
-    def end(self, error: AmqpError | None) -> None:
+    def end(self, error: AmqpError | None, *, is_broken: bool = False) -> None:
         """End the connection: nothing of it is valid any more."""
         if not self.over:
             self.over = True
             self.registry.clear()
-            self.report(ConnectionClosed(error=error))
+            self.report(ConnectionClosed(error=error, is_broken=is_broken))
 
     # ------------------------------------------------------------------ frames
 

@@ -275,10 +275,15 @@ def attached(session: Session, handle: int) -> Link:
 
 
 def _within(numbers: dict[int, Delivery], first: int, last: int) -> Iterable[Delivery]:
-    """The deliveries of a range, whose bounds the peer chooses."""
+    """
+    The deliveries of a range, whose bounds the peer chooses. It is empty if `last` comes before
+    `first` (RFC 1982): it must not settle nearly everything.
+    """
     if first == last:
         delivery = numbers.get(first)
         return () if delivery is None else (delivery,)
+    if _signed(last - first) < 0:
+        return ()
     count = ((last - first) & MAX_UINT) + 1
     if count <= len(numbers):
         ids = range(first, first + count)

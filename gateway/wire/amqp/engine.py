@@ -249,7 +249,7 @@ class Engine(Links):
             self._mute = True
         else:
             self._output.close(error)
-        self._arrivals.end(error)
+        self._arrivals.end(error, is_broken=True)
 
     def _open_fields(self, hostname: str | None, properties: Mapping[str, Any]) -> list[Any]:
         """The fields of our open frame (part 2, 2.7.1)."""

@@ -117,6 +117,7 @@ class ConnectionClosed:
     """
 
     error: AmqpError | None
+    is_broken: bool = False  # the peer broke the protocol, or its stream ended without a close
 
 
 @attrs.frozen(kw_only=True)

@@ -328,10 +328,22 @@ def test_a_range_of_any_bounds_is_looked_up_at_once():
     ours, _ = pair.link(credit=100)
     sent = [pair.client.send(ours, b"%d" % each, b"payload") for each in range(3)]
     pair.pump()
-    everything = frame(0x15, [True, uint(2**32 - 1), uint(2**32 - 2), True, None])
-    pair.client.feed(everything)
+    backwards = frame(0x15, [True, uint(2**32 - 1), uint(2**32 - 2), True, None])
+    everything = frame(0x15, [True, uint(2**32 - 1), uint(2**31 - 2), True, None])
+    pair.client.feed(backwards + everything)
 
     told = list(pair.client.events())
 
     assert [each.delivery for each in told if isinstance(each, DispositionReceived)] == sent
     assert not any(isinstance(each, ConnectionClosed) for each in told)
+
+
+def test_a_range_whose_last_comes_before_its_first_settles_nothing():
+    pair = Pair().open()
+    ours, _ = pair.link(credit=100)
+    for each in range(20):
+        pair.client.send(ours, b"%d" % each, b"payload")
+    pair.pump()
+    pair.client.feed(frame(0x15, [True, uint(9), uint(3), True, None]))
+
+    assert not any(isinstance(each, DispositionReceived) for each in pair.client.events())
