@@ -78,7 +78,12 @@ class BacklogSetup:
             backlog.queue_name(options.label, index) for index in range(options.backlog_queues)
         ]
         properties = backlog.properties(legacy=self.pairing.accept_legacy_backlog)
-        make = partial(provision, self.secondary, options.label, len(queues), properties)
+        ordered = bool(options.ordered)
+        make = partial(
+            provision, self.secondary, options.label, len(queues), properties, ordered=ordered
+        )
+        if ordered:
+            queues += backlog.ordered_queues(options.label)
         await make_told(self.pairing.secondary, self.secondary, queues, make, self.observer)
         await self.note()
         for queue in queues:

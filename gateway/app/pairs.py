@@ -93,7 +93,7 @@ async def find_backlog(
     try:
         with trio.move_on_after(pairing.options.attempt_timeout):
             found = await usable_backlog(secondary, label, wanted)
-            if found.asked and len(found.queues) < wanted:
+            if found.asked and (len(found.queues) < wanted or pairing.options.ordered):
                 await setup.run()
                 found = await usable_backlog(secondary, label, wanted)
     except NotAuthorized as error:

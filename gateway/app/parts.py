@@ -377,6 +377,7 @@ async def enter_sides(
                 pairing.options.label,
                 pairing.options.backlog_queues,
                 backlog.properties(legacy=pairing.accept_legacy_backlog),
+                ordered=bool(pairing.options.ordered),
             )
         except BrokerError as error:
             raise _not_made(namespace, error) from error

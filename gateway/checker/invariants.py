@@ -29,6 +29,7 @@ from gateway.checker.operations import (
     Invoked,
     Record,
 )
+from gateway.checker.order import order_kept
 from gateway.checker.safety import (
     failovers,
     inflight_bound,
@@ -157,6 +158,7 @@ def _of_the_run(run: Run, verdict: Verdict) -> Iterator[Decision]:
     yield settled_after(run)
     yield from failovers(run)
     yield inflight_bound(run)
+    yield order_kept(run)
     yield sends_return(run)
     yield entities_return(run)
     yield backlog_drains(run)

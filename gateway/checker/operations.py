@@ -35,6 +35,7 @@ class Invoked(Record):
     fingerprint: str
     expires: float = inf
     not_before: float = -inf  # its scheduled date
+    order: str = ""  # the key whose order its entity keeps; empty: none
 
 
 @value(kw_only=True)

@@ -248,6 +248,11 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
             f" {backlog.usable} of {backlog.wanted} queues are usable"
         )
     )
+    if (order := pair.order) is not None:
+        unknown = f", {order.unknown} queues are unknown" if order.unknown else ""
+        lines.append(
+            Text(f"order    {order.away} keys are away, {order.waiting} sends wait{unknown}")
+        )
     lines += [*_by_entity(backlog.by_entity), *_dead_letters("backlog", backlog.dead_letters)]
     if pair.spool is not None:
         lines.append(_spool(pair.spool))

@@ -46,6 +46,8 @@ _KEY_IN_URL: Final = re.compile(
     r"^(?:servicebus|storage-queue):.*\b(?:SharedAccessKey|AccountKey|SharedAccessSignature) *=",
     re.IGNORECASE,
 )
+# The kinds of namespaces whose queues may require sessions, and show their messages.
+_HAVE_SESSIONS: Final = frozenset({"embedded", "memory", "servicebus"})
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
 _COLLECTOR: Final = re.compile(r"https?://[^/?#\s@]+/[^?#\s]+", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
@@ -480,10 +482,41 @@ def _pairing(config: Config, pairing: Pairing) -> Iterator[str]:
         yield "pairing.secondary: is the same namespace as pairing.primary; a pair needs two"
     yield from _label(pairing)
     yield from _encryption(pairing)
+    yield from _order(config, pairing)
     if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
         yield (
             "pairing.envelope_keys: is missing; if not everything runs on this machine, each"
             ' gateway of the pair needs the same key: [{ id = "1", key = { env = "NAME" } }]'
+        )
+
+
+def _order(config: Config, pairing: Pairing) -> Iterator[str]:
+    """Both namespaces, and the processes of the gateway, must be able to keep an order."""
+    if not pairing.options.ordered:
+        return
+    for index, pattern in enumerate(pairing.options.ordered):
+        if not pattern.strip():
+            yield f"pairing.ordered[{index}]: an entity or a pattern expected"
+    for role, name, able in (
+        ("primary", pairing.primary, None),
+        ("secondary", pairing.secondary, _HAVE_SESSIONS),
+    ):
+        namespace = config.namespaces.get(name)
+        scheme = "" if namespace is None else namespace.url.partition(":")[0].lower()
+        if scheme == STORAGE_QUEUE:
+            yield (
+                f"pairing.ordered: the {role} {name} is a Storage Queue, which doesn't keep the"
+                " order of its messages"
+            )
+        elif scheme and able is not None and scheme not in able:
+            yield (
+                f"pairing.ordered: the {role} {name} has no sessions, by which syphons keep the"
+                f" order; {', '.join(sorted(able))} have them"
+            )
+    if config.workers > 1:
+        yield (
+            "pairing.ordered: workers = 1 expected, because the order holds among the sends of one"
+            " process"
         )
 
 

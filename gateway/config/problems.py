@@ -10,7 +10,7 @@ from cattrs import ClassValidationError, IterableValidationError
 from gateway.config.values import not_one_of
 
 _IN_ARGUMENTS: Final = 4  # of the error that attrs' `in_` raises: text, field, choices, value
-_NOT_YET: Final = frozenset({"claim_check_above", "ordered"})
+_NOT_YET: Final = frozenset({"claim_check_above"})
 
 
 class ConfigError(Exception):

@@ -25,7 +25,12 @@ QUEUE_PROPERTIES: Final = QueueProperties(
     enable_batched_operations=True,
 )
 LEGACY_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, lock_duration=LEGACY_LOCK)
+# The sessions keep the order of each key, whichever of several syphons moves its messages.
+ORDERED_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, requires_session=True)
+# A constant, not an option: with another number, a key's messages would be in two queues.
+ORDERED_QUEUES: Final = 4
 _MARK: Final = "/x-servicebus-transfer/"
+_ORDERED: Final = "/x-servicebus-transfer/ordered/"
 _HEARTBEATS: Final = "/x-pairgate-syphons"
 ENVELOPE_BYTES: Final = 4096  # bytes that an embedded backlog queue accepts beyond the limit
 
@@ -42,6 +47,21 @@ def is_backlog(queue: EntityPath) -> bool:
 
 def queue_name(label: str, index: int) -> EntityPath:
     return EntityPath(f"{queue_prefix(label)}{index}")
+
+
+def ordered_queue(label: str, index: int) -> EntityPath:
+    """A backlog queue of ordered entities. Only syphons that keep the order can receive from it."""
+    return EntityPath(f"{label}{_ORDERED}{index}")
+
+
+def ordered_queues(label: str) -> tuple[EntityPath, ...]:
+    """All backlog queues of ordered entities."""
+    return tuple(ordered_queue(label, index) for index in range(ORDERED_QUEUES))
+
+
+def is_ordered(queue: EntityPath) -> bool:
+    """True if it is an `ordered_queue`, whatever the label."""
+    return _ORDERED in queue.key
 
 
 def queue_prefix(label: str) -> str:

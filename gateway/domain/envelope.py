@@ -18,9 +18,15 @@ it: otherwise, every client that may send to a backlog queue could send to any e
     x-pairgate-kid                string      id of the key
     x-pairgate-mac                string      HMAC-SHA256, hexadecimal
     x-pairgate-primary            string      fingerprint of the primary, where that is known
+    x-pairgate-order              string      only of ordered entities: key.epoch.number
+    x-pairgate-partition          string      only of ordered entities: the partition key
 
-The MAC covers `x-pairgate-primary` among the application's own properties. Older syphons, which
-don't know that property, can therefore verify the MAC; older envelopes don't have it.
+The MAC covers the last three among the application's own properties. Older syphons, which don't
+know `x-pairgate-primary`, can therefore verify the MAC; older envelopes don't have it.
+
+A message with `x-pairgate-order` is in the session of its key, in a backlog queue that requires
+sessions: its session id and partition key are therefore not its client's. Older syphons can't
+receive from such a queue.
 
 In version "2" the message is encrypted: all its sections, with the session, the time to live and
 the schedule, are in the body (`wire.pairgate.encryption`). Around it there is our own part of the
@@ -44,13 +50,16 @@ import attrs
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope_fields import (
     ATTEMPT,
+    COVERED,
     ENTITY,
     EXPIRES,
     KEY_ID,
     MAC,
+    ORDER,
     ORIGIN,
     OURS,
     PAIR,
+    PARTITION,
     PATH,
     PRIMARY,
     RESERVED,
@@ -64,6 +73,7 @@ from gateway.domain.envelope_fields import (
     WrongMac,
     expires_of,
     expiry_of,
+    order_of,
     primary_of,
     scheduled_of,
     text_of_id,
@@ -159,7 +169,8 @@ class Unwrapped:
 
 def reserve(entity: EntityPath, message: Message) -> int:
     """The maximum number of bytes that an envelope adds to the message."""
-    return RESERVE + len(entity.name.encode()) + len((message.session_id or "").encode())
+    key = message.session_id or message.partition_key or ""
+    return RESERVE + len(entity.name.encode()) + len(key.encode())
 
 
 def refuse_reserved(message: Message) -> None:
@@ -221,11 +232,14 @@ class Envelope:
         attempt: str,
         now: datetime,
         primary: str = "",
+        place: str = "",
     ) -> Message:
         """
         The message for a backlog queue: in its envelope, without expiry and schedule of its own.
 
         `primary` is the fingerprint of the primary that the message is meant for; empty: unknown.
+        `place` is the message's place in an order: it is put into the session of its key; empty:
+        the message has no order.
 
         Raises:
             MessageError: the message can't be encoded.
@@ -247,6 +261,8 @@ class Envelope:
         }
         if primary:
             ours[PRIMARY] = primary
+        if place:
+            ours[ORDER] = place
         if self.encrypts:
             ours[ENTITY] = entity.name
             # An unchanged message was encoded already, when its size was measured.
@@ -256,7 +272,7 @@ class Envelope:
         else:
             wrapped = _rewritten(message, {PATH: entity.name, **legacy, **ours})
             own = without_envelope(message.properties)
-        return self._signed(wrapped, own)
+        return self._signed(_in_session(wrapped, place) if place else wrapped, own)
 
     def sign(self, wrapped: Message) -> Message:
         """
@@ -312,6 +328,10 @@ class Envelope:
             session_id=inner.session_id if session is None else session,
             scheduled=scheduled,
         )
+        if ORDER in found and authentic and order_of(message) and inner is message:
+            # It is in the session of its order.
+            partition = _partition_of(found)
+            restored = derive_message(restored, session_id=session, partition_key=partition)
         return Unwrapped(
             entity=entity,
             message=restored,
@@ -387,9 +407,9 @@ class Envelope:
     def _properties_digest(self, own: Properties, found: Properties) -> bytes:
         """The digest of all properties that have no field of their own in the MAC."""
         primary = found.get(PRIMARY)
-        if not own and (type(primary) is str or PRIMARY not in found):
+        if not own and ORDER not in found and (type(primary) is str or PRIMARY not in found):
             return self._digest_of_primary(primary)
-        covered = {**own, PRIMARY: primary} if PRIMARY in found else dict(own)
+        covered = {**own, **{name: found[name] for name in COVERED if name in found}}
         return hashlib.sha256(self.encode(covered)).digest()
 
     def _body_digest(self, body: Body) -> bytes:
@@ -404,6 +424,22 @@ class Envelope:
                 return hashlib.sha256(encoded).digest()
             case ValueBody(value):
                 return hashlib.sha256(self.encode(value)).digest()
+
+
+def _in_session(wrapped: Message, place: str) -> Message:
+    """The message in the session of the key of its place."""
+    properties, partition = wrapped.properties, wrapped.partition_key
+    if partition is not None:  # Service Bus wants it to be the session id
+        properties = {**properties, PARTITION: partition}
+    session = place.partition(".")[0]
+    return derive_message(wrapped, properties=properties, session_id=session, partition_key=None)
+
+
+def _partition_of(found: Properties) -> str | None:
+    partition = found.get(PARTITION)
+    if partition is not None and not isinstance(partition, str):
+        raise Malformed(f"{PARTITION}: a string expected, found {type(partition).__name__}")
+    return partition
 
 
 def _rewritten(message: Message, added: Properties) -> Message:

@@ -23,8 +23,11 @@ KEY_ID: Final = "x-pairgate-kid"
 MAC: Final = "x-pairgate-mac"
 PRIMARY: Final = "x-pairgate-primary"
 ENTITY: Final = "x-pairgate-entity"  # instead of `PATH`, where the message is encrypted
+ORDER: Final = "x-pairgate-order"  # only of ordered entities
+PARTITION: Final = "x-pairgate-partition"  # the partition key of such a message
 OURS: Final = (VERSION, PAIR, ORIGIN, ATTEMPT, EXPIRES, KEY_ID, MAC)  # all are required
-RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY, ENTITY))
+RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY, ENTITY, ORDER, PARTITION))
+COVERED: Final = (PRIMARY, ORDER, PARTITION)  # by the MAC, among the application's own properties
 
 TIMESPAN: Final = symbol("com.microsoft:timespan")
 TICKS_PER_MICROSECOND: Final = 10
@@ -65,6 +68,22 @@ def primary_of(message: Message) -> str:
     if not isinstance(found, str):
         raise Malformed(f"{PRIMARY}: a string expected, found {type(found).__name__}")
     return found
+
+
+def order_of(message: Message) -> str:
+    """The key's digest in the place of a message in its order; empty: the message has none."""
+    place = message.properties.get(ORDER)
+    if place is None:
+        return ""
+    if not isinstance(place, str) or _PLACE.fullmatch(place) is None:
+        raise Malformed(f"{ORDER}: a place in an order expected, found {str(place)[:80]!r}")
+    digest = place.partition(".")[0]
+    if digest != message.session_id:
+        raise Malformed(f"{ORDER}: the message is in the session of another order")
+    return digest
+
+
+_PLACE: Final = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{1,32}\.\d{1,18}", re.ASCII)
 
 
 def entity_in(properties: Properties) -> str | None:

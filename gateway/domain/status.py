@@ -143,6 +143,15 @@ class SpoolStatus:
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
 
 
+@attrs.frozen(kw_only=True)
+class OrderStatus:
+    """The keys of ordered entities, as this gateway knows them."""
+
+    away: int  # keys whose sends go to the backlog, as some of their messages are there
+    unknown: int  # ordered backlog queues that may have messages of any key
+    waiting: int  # sends that wait for their key's return
+
+
 class Cause(enum.Enum):
     """Why the syphon leaves messages on the backlog for `gone_grace`."""
 
@@ -295,6 +304,7 @@ class PairStatus:
     slow_calls: int = 0
     state_changes: tuple[StateChangeCount, ...] = ()
     drill: Drill | None = None  # that is under way
+    order: OrderStatus | None = None  # None: no entity keeps its order
 
     @property
     def syphons_alive(self) -> int | None:

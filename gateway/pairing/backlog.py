@@ -1,7 +1,8 @@
 """Sends to the backlog: to a random queue of the secondary, and to the next if that fails."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 import attrs
@@ -23,6 +24,7 @@ from gateway.ports import Broker, NewId, Observer
 # Share of the time left that is kept for the primary and the spool where backlog queues hang.
 RESERVE: Final = 0.25
 PACE: Final = 1.0  # seconds from one last attempt to the next
+NO_PLACES: Final = repeat("")  # of messages without an order
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -77,6 +79,19 @@ class BacklogSender:
     observer: Observer
     accepted_by: AcceptedBy = AcceptedBy.BACKLOG
     destination: Destination
+
+    async def take_at(
+        self, sending: Sending, queue: EntityPath, places: Iterator[str], *, has_other_way: bool
+    ) -> bool:
+        """
+        Try one backlog queue, for messages that keep an order; `places` has the place of each.
+
+        True: each batch has its verdict. With `has_other_way` as in `send_each_in_time`.
+        """
+        batches = [batch for batch in sending.pending if batch.fault is None]
+        if batches and sending.backlog_seconds >= SHORTEST_ATTEMPT:
+            await self._attempt(sending, batches, queue, has_other_way=has_other_way, places=places)
+        return not sending.pending
 
     async def take(self, sending: Sending, *, until_one_hangs: bool = False) -> bool:
         """
@@ -136,13 +151,19 @@ class BacklogSender:
         queue: EntityPath,
         *,
         has_other_way: bool,
+        places: Iterator[str] = NO_PLACES,
     ) -> None:
         attempt, taken = self.new_id(), to_date(sending.taken.latest)
         primary = self.destination.fingerprint
         wrapped = [
             [
                 self.envelope.wrap(
-                    message, sending.entity, attempt=attempt, now=taken, primary=primary
+                    message,
+                    sending.entity,
+                    attempt=attempt,
+                    now=taken,
+                    primary=primary,
+                    place=next(places),
                 )
                 for message in batch.messages
             ]

@@ -45,6 +45,8 @@ from gateway.pairing.backlog import BacklogSender
 from gateway.pairing.hedging import Hedge
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions, entity_rule, hedge_after
+from gateway.pairing.order.keys import OrderKey
+from gateway.pairing.order.sends import OrderedSends
 from gateway.pairing.primary import HEALTHY_OR_SUSPECT, PrimarySender
 from gateway.pairing.sending import Batch, Sending
 from gateway.pairing.states import EntityStates
@@ -66,6 +68,7 @@ class PairedBroker(ForwardingBroker):
     to_primary: PrimarySender
     to_backlog: BacklogSender
     to_spool: BacklogSender | None = None
+    ordered: OrderedSends | None = None  # None: no entity keeps its order
     destination: Destination
     inflight: InFlight
     moments: Moments
@@ -149,13 +152,19 @@ class PairedBroker(ForwardingBroker):
         deadline = min(trio.current_effective_deadline(), now + self.options.send_timeout)
         made = [Batch([self._with_id(message) for message in each]) for each in batches]
         admitted, size = self._admitted(entity, made)
+        keeps_order = self.keeps_order(entity)
+        in_order |= keeps_order
         room = self.inflight.reserve(
             entity, size, now + (deadline - now) * WAIT_SHARE, in_order=in_order
         )
         try:
             if admitted:
                 async with room:
-                    await self._deliver(self._sending(entity, admitted, taken, deadline, in_order))
+                    if keeps_order:
+                        await self._deliver_in_order(entity, admitted, taken, deadline)
+                    else:
+                        sending = self._sending(entity, admitted, taken, deadline, in_order)
+                        await self._deliver(sending)
         except trio.Cancelled:
             lasted = trio.current_time() - now
             for batch in made:
@@ -200,6 +209,28 @@ class PairedBroker(ForwardingBroker):
             sending.fail(error)
         for batch in sending.pending:
             batch.fail(self._refusal(sending, batch))
+
+    def keeps_order(self, entity: EntityPath) -> bool:
+        """True if the entity keeps the order of its sends."""
+        return self.ordered is not None and self.ordered.covers(entity)
+
+    async def _deliver_in_order(
+        self, entity: EntityPath, batches: Sequence[Batch], taken: Now, deadline: float
+    ) -> None:
+        ordered = self.ordered
+        assert ordered is not None, "only a pair with ordered entities asks"
+
+        async def deliver(key: OrderKey, batch: Batch) -> None:
+            sending = self._sending(entity, [batch], taken, deadline, False)
+            sending.hedge = None  # the second copy would have another place in the order
+            try:
+                await ordered.try_ways(sending, key, self._refuse_what_the_primary_would)
+            except BrokerError as error:
+                sending.fail(error)
+            if batch.is_pending:
+                batch.fail(self._refusal(sending, batch))
+
+        await ordered.deliver(entity, batches, deadline, deliver)
 
     async def _try_all_ways(self, sending: Sending) -> None:
         if await self.to_primary.take(sending):

@@ -72,7 +72,8 @@ class GatheringBroker(ForwardingBroker):
     The pair as a `Broker` that gathers small sends.
 
     A send with an earlier deadline than the pair's goes alone, as its deadline would be that of the
-    others too. So do all sends while a namespace of the pair doesn't send batches together.
+    others too. So do all sends to an ordered entity, and all while a namespace of the pair doesn't
+    send batches together.
     """
 
     # `SendsMany` too: those sends share a call already.
@@ -108,7 +109,7 @@ class GatheringBroker(ForwardingBroker):
         is unknown for the others of its group, too.
         """
         key = entity.key
-        size = self._size_of(messages)
+        size = None if self.pair.keeps_order(entity) else self._size_of(messages)
         if size is None:
             return await self.pair.send_diverting(entity, messages)
         group = self._groups.get(key)

@@ -98,6 +98,8 @@ class PairOptions:
     on_unknown: OnUnknown = OnUnknown.DIVERT
     on_unreachable: OnUnreachable = OnUnreachable.DIVERT
     unknown_entity: UnknownEntity = UnknownEntity.DIVERT
+    # Entities that keep the order of their sends, e.g. `orders` or `payments/*`.
+    ordered: tuple[str, ...] = ()
     entities: tuple[EntityRule, ...] = ()
 
     @property

@@ -22,6 +22,8 @@ from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.hedging import HedgeBudget
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import PairOptions
+from gateway.pairing.order.sends import OrderedSends
+from gateway.pairing.order.watch import OrderWatch
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog
@@ -70,17 +72,22 @@ class Pair:
     limit: BacklogLimit | None
     pauses: Pauses  # of the syphons in this process
     state: StateFile | None
+    order: OrderWatch | None  # None: no entity keeps its order
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled. Entity states from before a restart are restored at the start."""
         if self.state is not None:
             self.state.restore()
+            if self.order is not None:  # a process that is killed leaves no clean queue behind
+                await self.state.save()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.states.run)
             await nursery.start(self.entity_cache.run)
             await nursery.start(self.destination.run)
             await nursery.start(self.prober.run)
             await nursery.start(self.watch.run)
+            if self.order is not None:
+                await nursery.start(self.order.run)
             if self.orphans is not None:
                 await nursery.start(self.orphans.run)
             if self.sampler is not None:
@@ -125,6 +132,16 @@ class PairParts:
         entity_cache, pauses = EntityCache(primary=self.primary), Pauses()
         rotation = self._rotation(self.backlog.queues)
         broker = self._broker(states, entity_cache, rotation)
+        order = self._order(states)
+        if order is not None:
+            broker.ordered = OrderedSends(
+                patterns=options.ordered,
+                watch=order,
+                states=states,
+                to_primary=broker.to_primary,
+                to_backlog=broker.to_backlog,
+                new_id=dependencies.new_id,
+            )
         depth = BacklogDepth(
             secondary=self.secondary,
             rotation=rotation,
@@ -148,8 +165,14 @@ class PairParts:
             sampler=DepthSampler(depth=depth, states=states),
             limit=None if self.backlog.asked else self._limit(broker.admission),
             pauses=pauses,
-            state=self._state_file(states, entity_cache, pauses),
+            state=self._state_file(states, entity_cache, pauses, order),
+            order=order,
         )
+
+    def _order(self, states: EntityStates) -> OrderWatch | None:
+        if not self.options.ordered:
+            return None
+        return OrderWatch(secondary=self.secondary, label=self.options.label, states=states)
 
     def _limit(self, admission: Admission) -> BacklogLimit:
         return BacklogLimit(
@@ -224,7 +247,11 @@ class PairParts:
         )
 
     def _state_file(
-        self, states: EntityStates, entity_cache: EntityCache, pauses: Pauses
+        self,
+        states: EntityStates,
+        entity_cache: EntityCache,
+        pauses: Pauses,
+        order: OrderWatch | None,
     ) -> StateFile | None:
         if self.state is None:
             return None
@@ -235,4 +262,5 @@ class PairParts:
             destination=self.destination,
             observer=self.dependencies.observer,
             pauses=pauses,
+            order=order,
         )

@@ -40,10 +40,12 @@ async def provision(
     label: str,
     count: int,
     properties: QueueProperties = backlog.QUEUE_PROPERTIES,
+    *,
+    ordered: bool = False,
 ) -> list[EntityPath]:
     """
-    Create the backlog queues that are missing, and the queue of the syphons' heartbeats where one
-    can be read; return those that were created.
+    Create the backlog queues that are missing, with `ordered` also those of ordered entities, and
+    the queue of the syphons' heartbeats where one can be read; return those that were created.
 
     Needs the Manage right. Existing queues aren't changed. The pair works without heartbeats, so
     that a refusal of their queue alone isn't an error.
@@ -52,10 +54,12 @@ async def provision(
         BrokerError: a queue could not be created; those created before it stay.
     """
     made = []
-    for index in range(count):
-        queue = backlog.queue_name(label, index)
+    wanted = [(backlog.queue_name(label, index), properties) for index in range(count)]
+    if ordered:
+        wanted += [(queue, backlog.ORDERED_PROPERTIES) for queue in backlog.ordered_queues(label)]
+    for queue, its in wanted:
         try:
-            await secondary.create_queue(queue, properties)
+            await secondary.create_queue(queue, its)
         except EntityExists:
             continue
         made.append(queue)
@@ -132,9 +136,10 @@ def _backlog(
 
 def doubts(info: EntityInfo) -> list[str]:
     """Properties of an existing backlog queue that may lose or delay its messages, as sentences."""
-    properties = info.properties
+    properties, keeps_order = info.properties, backlog.is_ordered(info.path)
     wrong = {
-        "it requires sessions": properties.requires_session,
+        "it requires sessions": properties.requires_session and not keeps_order,
+        "it doesn't require sessions": keeps_order and not properties.requires_session,
         "it drops what it takes for duplicates": properties.requires_duplicate_detection,
         "it forwards its messages": properties.forward_to is not None,
         "its messages expire": properties.default_time_to_live is not None,

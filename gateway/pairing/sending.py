@@ -49,6 +49,10 @@ class Batch:
         """True as long as the batch has no verdict."""
         return self.accepted_by is None and self.error is None
 
+    def take_verdict(self, whole: "Batch") -> None:
+        """End the batch as the one that its messages were sent in."""
+        self.accepted_by, self.error = whole.accepted_by, whole.error
+
     def fail(self, error: BrokerError) -> None:
         """End the batch with that error, or with `OutcomeUnknown` if it is tainted."""
         if self.tainted and error.outcome is Outcome.NOT_SENT:

@@ -18,6 +18,7 @@ from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
+from gateway.pairing.order.watch import OrderWatch
 from gateway.pairing.states import DIVERTED, EntityStates
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.pauses import Pauses
@@ -50,6 +51,8 @@ class SavedState:
     primary: Identity | None = None  # as reported last
     pins: tuple[Override, ...] = ()
     pauses: tuple[Override, ...] = ()
+    # Ordered backlog queues without a message of this gateway, if it ended in good order.
+    empty_ordered: tuple[str, ...] = ()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -65,11 +68,13 @@ class StateFile:
     destination: Destination
     observer: Observer
     pauses: Pauses = attrs.field(factory=Pauses)
+    order: OrderWatch | None = None
     between_saves: float = BETWEEN_SAVES  # seconds
     retry: float = RETRY  # seconds from a failed save to the next
     _dirty: Changes = attrs.field(factory=Changes, init=False)
     _saved: tuple[int, ...] = attrs.field(default=(), init=False)  # the versions at the last save
     _is_held: bool = attrs.field(default=False, init=False)
+    _ends: bool = attrs.field(default=False, init=False)  # no send begins any more
     _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def restore(self) -> None:
@@ -92,6 +97,8 @@ class StateFile:
         self.states.restore(saved.states)
         self.states.pins.restore(saved.pins)
         self.pauses.overrides.restore(saved.pauses)
+        if self.order is not None:
+            self.order.restore(saved.empty_ordered)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
@@ -107,7 +114,9 @@ class StateFile:
             try:
                 await self._save_after_changes()
             finally:
-                if self._saved != self._versions:  # even if no watcher has noticed it
+                self._ends = True
+                unsaved = self._saved != self._versions  # even if no watcher has noticed it
+                if unsaved or (self.order is not None and self.order.empty()):
                     with trio.move_on_after(LAST_SAVE, shield=True):
                         await self.save()
 
@@ -164,6 +173,7 @@ class StateFile:
             primary=self.destination.identity,
             pins=self.states.pins.all(),
             pauses=self.pauses.overrides.all(),
+            empty_ordered=self.order.empty() if self.order is not None and self._ends else (),
         )
         versions = self._versions
         try:

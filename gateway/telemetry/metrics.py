@@ -298,6 +298,22 @@ def _pair(pair: PairStatus) -> Iterator[Metric]:
     if pair.spool is not None:
         yield from _spool(pair.spool)
     yield from _syphon(pair.syphon)
+    if pair.order is not None:
+        yield _gauge(
+            "pairgate_ordered_keys_away",
+            "Keys of ordered entities whose sends go to the backlog.",
+            pair.order.away,
+        )
+        yield _gauge(
+            "pairgate_ordered_sends_waiting",
+            "Sends that wait until their key's messages have left the backlog.",
+            pair.order.waiting,
+        )
+        yield _gauge(
+            "pairgate_ordered_queues_unknown",
+            "Ordered backlog queues that may have messages of any key.",
+            pair.order.unknown,
+        )
 
 
 def _backlog(backlog: BacklogStatus) -> Iterator[Metric]:

@@ -128,6 +128,13 @@ BACK = moved(61, S, P)
 FAILS_OVER = [DOWN, attempt(50), moved(50, P, S), attempt(60), moved(60, S, B), UP]
 ANOTHER_DOWN = attrs.evolve(DOWN, entities=frozenset({"invoices"}))
 
+
+def of_second(began):
+    """A send of the second message of the order, acknowledged at once."""
+    sent = Invoked(at=began, message_id="2", entity="orders", fingerprint="f", order="k")
+    return [sent, Acked(at=began, message_id="2", accepted_by=AcceptedBy.PRIMARY)]
+
+
 BROKEN = {
     "lost": ([SENT, ACKED], Invariant.S1),
     "dead-lettered for no good reason": ([SENT, ACKED, DEAD_LETTERED], Invariant.S1),
@@ -222,6 +229,13 @@ BROKEN = {
     "expired without an end": (
         [SENT, ACKED, attrs.evolve(DEAD_LETTERED, reason=EXPIRED)],
         Invariant.S12,
+    ),
+    "overtaken": (
+        [
+            attrs.evolve(SENT, order="k"), ACKED, attrs.evolve(CAME, copy="2"),
+            *of_second(3.0), attrs.evolve(CAME, message_id="2", copy="1"),
+        ],
+        Invariant.S13,
     ),
     "still by the backlog": (send(323, "1", accepted_by=AcceptedBy.BACKLOG), Invariant.L1),
     "still not answered well": ([*send(323, "1", Unknown)], Invariant.L1),
@@ -334,6 +348,13 @@ HOLDS = {
     "all bytes that are allowed": (
         [*WELL, Sampled(at=5, process="gateway", inflight=1000)],
         Invariant.S11,
+    ),
+    "overtaken by a send at the same time": (
+        [
+            attrs.evolve(SENT, order="k"), ACKED, attrs.evolve(CAME, copy="2"),
+            *of_second(1.0), attrs.evolve(CAME, message_id="2", copy="1"),
+        ],
+        Invariant.S13,
     ),
     "came at its date": ([attrs.evolve(SENT, not_before=2.0), ACKED, CAME], Invariant.S12),
     "by the backlog, soon after the healing": (

@@ -58,6 +58,7 @@ def test_each_invariant_counts_what_could_have_broken_it():
         "S10": 0,
         "S11": 1,
         "S12": 5,  # sends with a date, or without an end
+        "S13": 0,
     }
 
 

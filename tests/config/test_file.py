@@ -43,8 +43,8 @@ from tests.config.texts import ONE, PAIR, SECRET, UNLABELLED, config, problems, 
         ("options = {}", "pairing.options: unknown key"),
         ("state = 7", "pairing.state: a path expected, found 7"),
         ("[pairing.syphon]\nmax_drain_rate = 'x'", "pairing.syphon.max_drain_rate: a number"),
-        ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: not available in this"),
-        ("ordered = true", "pairing.ordered: not available in this version"),
+        ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: unknown key"),
+        ("ordered = true", "pairing.ordered: a list expected"),
         (
             "[[endpoints]]\nprotocol = 'servicebus'\nbind = 'localhost:0'",
             'endpoints[0].protocol: one of "service-bus", "amqp", "service-bus-http",'

@@ -15,7 +15,9 @@ from gateway.domain.envelope import Envelope, EnvelopeKey, refuse_reserved, rese
 from gateway.domain.envelope_fields import (
     ENTITY,
     MAC,
+    ORDER,
     OURS,
+    PARTITION,
     PRIMARY,
     RESERVED,
     Malformed,
@@ -233,7 +235,10 @@ def test_the_envelope_is_byte_for_byte_as_the_legacy_client_writes_it():
     ],
 )
 def test_only_what_a_message_has_is_in_its_envelope(message, absent):
-    assert set(RESERVED) - set(wrap(message).properties) == {*absent, PRIMARY, ENTITY}
+    assert set(RESERVED) - set(wrap(message).properties) == {
+        *absent,
+        *(PRIMARY, ENTITY, ORDER, PARTITION),
+    }
 
 
 FULL = Message(
@@ -627,11 +632,65 @@ def test_the_names_on_the_wire_are_these():
         "x-pairgate-expires",
         "x-pairgate-kid",
         "x-pairgate-mac",
+        "x-pairgate-order",
         "x-pairgate-origin",
         "x-pairgate-pair",
+        "x-pairgate-partition",
         "x-pairgate-primary",
         "x-pairgate-v",
     ]
+
+
+PLACE = f"{'0123456789abcdef' * 2}.a1.7"
+
+
+@pytest.mark.parametrize("encrypts", [False, True], ids=["signed", "encrypted"])
+@pytest.mark.parametrize(
+    "message",
+    [Message(), Message(session_id="s"), Message(partition_key="p"), Message(session_id="")],
+    ids=["neither", "a session", "a partition key", "an empty session"],
+)
+def test_a_message_with_an_order_is_in_the_session_of_its_key(message, encrypts):
+    codec = envelope(encrypts=encrypts)
+    wrapped = codec.wrap(message, ORDERS, attempt="a1", now=NOW, place=PLACE)
+
+    restored = codec.unwrap(decode_message(encode_message(wrapped))).message
+
+    assert (wrapped.session_id, wrapped.partition_key) == (PLACE[:32], None)
+    assert restored.session_id == message.session_id
+    assert restored.partition_key == message.partition_key
+    assert not restored.properties
+
+
+@pytest.mark.parametrize("encrypts", [False, True], ids=["signed", "encrypted"])
+@pytest.mark.parametrize(
+    "changes",
+    [{ORDER: PLACE[:-1] + "8"}, {ORDER: None}, {PARTITION: "other"}],
+    ids=["another place", "no place", "another partition key"],
+)
+def test_the_mac_covers_the_place_in_the_order(encrypts, changes):
+    codec = envelope(encrypts=encrypts)
+    message = Message(partition_key="p")
+    wrapped = codec.wrap(message, ORDERS, attempt="a1", now=NOW, place=PLACE)
+
+    with pytest.raises(WrongMac):
+        codec.unwrap(changed(wrapped, **changes))
+
+
+@pytest.mark.parametrize("place", ["", "7", f"{PLACE}.8", PLACE.replace("0", "g"), 7])
+def test_a_place_that_is_none_is_malformed(place):
+    wrapped = envelope().wrap(Message(), ORDERS, attempt="a1", now=NOW, place=PLACE)
+    forged = envelope().sign(changed(wrapped, **{ORDER: place}))
+
+    with pytest.raises(Malformed, match="x-pairgate-order"):
+        envelope().unwrap(forged)
+
+
+def test_a_message_in_the_session_of_another_key_is_malformed():
+    wrapped = envelope().wrap(Message(), ORDERS, attempt="a1", now=NOW, place=PLACE)
+
+    with pytest.raises(Malformed, match="another order"):
+        envelope().unwrap(attrs.evolve(wrapped, session_id="f" * 32))
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

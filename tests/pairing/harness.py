@@ -55,6 +55,7 @@ from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import Call, Fault, FaultyBroker, Operation, Refuse, T, Work
+from tests.harness.faulty_sessions import FaultySessionsBroker
 
 LABEL: Final = "east"
 ORDERS: Final = EntityPath("orders")
@@ -156,10 +157,11 @@ class Namespace:
     broker: FaultyBroker = attrs.field(init=False)
     asked: list[Asked] = attrs.field(factory=list)
     calls: list[Call] = attrs.field(factory=list)
+    kind: type[FaultyBroker] = FaultyBroker
     _rules: list[_Rule] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.broker = FaultyBroker(inner=self.store, fault=self._meet, watch=self.calls.append)
+        self.broker = self.kind(inner=self.store, fault=self._meet, watch=self.calls.append)
 
     def fail(
         self,
@@ -226,21 +228,33 @@ class Harness:
     secondary: Namespace = attrs.field(init=False)
     spool: Namespace = attrs.field(init=False)
 
-    async def open(self, queues: int = 1) -> None:
-        """Start the namespaces: two entities here, that many backlog queues there."""
+    async def open(self, queues: int = 1, *, ordered: bool = False) -> None:
+        """
+        Start the namespaces: two entities here, that many backlog queues there; with `ordered` also
+        those of ordered entities.
+        """
         self.primary = await self.namespace(clock=self.clocks.get("primary"))
-        self.secondary = await self.namespace(clock=self.clocks.get("secondary"))
+        kind = FaultySessionsBroker if ordered else FaultyBroker
+        self.secondary = await self.namespace(clock=self.clocks.get("secondary"), kind=kind)
         self.spool = await self.namespace()
         for entity in (ORDERS, BILLS):
             await self.primary.store.create_queue(entity, QueueProperties())
         for queue in self.queues(queues):
             await self.secondary.store.create_queue(queue, backlog.LEGACY_PROPERTIES)
+        if ordered:
+            for queue in backlog.ordered_queues(LABEL):
+                await self.secondary.store.create_queue(queue, backlog.ORDERED_PROPERTIES)
         await self.spool.store.create_queue(QUEUE, backlog.LEGACY_PROPERTIES)
 
     async def namespace(
-        self, options: LocalOptions | None = None, *, clock: VirtualClock | None = None
+        self,
+        options: LocalOptions | None = None,
+        *,
+        clock: VirtualClock | None = None,
+        kind: type[FaultyBroker] = FaultyBroker,
     ) -> Namespace:
-        namespace = Namespace(MemoryBroker(clock or self.clock, self.rng, options))
+        store = MemoryBroker(clock or self.clock, self.rng, options)
+        namespace = Namespace(store, kind=kind)
         await self.nursery.start(namespace.broker.run)
         return namespace
 

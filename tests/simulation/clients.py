@@ -24,6 +24,7 @@ from gateway.checker.operations import (
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
+from gateway.pairing.order.keys import is_ordered, key_of
 from gateway.ports import Broker, WallClock
 from tests.harness.clocks import seconds
 from tests.simulation.endpoint import AdapterClient, Client
@@ -32,6 +33,8 @@ from tests.simulation.names import Names
 from tests.simulation.processes import GatewayProcess
 from tests.simulation.scenario import CHAOS, Front, Scenario
 
+SOME_SESSIONS: Final = (None, None, "session")
+SESSIONS: Final = (None, "a", "a", "b")  # where they have an order
 REST: Final = 5.0  # seconds that a consumer waits after an error
 Answer = type[Acked] | type[Failed] | type[Unknown]
 RECONNECT: Final = 60.0  # seconds that it keeps a receiver
@@ -150,7 +153,8 @@ class Producer:
 
     def _invoke(self, entity: EntityPath, messages: Sequence[Message], began: float) -> None:
         for message in messages:
-            self.journal.records.append(invoked(entity, message, began))
+            order = order_of(entity, message, self.scenario.pair.ordered)
+            self.journal.records.append(invoked(entity, message, began, order))
 
     def _note(
         self,
@@ -220,14 +224,19 @@ class Producer:
             message_id=message_id,
             body=rng.randbytes(rng.randint(0, 30)),
             properties={"number": rng.randint(0, 9), "text": "ä"},
-            session_id=rng.choice([None, None, "session"]),
+            session_id=rng.choice(SESSIONS if self.scenario.parts.ordered else SOME_SESSIONS),
             subject=rng.choice([None, "label"]),
             time_to_live=rng.choice([None, None, None, timedelta(seconds=90), timedelta(hours=1)]),
             scheduled=scheduled,
         )
 
 
-def invoked(entity: EntityPath, message: Message, now: float) -> Invoked:
+def order_of(entity: EntityPath, message: Message, patterns: Sequence[str]) -> str:
+    """The key whose order the entity keeps; empty: none."""
+    return key_of(entity, message).digest if is_ordered(entity, patterns) else ""
+
+
+def invoked(entity: EntityPath, message: Message, now: float, order: str = "") -> Invoked:
     """The record of a send that begins."""
     not_before = -inf if message.scheduled is None else seconds(message.scheduled)
     life = inf if message.time_to_live is None else message.time_to_live.total_seconds()
@@ -238,6 +247,7 @@ def invoked(entity: EntityPath, message: Message, now: float) -> Invoked:
         fingerprint=fingerprint(message),
         expires=max(now, not_before) + life,
         not_before=not_before,
+        order=order,
     )
 
 

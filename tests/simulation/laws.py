@@ -175,6 +175,8 @@ class Laws:
             and not scenario.parts.breaking
             and pair.on_unknown is OnUnknown.DIVERT
             and not self._tokens_fail
+            # A key that is away needs the secondary, and its sends wait for one another.
+            and not scenario.parts.ordered
         )
         share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
         sent = share + pair.suspect_wait + pair.attempt_timeout

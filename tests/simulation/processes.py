@@ -30,6 +30,7 @@ from gateway.ports import Broker, Observer
 from gateway.wire.amqp.message import encode_sorted
 from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.faults import Call, FaultyBroker
+from tests.harness.faulty_sessions import FaultySessionsBroker
 from tests.harness.remembering import RememberingBroker
 from tests.simulation.endpoint import AdapterClient, Client, Endpoint
 from tests.simulation.names import KEY, Names
@@ -55,6 +56,8 @@ class KeptState(StateFile):
         self.destination.restore(saved.primary)
         self.entity_cache.restore(saved.known)
         self.states.restore(saved.states)
+        if self.order is not None:
+            self.order.restore(saved.empty_ordered)
 
     async def save(self) -> bool:
         await trio.lowlevel.checkpoint()
@@ -62,6 +65,7 @@ class KeptState(StateFile):
             states=tuple(self.states.troubled()),
             known=tuple(self.entity_cache.all()),
             primary=self.destination.identity,
+            empty_ordered=self.order.empty() if self.order is not None and self._ends else (),
         )
         if not self.life.cancel_called:
             self.disk[self.path] = build(state)
@@ -126,6 +130,7 @@ class Installation:
             entity_cache=pair.entity_cache,
             destination=pair.destination,
             observer=pair.states.observer,
+            order=pair.order,
             disk=self.disk,
             life=life,
         )
@@ -159,7 +164,8 @@ class Installation:
     async def connect(self, process: str, namespace: str) -> FaultyBroker:
         broker = self.primary if namespace == "primary" else self.secondary
         watch = partial(self.watch, process, namespace)
-        link = FaultyBroker(inner=broker, watch=watch)
+        kind = FaultySessionsBroker if self.scenario.parts.ordered else FaultyBroker
+        link = kind(inner=broker, watch=watch)
         if self.scenario.parts.remembers:
             rng = random.Random(f"dials {self.scenario.seed} {process} {namespace}")
             link = RememberingBroker(inner=broker, watch=watch, rng=rng)

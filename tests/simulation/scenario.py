@@ -139,6 +139,7 @@ class Parts:
     crowds: bool = False  # several tasks of a producer send at once, too, each for itself
     remembers: bool = False  # the gateway reaches each namespace over one connection, as by AMQP
     encrypts: bool = False  # what is diverted
+    ordered: bool = False  # some entities keep the order of their sends
 
 
 @attrs.frozen(kw_only=True)
@@ -237,7 +238,8 @@ class Scenario:
     @property
     def drain_rate(self) -> float:
         """Messages a second: they are completed one by one, each with its way there and back."""
-        far = 1.0 / (2.0 * self.latency) if self.latency else math.inf
+        ways = 4.0 if self.parts.ordered else 2.0  # one is completed before the next is sent
+        far = 1.0 / (ways * self.latency) if self.latency else math.inf
         return min(far, Bounds().drain_rate)
 
     @property

@@ -31,6 +31,7 @@ from gateway.pairing.pair import PairDependencies
 from gateway.wire.amqp.message import encoded_size
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import Call, Fault, FaultyBroker, Hang, Operation
+from tests.harness.faulty_sessions import FaultySessionsBroker
 from tests.simulation.audit import audit, left
 from tests.simulation.clients import Consumer, Journal, Producer
 from tests.simulation.clocks import READERS, Clocks, stand_still
@@ -164,7 +165,8 @@ class World:
         return DiskBroker(folder, self.clocks.of(name), self.rng)
 
     def _namespace(self, name: str) -> FaultyBroker:
-        return FaultyBroker(
+        kind = FaultySessionsBroker if self.scenario.parts.ordered else FaultyBroker
+        return kind(
             inner=self.stores[name],
             fault=partial(self._fault, name),
             latency=self._latency,
@@ -177,6 +179,9 @@ class World:
         installation = self._installation(nursery)
         for queue in installation.backlog.queues:
             await self.stores["secondary"].create_queue(queue, backlog.QUEUE_PROPERTIES)
+        if self.scenario.parts.ordered:
+            for queue in backlog.ordered_queues(self.scenario.pair.label):
+                await self.stores["secondary"].create_queue(queue, backlog.ORDERED_PROPERTIES)
         for namespace in self.namespaces.values():
             await nursery.start(namespace.run)
         self.gateway = GatewayProcess(

@@ -209,10 +209,13 @@ async def _check_backlog(
     broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
 ) -> None:
     await trio.lowlevel.checkpoint()
-    wanted, there, locks = pairing.options.backlog_queues, 0, list[timedelta]()
+    there, locks, label = 0, list[timedelta](), pairing.options.label
+    names = [backlog.queue_name(label, index) for index in range(pairing.options.backlog_queues)]
+    if pairing.options.ordered:
+        names += backlog.ordered_queues(label)
+    wanted = len(names)
     queues_by_problem: dict[str, list[EntityPath]] = {}
-    for index in range(wanted):
-        queue = backlog.queue_name(pairing.options.label, index)
+    for queue in names:
         usable, problems = await _look_at(broker, namespace, queue, locks)
         there += usable
         for problem in problems:

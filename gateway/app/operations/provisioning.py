@@ -118,7 +118,13 @@ async def _provision(
                     await _refuse_foreign(config, pairing, broker, destination)
                     wanted = pairing.options.backlog_queues
                     properties = backlog.properties(legacy=pairing.accept_legacy_backlog)
-                    made += await provision(broker, pairing.options.label, wanted, properties)
+                    made += await provision(
+                        broker,
+                        pairing.options.label,
+                        wanted,
+                        properties,
+                        ordered=bool(pairing.options.ordered),
+                    )
                     if destination is not None:
                         await note_backlog(pairing, broker, destination)
         except Failure as failure:

@@ -71,6 +71,10 @@ class Mover:
     moments: Moments
     observer: Observer
     lock: Callable[[], float]  # the shortest lock of that queue, in seconds
+    # The receiver holds a session, whose lock is the messages': who holds it renews it.
+    in_session: bool = False
+    one_by_one: bool = False  # each send has one message
+    unconfirmed: bool = attrs.field(default=False, init=False)  # a dead letter, to the backlog
     # The messages whose copies are received or sending, to give them the lock of a new delivery.
     _claimed: dict[CopyId, BacklogMessage] = attrs.field(factory=dict, init=False)
 
@@ -108,7 +112,8 @@ class Mover:
         """
         claimed = list(backlog_messages)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_locked, claimed)
+            if not self.in_session:
+                nursery.start_soon(self._keep_locked, claimed)
             if wait_until is not None:
                 await trio.sleep_until(wait_until)
             await self._move_all(entity, claimed, self.options.batch if wait_until is None else 1)
@@ -122,7 +127,7 @@ class Mover:
 
         The first send has at most `most` messages.
         """
-        singly = False
+        singly = self.one_by_one
         while claimed:
             await self.progress.wait_for_rate_limit()
             if await self._dead_lettered_expired(claimed):
@@ -141,6 +146,9 @@ class Mover:
                 continue
             elif self._is_final(entity, error):
                 await self._dead_letter_all(chunk, type(error).__name__, str(error))
+                if self.in_session and self.unconfirmed:  # nothing may pass that message
+                    del claimed[: len(chunk)]
+                    return
             else:
                 self._back_off(entity, error)
                 return
@@ -267,18 +275,21 @@ class Mover:
     ) -> None:
         """
         Dead-letter a message of the backlog queue, and report it. `message_id` is its sender's;
-        None: only the one on the backlog is known.
+        None: only the one on the backlog is known. If the backlog doesn't confirm it, `unconfirmed`
+        is true from then on.
         """
         description = description[:MAX_REASON_LENGTH]
-        if await self._settle(delivery, DeadLetter(reason=reason, description=description)):
-            self.observer.report(
-                DeadLettered(
-                    queue=self.receiver_queue,
-                    message_id=str(message_id or delivery.message.message_id),
-                    reason=reason,
-                    description=description,
-                )
+        if not await self._settle(delivery, DeadLetter(reason=reason, description=description)):
+            self.unconfirmed = True
+            return
+        self.observer.report(
+            DeadLettered(
+                queue=self.receiver_queue,
+                message_id=str(message_id or delivery.message.message_id),
+                reason=reason,
+                description=description,
             )
+        )
 
     async def _settle(self, delivery: Delivery, settlement: Settlement) -> bool:
         """Settle a delivery. False: not confirmed, so that the message may be delivered again."""

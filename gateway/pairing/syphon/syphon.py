@@ -16,7 +16,13 @@ from gateway.domain import backlog
 from gateway.domain.copies import Copies, CopyState
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
-from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    NotAuthorized,
+    NotSupported,
+    SessionRequired,
+)
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
 from gateway.domain.status import Cause, Waiting
@@ -29,6 +35,7 @@ from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.grace import Grace
+from gateway.pairing.syphon.ordered_drain import OrderedDrain
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.progress import ProgressReporter
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
@@ -217,6 +224,10 @@ class Syphon:
             else:
                 missing += 1
             index += 1
+        for queue in backlog.ordered_queues(self.label):
+            if queue.key not in self._drains and not await self._is_there(queue):
+                break
+            found[queue] = BacklogQueueInfo()
         return found
 
     async def _is_there(self, queue: EntityPath) -> bool:
@@ -228,6 +239,8 @@ class Syphon:
                     await receiver.receive(1)
         except EntityNotFound:
             return False
+        except SessionRequired:
+            return backlog.is_ordered(queue)
         except BrokerError as error:
             self.observer.report(SyphonFailed(queue=queue, reason=str(error)))
             return False
@@ -246,7 +259,8 @@ class Syphon:
             self.observer.report(SyphonStalled(pending=pending, seconds=still))
 
     def _drain(self, queue: EntityPath, progress: Progress) -> Drain:
-        return Drain(
+        kind = OrderedDrain if backlog.is_ordered(queue) else Drain
+        return kind(
             primary=self.primary,
             source=self.source,
             queue=queue,

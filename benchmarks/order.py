@@ -1,0 +1,310 @@
+"""
+The cost of an order: an ordered entity beside a plain one, by the number of keys.
+
+    32 senders ──▶ pair ──▶ primary                      healthy
+                        └─▶ secondary                    outage: the entity is pinned to the backlog
+                            secondary ──▶ syphon ──▶ primary      the way back
+
+All parts are in this process. Both namespaces keep their messages in memory, and each request to
+one of them takes `--delay`, as over a network: what an order costs is waiting. The ways take turns,
+and a ratio is the median of the rounds' ratios. In the end all messages must be on the primary, and
+those of each ordered key in their order.
+"""
+
+import argparse
+import itertools
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fleet import bench_envelope
+from benchmarks.machine import facts_of_processor
+from benchmarks.report import report_of
+from gateway.app.runtime import Runtime
+from gateway.brokers.local.broker import LocalOptions
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message, ReceiveMode
+from gateway.forwarding_broker import ForwardingBroker
+from gateway.pairing.options import PairOptions, SyphonOptions
+from gateway.pairing.pair import Pair, PairDependencies, PairParts
+from gateway.pairing.provision import Backlog, provision
+from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Broker, Receiver
+from gateway.wire.amqp.message import encoded_size
+
+PLAIN, ORDERED = WAYS = ("plain", "ordered")
+ENTITY: Final = EntityPath("orders")
+LABEL: Final = "bench"
+BODY: Final = b"x" * 1024
+SENDERS: Final = 32
+KEYS: Final = (1, 10, 100, 1000)
+QUEUES: Final = 4
+MILLISECONDS: Final = 2.0
+ROUNDS: Final = 3
+SECONDS: Final = 2.0
+LONGEST: Final = 600.0  # seconds for the way back
+WIDTH: Final = 110
+
+
+class FarBroker(ForwardingBroker):
+    """A namespace that answers a send after `delay` seconds."""
+
+    def __init__(self, inner: Broker, delay: float) -> None:
+        self._inner, self._delay = inner, delay
+
+    @property
+    def inner(self) -> Broker:
+        return self._inner
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await trio.sleep(self._delay)
+        await self._inner.send(entity, messages)
+
+    def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AbstractAsyncContextManager[Receiver]:
+        return self._inner.open_receiver(entity, mode)
+
+
+@attrs.frozen(kw_only=True)
+class Figures:
+    """One way with so many keys: the medians of its rounds."""
+
+    way: str
+    keys: int
+    healthy: float  # messages/s
+    healthy_cpu: float  # microseconds of processor time a message
+    outage: float
+    outage_cpu: float
+    back: float  # messages/s that the syphon moves
+    back_cpu: float
+    ratios: Mapping[str, float]  # of these rates to those of the plain way
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    facts: Mapping[str, str]
+    delay: float  # milliseconds
+    figures: Sequence[Figures]
+
+
+@attrs.define(eq=False)
+class Round:
+    """One pair: a time of sends while all is well, one in an outage, and the way back."""
+
+    pair: Pair
+    primary: MemoryBroker
+    syphon: Syphon
+    keys: int
+    sent: dict[str, list[str]] = attrs.field(factory=lambda: defaultdict(list))  # by key
+    total: int = 0
+
+    async def run(self, seconds: float) -> Mapping[str, float]:
+        healthy, healthy_cpu = await self._send(seconds)
+        self.pair.states.force_over(ENTITY)
+        before = self.total
+        outage, outage_cpu = await self._send(seconds)
+        diverted = self.total - before
+        self.pair.states.force_back(ENTITY)
+        began, cpu = trio.current_time(), time.process_time()
+        await self._move_back()
+        return {
+            "healthy": healthy,
+            "healthy_cpu": healthy_cpu,
+            "outage": outage,
+            "outage_cpu": outage_cpu,
+            "back": diverted / (trio.current_time() - began),
+            "back_cpu": 1e6 * (time.process_time() - cpu) / diverted,
+        }
+
+    async def _send(self, seconds: float) -> tuple[float, float]:
+        """Messages/s, and microseconds of processor time for each message."""
+        before, cpu, began = self.total, time.process_time(), trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for number in range(SENDERS):
+                nursery.start_soon(self._sender, number, began + seconds)
+        sent, took = self.total - before, trio.current_time() - began
+        return sent / took, 1e6 * (time.process_time() - cpu) / sent
+
+    async def _sender(self, number: int, until: float) -> None:
+        turn = number
+        while trio.current_time() < until:
+            key = str(turn % self.keys)
+            turn += SENDERS + 1
+            name = f"{number}-{turn}-{trio.current_time()}"
+            message = Message(message_id=name, body=BODY, session_id=key)
+            await self.pair.broker.send_diverting(ENTITY, [message])
+            self.sent[key].append(name)
+            self.total += 1
+
+    async def _move_back(self) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.syphon.run)
+            with trio.fail_after(LONGEST):
+                for pause in itertools.repeat(0.02):  # nobody tells when all have moved
+                    if (await self.primary.inspect(ENTITY)).active == self.total:
+                        break
+                    await trio.sleep(pause)
+            nursery.cancel_scope.cancel()
+
+    async def check(self, *, ordered: bool) -> None:
+        """
+        Each message is there once.
+
+        Raises:
+            SystemExit: one is missing, or an ordered key isn't in its order.
+        """
+        found: dict[str, list[str]] = defaultdict(list)
+        for each in await self.primary.peek(ENTITY, limit=self.total + 1):
+            found[str(each.message.session_id)].append(str(each.message.message_id))
+        for key, names in self.sent.items():
+            # Answers of one key come in the order of their sends.
+            if (found[key] if ordered else sorted(found[key])) != (
+                names if ordered else sorted(names)
+            ):
+                raise SystemExit(f"key {key}: the messages aren't those that were sent")
+
+
+@asynccontextmanager
+async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
+    runtime = Runtime()
+    options = LocalOptions()
+    rng = runtime.rng("order")
+    primary, secondary = (MemoryBroker(runtime.now, rng, options) for _ in range(2))
+    await primary.create_queue(ENTITY, QueueProperties())
+    await provision(secondary, LABEL, QUEUES, ordered=True)
+    far, away = FarBroker(primary, delay), FarBroker(secondary, delay)
+    queues = tuple(backlog.queue_name(LABEL, index) for index in range(QUEUES))
+    dependencies = PairDependencies(
+        clock=runtime.now,
+        rng=rng,
+        new_id=runtime.new_id,
+        observer=runtime.observer,
+        measure=encoded_size,
+    )
+    pair = PairParts(
+        primary=far,
+        secondary=away,
+        options=PairOptions(label=LABEL, ordered=("*",) if way == ORDERED else ()),
+        backlog=Backlog(queues=queues, max_message_size=None),
+        envelope=bench_envelope(encrypts=False),
+        dependencies=dependencies,
+    ).assemble()
+    syphon = Syphon(
+        primary=far,
+        source=away,
+        label=LABEL,
+        options=SyphonOptions(),
+        envelope=bench_envelope(encrypts=False),
+        clock=runtime.now,
+        rng=rng,
+        observer=runtime.observer,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(pair.run)
+        yield Round(pair, primary, syphon, keys)
+        nursery.cancel_scope.cancel()
+
+
+async def measure(
+    folder: Path, *, keys: Sequence[int], rounds: int, seconds: float, delay: float
+) -> Report:
+    """Measure all ways in turn."""
+    taken: dict[tuple[str, int], list[Mapping[str, float]]] = defaultdict(list)
+    for number in range(rounds + 1):
+        for each in keys:
+            for way in WAYS:
+                async with open_round(way, each, delay) as made:
+                    found = await made.run(seconds)
+                    await made.check(ordered=way == ORDERED)
+                if number:  # round 0 warms up
+                    taken[way, each].append(found)
+    figures = [_figures(way, each, taken) for each in keys for way in WAYS]
+    return Report(facts=dict(facts_of_processor()), delay=1000 * delay, figures=figures)
+
+
+def _figures(
+    way: str, keys: int, taken: Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
+) -> Figures:
+    found, plain = taken[way, keys], taken[PLAIN, keys]
+    medians = {name: statistics.median(one[name] for one in found) for name in found[0]}
+    ratios = {
+        name: statistics.median(a[name] / b[name] for a, b in zip(found, plain, strict=True))
+        for name in medians
+    }
+    return Figures(way=way, keys=keys, ratios=ratios, **medians)
+
+
+def _show(report: Report, console: Console) -> None:
+    for name, value in report.facts.items():
+        console.print(f"{name}: {value}", highlight=False)
+    columns = (
+        "keys",
+        "way",
+        "healthy/s",
+        "",
+        "CPU us",
+        "outage/s",
+        "",
+        "CPU us",
+        "back/s",
+        "",
+        "CPU us",
+    )
+    title = f"{SENDERS} senders, {report.delay:g} ms a send; ratios to plain"
+    table = Table(*columns, title=title, box=SIMPLE_HEAD)
+    for each in report.figures:
+        table.add_row(
+            str(each.keys),
+            each.way,
+            f"{each.healthy:.0f}",
+            f"{each.ratios['healthy']:.2f}",
+            f"{each.healthy_cpu:.0f}",
+            f"{each.outage:.0f}",
+            f"{each.ratios['outage']:.2f}",
+            f"{each.outage_cpu:.0f}",
+            f"{each.back:.0f}",
+            f"{each.ratios['back']:.2f}",
+            f"{each.back_cpu:.0f}",
+        )
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The cost of an order.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--keys", nargs="+", type=int, default=KEYS, help="numbers of keys")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each round and way")
+    parser.add_argument("--delay", type=float, default=MILLISECONDS, help="milliseconds a send")
+    arguments = parser.parse_args()
+    report_of(
+        lambda folder: measure(
+            folder,
+            keys=arguments.keys,
+            rounds=arguments.rounds,
+            seconds=arguments.seconds,
+            delay=arguments.delay / 1000,
+        ),
+        _show,
+        as_json=arguments.json,
+        width=WIDTH,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

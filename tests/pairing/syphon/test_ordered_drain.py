@@ -1,0 +1,212 @@
+"""How the messages of ordered entities move: each session in its order, whatever fails."""
+
+from collections.abc import AsyncIterator
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.errors import InvalidRequest, NotAuthorized
+from gateway.domain.message import Message
+from gateway.pairing.order.keys import key_of
+from tests.harness.faults import LoseAnswer, Operation, Refuse
+from tests.pairing.harness import (
+    BILLS,
+    LABEL,
+    ORDERS,
+    Harness,
+    Slow,
+    envelope,
+    message,
+    refuse,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    async with trio.open_nursery() as nursery:
+        harness = Harness(nursery=nursery)
+        await harness.open(ordered=True)
+        yield harness
+        nursery.cancel_scope.cancel()
+
+
+async def divert(harness: Harness, *messages: Message, entity=ORDERS, **changes) -> None:
+    """Put messages of an ordered entity on the backlog, as a gateway does."""
+    for number, each in enumerate(messages, 1):
+        key = key_of(entity, each)
+        wrapped = envelope(**changes).wrap(
+            each,
+            entity,
+            attempt=harness.new_id(),
+            now=harness.clock(),
+            place=f"{key.digest}.0.{number}",
+        )
+        queue = backlog.ordered_queue(LABEL, key.number)
+        await harness.secondary.store.send(queue, [wrapped])
+
+
+async def left(harness: Harness) -> int:
+    queues = backlog.ordered_queues(LABEL)
+    return sum([len(await harness.secondary.messages(queue)) for queue in queues])
+
+
+async def wait_empty(harness: Harness) -> None:
+    for _ in range(6000):
+        if not await left(harness):
+            return
+        await trio.sleep(0.1)
+    raise AssertionError("the backlog isn't empty")
+
+
+@pytest.mark.parametrize("encrypts", [False, True], ids=["signed", "encrypted"])
+async def test_messages_arrive_in_their_order_and_as_they_were(harness, encrypts):
+    sent = [message("a"), message("b", session_id="s"), message("c", partition_key="p")]
+    sent += [message(str(number)) for number in range(50)]
+    await divert(harness, *sent, encrypts=encrypts)
+
+    await harness.syphon()
+    await wait_empty(harness)
+
+    arrived = await harness.primary.messages()
+    assert [e.message_id for e in arrived if e.session_id is None and e.partition_key is None] == [
+        "a",
+        *map(str, range(50)),
+    ]
+    fields = {each.message_id: (each.session_id, each.partition_key) for each in arrived}
+    assert fields["b"] == ("s", None)
+    assert fields["c"] == (None, "p")
+    assert all(not each.properties for each in arrived)
+
+
+async def test_a_session_stops_at_the_first_message_that_fails_and_others_go_on(harness):
+    await divert(harness, *(message(name) for name in "abc"))
+    await divert(harness, *(message(name) for name in "xyz"), entity=BILLS)
+    harness.primary.fail(None, Operation.SEND, entity=ORDERS, times=1)
+    harness.primary.fail(Refuse(), Operation.SEND, entity=ORDERS)
+    await harness.syphon()
+    await trio.sleep(20.0)
+
+    assert await harness.primary.ids(ORDERS) == ["a"]
+    assert await harness.primary.ids(BILLS) == ["x", "y", "z"]
+
+    harness.primary.heal()
+    await wait_empty(harness)
+
+    assert await harness.primary.ids(ORDERS) == ["a", "b", "c"]
+
+
+async def test_an_unknown_outcome_repeats_a_message_and_reorders_none(harness):
+    await divert(harness, *(message(name) for name in "abc"))
+    harness.primary.fail(None, Operation.SEND, times=1)
+    harness.primary.fail(LoseAnswer(), Operation.SEND, times=1)
+
+    await harness.syphon()
+    await wait_empty(harness)
+
+    assert await harness.primary.ids() == ["a", "b", "b", "c"]
+
+
+async def test_a_message_that_can_never_be_moved_is_dead_lettered_and_the_next_ones_move(harness):
+    await divert(harness, *(message(name) for name in "abc"))
+    harness.primary.fail(None, Operation.SEND, times=1)
+    harness.primary.fail(refuse(InvalidRequest, "no"), Operation.SEND, times=1)
+
+    await harness.syphon()
+    await wait_empty(harness)
+
+    assert await harness.primary.ids() == ["a", "c"]
+
+
+async def test_the_next_messages_wait_until_a_dead_letter_is_confirmed(harness):
+    await divert(harness, *(message(name) for name in "ab"))
+    harness.primary.fail(refuse(InvalidRequest, "no"), Operation.SEND, times=1)
+    harness.secondary.fail(Refuse(), Operation.SETTLE, times=1)
+
+    await harness.syphon()
+    await wait_empty(harness)
+
+    assert await harness.primary.ids() == ["a", "b"]
+
+
+async def test_a_message_whose_completion_failed_isnt_sent_again(harness):
+    await divert(harness, *(message(name) for name in "abc"))
+    harness.secondary.fail(Refuse(), Operation.SETTLE, times=2)
+
+    await harness.syphon()
+    await wait_empty(harness)
+
+    assert await harness.primary.ids() == ["a", "b", "c"]
+
+
+async def test_two_syphons_move_a_session_in_its_order(harness):
+    names = [str(number) for number in range(40)]
+    await divert(harness, *map(message, names))
+    harness.primary.fail(Slow(0.1), Operation.SEND)
+
+    first = await harness.syphon()
+    await harness.syphon()
+    await trio.sleep(1.0)
+    first.cancel()
+    await wait_empty(harness)
+
+    assert list(dict.fromkeys(await harness.primary.ids())) == names
+
+
+async def test_a_killed_syphons_messages_come_first_at_the_next_one(harness):
+    """A dead client's session stays locked until its lock ends."""
+    await divert(harness, *(message(name) for name in "abc"))
+    harness.primary.fail(Slow(5.0), Operation.SEND)
+    first = await harness.syphon()
+    await trio.sleep(1.0)
+    harness.secondary.broker.crash()
+    first.cancel()
+    harness.primary.heal()
+    harness.secondary.broker.down = False
+
+    await harness.syphon()
+    await trio.sleep(1.0)
+
+    await divert(harness, message("d"))
+    await wait_empty(harness)
+
+    assert list(dict.fromkeys(await harness.primary.ids())) == ["a", "b", "c", "d"]
+
+
+async def test_a_message_without_a_place_in_the_order_is_dead_lettered(harness):
+    key = key_of(ORDERS, message())
+    wrapped = envelope().wrap(message("a"), ORDERS, attempt="1", now=harness.clock())
+    queue = backlog.ordered_queue(LABEL, key.number)
+
+    await harness.secondary.store.send(queue, [attrs.evolve(wrapped, session_id="another")])
+    await divert(harness, message("b"))
+
+    await harness.syphon()
+    await wait_empty(harness)
+
+    assert await harness.primary.ids() == ["b"]
+    assert await harness.secondary.ids(queue.dead_letter) == ["a"]
+
+
+async def test_messages_of_another_pair_stay_where_they_are(harness):
+    await divert(harness, message("a"), pair="west")
+
+    await harness.syphon()
+    await trio.sleep(40.0)
+
+    assert await harness.primary.ids() == []
+    assert await left(harness) == 1
+
+
+async def test_the_queues_are_found_without_the_right_to_list(harness):
+    harness.secondary.fail(refuse(NotAuthorized, "no"), Operation.MANAGE)
+    await divert(harness, *(message(name) for name in "ab"))
+
+    await harness.syphon()
+    await wait_empty(harness)
+
+    assert await harness.primary.ids() == ["a", "b"]

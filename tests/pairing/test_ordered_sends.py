@@ -1,0 +1,433 @@
+"""Sends of ordered entities: each key in its order, through an outage and back."""
+
+from collections.abc import AsyncIterator
+from functools import partial
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.capabilities import Sessions
+from gateway.domain import backlog
+from gateway.domain.errors import (
+    InvalidRequest,
+    Outcome,
+    OutcomeUnknown,
+    SessionNotAvailable,
+    Unavailable,
+)
+from gateway.domain.failover import State
+from gateway.domain.message import AcceptedBy, Complete
+from gateway.offering import required
+from gateway.pairing.gathering import GatheringBroker
+from gateway.pairing.order import sends
+from gateway.pairing.order.keys import key_of
+from gateway.pairing.pair import Pair
+from gateway.pairing.sending import Batch
+from gateway.pairing.state_file import parse
+from tests.harness.faults import LoseAnswer, Operation, Refuse
+from tests.pairing.harness import (
+    BILLS,
+    ORDERS,
+    QUEUE,
+    Harness,
+    Slow,
+    message,
+    refuse,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+
+OUTAGE = {"failover_interval": 0.0, "ping_interval": 1.0, "successes_to_return": 1}
+PRIMARY, BACKLOG = AcceptedBy.PRIMARY, AcceptedBy.BACKLOG
+HOME = backlog.ordered_queues("east")[key_of(ORDERS, message()).number]
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    async with trio.open_nursery() as nursery:
+        harness = Harness(nursery=nursery)
+        await harness.open(ordered=True)
+        yield harness
+        nursery.cancel_scope.cancel()
+
+
+async def ordered_pair(harness: Harness, **options) -> Pair:
+    """A pair that knows its backlog."""
+    pair = await harness.pair(ordered=("orders",), **{**OUTAGE, **options})
+    while pair.order.status().unknown:
+        await pair.order.changes.wait_next()
+    return pair
+
+
+async def send(pair: Pair, name: str, **fields) -> AcceptedBy:
+    return await pair.broker.send_diverting(ORDERS, [message(name, **fields)])
+
+
+async def ids_in_session(harness: Harness, queue=HOME) -> list:
+    return await harness.secondary.ids(queue)
+
+
+async def move_all(harness: Harness, pair: Pair) -> None:
+    """Let a syphon move the backlog, until the pair knows that nothing is left there."""
+    syphon = await harness.syphon()
+    while pair.order.status().away:
+        await pair.order.changes.wait_next()
+    syphon.cancel()
+
+
+async def test_sends_of_a_key_go_one_after_the_other(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Slow(1.0), Operation.SEND)
+    began, ended = trio.current_time(), []
+
+    async def send_and_note(name, **fields):
+        await send(pair, name, **fields)
+        ended.append((round(trio.current_time() - began), name))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(send_and_note, "other", session_id="s"))
+        for name in ("a", "b", "c"):
+            nursery.start_soon(send_and_note, name)
+            await trio.sleep(0.01)
+
+    assert sorted(ended) == [(1, "a"), (1, "other"), (2, "b"), (3, "c")]
+
+
+async def test_in_an_outage_all_messages_of_a_key_are_in_one_session_in_order(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+
+    accepted = [await send(pair, name) for name in "abc"]
+
+    assert accepted == [BACKLOG] * 3
+    assert await ids_in_session(harness) == ["a", "b", "c"]
+    assert len({each.session_id for each in await harness.secondary.messages(HOME)}) == 1
+    assert await harness.secondary.ids(QUEUE) == []
+
+
+async def test_after_the_outage_sends_stay_behind_those_on_the_backlog(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    harness.primary.heal()
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+
+    assert await send(pair, "b") is BACKLOG
+    assert await ids_in_session(harness) == ["a", "b"]
+
+    await move_all(harness, pair)
+
+    assert await send(pair, "c") is PRIMARY
+    assert await harness.primary.ids() == ["a", "b", "c"]
+
+
+async def test_a_message_that_a_syphon_has_locked_keeps_its_key_away(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    harness.primary.heal()
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+    sessions = required(harness.secondary.store, Sessions)
+    async with sessions.open_session(HOME, None) as receiver:
+        [delivery] = await receiver.receive(1)
+        await pair.order.changes.wait_next()
+
+        assert await send(pair, "b") is BACKLOG
+
+        await receiver.settle(delivery, Complete())
+        [delivery] = await receiver.receive(1)
+        await receiver.settle(delivery, Complete())
+    while pair.order.status().away:
+        await pair.order.changes.wait_next()
+
+    assert await send(pair, "c") is PRIMARY
+
+
+async def test_a_send_waits_for_the_few_that_are_left_and_then_goes_to_the_primary(harness):
+    """So the key returns, however steadily it is sent to."""
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    names = [f"{number:03}" for number in range(300)]
+    for name in names[:10]:
+        await send(pair, name)
+    harness.primary.heal()
+    await harness.syphon()
+    accepted = []
+    for name in names[10:]:
+        accepted.append(await send(pair, name))
+        await trio.sleep(0.05)
+
+    assert accepted[-1] is PRIMARY
+    assert await harness.primary.ids() == names
+
+
+async def test_a_wait_in_vain_isnt_repeated_soon(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    harness.primary.heal()
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+    while (
+        pair.order.queue_of(key_of(ORDERS, message())).away[key_of(ORDERS, message()).digest].left
+        is None
+    ):
+        await pair.order.changes.wait_next()
+    began = trio.current_time()
+
+    await send(pair, "b")
+    waited = trio.current_time() - began
+    await send(pair, "c")
+
+    assert waited == pytest.approx(sends.WAIT, abs=0.1)
+    assert trio.current_time() - began - waited < 0.1
+
+
+async def test_a_backlog_queue_that_fails_has_no_substitute(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    harness.secondary.fail(Refuse(), Operation.SEND)
+
+    with pytest.raises(Unavailable) as caught:
+        await send(pair, "b")
+
+    assert caught.value.outcome is Outcome.NOT_SENT
+    assert {
+        each.entity for each in harness.secondary.asked if each.operation is Operation.SEND
+    } == {HOME}
+
+
+async def test_a_key_that_is_away_isnt_sent_to_the_primary_because_the_secondary_fails(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    harness.primary.heal()
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+    harness.secondary.fail(Refuse())
+
+    with pytest.raises(Unavailable):
+        await send(pair, "b")
+
+    assert await harness.primary.ids() == []
+
+
+async def test_a_key_is_at_home_again_if_the_backlog_has_certainly_refused_its_message(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, times=2)
+    harness.secondary.fail(Refuse())
+    with pytest.raises(Unavailable):
+        await send(pair, "a")
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+
+    assert await send(pair, "b") is PRIMARY
+
+
+async def test_a_key_stays_away_after_an_unknown_outcome_on_the_backlog(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, times=2)
+    harness.secondary.fail(LoseAnswer(), Operation.SEND)
+    harness.secondary.fail(Refuse(), Operation.MANAGE)
+    with pytest.raises(OutcomeUnknown):
+        await send(pair, "a")
+    harness.secondary.heal()
+
+    assert await send(pair, "b") is BACKLOG
+    assert (await ids_in_session(harness))[-1] == "b"
+
+
+async def test_the_spool_has_no_part_in_an_order(harness):
+    pair = await ordered_pair(harness, spool=True)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    harness.secondary.fail(Refuse(), Operation.SEND)
+
+    with pytest.raises(Unavailable):
+        await send(pair, "a")
+
+    assert await harness.spool.ids(QUEUE) == []
+
+
+async def test_a_batch_with_several_keys_is_sent_by_key(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    batch = [message("a1", session_id="a"), message("b1", session_id="b")]
+    batch += [message("a2", session_id="a"), message("b2", session_id="b")]
+
+    assert await pair.broker.send_diverting(ORDERS, batch) is BACKLOG
+
+    async def ids_of(session):
+        queue = pair.order.queue_of(key_of(ORDERS, message(session_id=session))).path
+        digest = key_of(ORDERS, message(session_id=session)).digest
+        found = await harness.secondary.messages(queue)
+        return [each.message_id for each in found if each.session_id == digest]
+
+    assert await ids_of("a") == ["a1", "a2"]
+    assert await ids_of("b") == ["b1", "b2"]
+
+
+async def test_a_batch_of_which_a_part_was_accepted_has_an_unknown_outcome(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(refuse(InvalidRequest, "no"), Operation.SEND, times=1)
+
+    with pytest.raises(OutcomeUnknown):
+        await pair.broker.send_diverting(
+            ORDERS, [message("a", session_id="a"), message("b", session_id="b")]
+        )
+
+
+async def test_batches_behind_one_that_isnt_accepted_arent_sent(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(refuse(InvalidRequest, "no"), Operation.SEND)
+
+    verdicts = await pair.broker.send_many(ORDERS, [[message("a")], [message("b")]])
+
+    assert isinstance(verdicts[0], InvalidRequest)
+    assert isinstance(verdicts[1], Unavailable)
+    assert harness.primary.sends() == 2  # both together, and then the first alone
+
+
+async def test_batches_of_one_key_share_a_call(harness):
+    pair = await ordered_pair(harness)
+
+    verdicts = await pair.broker.send_many(ORDERS, [[message(name)] for name in "abc"])
+
+    assert verdicts == [None] * 3
+    assert await harness.primary.ids() == ["a", "b", "c"]
+    assert harness.primary.sends() == 1
+
+
+async def test_sends_to_an_ordered_entity_arent_gathered(harness):
+    pair = await ordered_pair(harness)
+    gathering = GatheringBroker(
+        pair=pair.broker, namespaces=[harness.primary.broker, harness.secondary.broker]
+    )
+    async with trio.open_nursery() as nursery:
+        for name in "abc":
+            nursery.start_soon(gathering.send, ORDERS, [message(name)])
+            nursery.start_soon(gathering.send, BILLS, [message(name)])
+
+    assert harness.primary.sends(ORDERS) == 3
+
+
+async def test_entities_that_arent_ordered_go_their_usual_way(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+
+    assert await pair.broker.send_diverting(BILLS, [message("a")]) is BACKLOG
+    assert await harness.secondary.ids(QUEUE) == ["a"]
+
+
+async def test_a_send_that_waits_for_another_ends_at_its_deadline(harness):
+    pair = await ordered_pair(harness)
+    first, second = Batch([message("a")]), Batch([message("b")])
+    deadline = trio.current_time() + 5.0
+
+    async def deliver(key, batch):
+        await trio.sleep(10.0)
+        batch.accepted_by = PRIMARY
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pair.broker.ordered.deliver, ORDERS, [first], deadline, deliver)
+        await wait_all_tasks_blocked()
+        await pair.broker.ordered.deliver(ORDERS, [second], deadline, deliver)
+
+        assert trio.current_time() == pytest.approx(deadline)
+
+    assert first.accepted_by is PRIMARY
+    assert second.error.outcome is Outcome.NOT_SENT
+    assert "an earlier send" in str(second.error)
+
+
+async def test_without_knowledge_of_the_backlog_nothing_goes_to_the_primary(harness):
+    harness.secondary.fail(Refuse())
+    pair = await harness.pair(ordered=("orders",), send_timeout=2.0, **OUTAGE)
+
+    with pytest.raises(Unavailable):
+        await send(pair, "a")
+    assert harness.primary.sends() == 0
+    harness.secondary.heal()
+
+    assert await send(pair, "b") is PRIMARY
+
+
+async def test_a_new_gateway_finds_the_keys_that_are_on_the_backlog(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    harness.primary.heal()
+
+    another = await ordered_pair(harness)
+
+    assert another.order.status().away == 1
+    assert await send(another, "b") is BACKLOG
+
+
+async def test_keys_stay_away_while_a_queue_has_too_many_messages_to_list(harness):
+    pair = await ordered_pair(harness)
+    pair.order.most_listed = 3
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    for name in "abcd":
+        await send(pair, name)
+    harness.primary.heal()
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+    await trio.sleep(30.0)
+
+    assert await send(pair, "e") is BACKLOG
+
+
+async def test_more_keys_than_are_remembered_make_all_keys_of_their_queue_away(harness):
+    pair = await ordered_pair(harness)
+    for queue in pair.order.queues:
+        queue.most_away = 1
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    for number in range(20):
+        await send(pair, str(number), session_id=str(number))
+
+    assert pair.order.status().unknown
+
+    harness.primary.heal()
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+    await harness.syphon()
+    await trio.sleep(10.0)
+
+    assert not pair.order.status().unknown
+    assert not pair.order.status().away
+    assert await send(pair, "last", session_id="0") is PRIMARY
+
+
+@pytest.mark.trio(run=trio.run)  # the state file is written in a thread
+async def test_a_clean_end_is_remembered(harness, tmp_path):
+    parts = harness.parts(ordered=("orders",), **OUTAGE)
+    parts = attrs.evolve(parts, state=tmp_path / "state.json")
+    async with trio.open_nursery() as nursery:
+        first = parts.assemble()
+        await nursery.start(first.run)
+        while first.order.status().unknown:
+            await first.order.changes.wait_next()
+        nursery.cancel_scope.cancel()
+    harness.secondary.fail(Refuse())
+
+    second = parts.assemble()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(second.run)
+        assert await send(second, "a") is PRIMARY
+        nursery.cancel_scope.cancel()
+    # The second life ended as well; a third one that is killed leaves nothing to rely on.
+    third = parts.assemble()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(third.run)
+        assert parse((tmp_path / "state.json").read_bytes()).empty_ordered == ()
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_session_of_a_key_has_one_syphon_at_a_time(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    sessions = required(harness.secondary.store, Sessions)
+    async with sessions.open_session(HOME, None) as receiver:
+        with pytest.raises(SessionNotAvailable):
+            async with sessions.open_session(HOME, receiver.session_id):
+                pass
