@@ -30,7 +30,7 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 # Words that an engineer knows without a glossary.
 PLAIN_TEXT: Final = """
-    above accept accounts active address admin after age alarm alive allow amqp announce
+    above accept accounts active address admin after age alarm alive allow amqp announce anonymous
     answer argument arrival at attach attempt audit autoscale back before began behind bill bind
     body budget busy byte ca call cap cause certain certificate change channel client close
     collect collection complete compression configuration connect connection consume container

@@ -188,6 +188,7 @@ def make_makings(
         runtime=runtime,
         authorizer=basis.authorizer,
         guard=basis.guard,
+        of_websockets=basis.of_websockets,
         budget=budget,
         accounts=Accounts(
             config.accounts,
@@ -209,10 +210,11 @@ def make_basis(
 ) -> Basis:
     """The parts of that endpoint that need no gateway."""
     endpoint = config.endpoints[index]
+    on_loopback = is_loopback(host_of_bind(endpoint.bind))
     authorizer = Authorizer(
         config.access,
         wall_clock=runtime.now,
-        loopback=is_loopback(host_of_bind(endpoint.bind)),
+        loopback=on_loopback,
         on_refused=refusals.at(endpoint.protocol),
         issuers=issuers,
     )
@@ -222,7 +224,20 @@ def make_basis(
         allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
         has_certificate=lambda: authorizer.claim_of_certificate() is not None,
     )
-    return Basis(config=config, runtime=runtime, authorizer=authorizer, guard=guard, budget=budget)
+    # Without credentials clients have rights over AMQP alone.
+    of_websockets = attrs.evolve(
+        guard,
+        is_open=lambda: guard.is_open() or (on_loopback and authorizer.takes_anonymous),
+        has_certificate=lambda: guard.has_certificate() or authorizer.takes_anonymous,
+    )
+    return Basis(
+        config=config,
+        runtime=runtime,
+        authorizer=authorizer,
+        guard=guard,
+        of_websockets=of_websockets,
+        budget=budget,
+    )
 
 
 def crash_reporter(runtime: Runtime) -> OnEnd:

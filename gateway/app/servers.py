@@ -80,6 +80,7 @@ class Basis:
     runtime: Runtime
     authorizer: Authorizer
     guard: WebGuard
+    of_websockets: WebGuard  # the guard of AMQP over WebSocket
     budget: BodyBudget
 
     def apply(self, fresh: Config) -> None:
@@ -198,7 +199,7 @@ def _make_sniffer(
         requires_tls=tls is not None and tls.required,
         handshake_timeout=limits.listener.handshake_timeout,
         server_name=limits.http.server_name,
-        refusal=basis.guard.refusal,
+        refusal=basis.of_websockets.refusal,
         options=limits.sniffing,
     )
 

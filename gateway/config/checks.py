@@ -12,6 +12,7 @@ from gateway.brokers.registry import cannot
 from gateway.config.addresses import addresses_of
 from gateway.config.options import (
     ADMIN,
+    AMQP,
     LISTEN,
     OF_PARENT,
     ONE_PORT,
@@ -94,7 +95,7 @@ def problems_of(config: Config) -> list[str]:
 def warnings_of(config: Config) -> list[str]:
     """One line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
-    found += [*_idle_issuers(config), *_idle_certificates(config)]
+    found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
     if config.pairing is not None:
         found += _shared_fate(config, config.pairing)
         found += _slow_connects(config, config.pairing)
@@ -159,6 +160,20 @@ def _plain_text(config: Config) -> Iterator[str]:
             yield (
                 f"endpoints[{index}].tls.required: false, so {endpoint.bind} accepts plain text"
                 " from other machines too: keys, tokens and messages can be read on the way"
+            )
+
+
+def _anonymous(config: Config) -> Iterator[str]:
+    speaking = [each for each in config.endpoints if each.protocol in {AMQP, ONE_PORT}]
+    beyond = [each.bind for each in speaking if not is_loopback(host_of_bind(each.bind))]
+    for index, policy in enumerate(config.access):
+        if policy.anonymous and not speaking:
+            yield f"access[{index}].anonymous: no endpoint speaks AMQP, so no client has the rights"
+        elif policy.anonymous and beyond:
+            rights = ", ".join(sorted(right.value for right in policy.rights))
+            yield (
+                f"access[{index}].anonymous: {', '.join(beyond)} is reachable from other machines:"
+                f" every client there has these rights without credentials: {rights}"
             )
 
 

@@ -355,7 +355,8 @@ class IssuerEntry:
 class AccessEntry:
     """
     `[[access]]`: two keys, so that one can be changed while clients still use the other; tokens of
-    an identity provider and client certificates, instead of keys or beside them.
+    an identity provider and client certificates, instead of keys or beside them. Or the rights of
+    clients without credentials.
     """
 
     name: str = attrs.field(validator=validators.min_len(1))
@@ -363,6 +364,7 @@ class AccessEntry:
     second_key: Secret | None = None
     token: TokenRule | None = None
     certificates: tuple[str, ...] = attrs.field(default=())
+    anonymous: bool = False
     rights: tuple[Right, ...] = attrs.field(validator=validators.min_len(1))
     entities: tuple[str, ...] = attrs.field(default=("*",), validator=validators.min_len(1))
 
@@ -380,13 +382,14 @@ class AccessEntry:
             ValueError: no client could have it.
         """
         keys = [key.text for key in (self.key, self.second_key) if key is not None]
-        if not keys and self.token is None and not self.certificates:
+        if not (keys or self.token is not None or self.certificates or self.anonymous):
             raise ValueError("key is missing, or token = { issuer, claims }, or certificates")
         return AccessPolicy(
             name=self.name,
             keys=tuple(keys),
             token=self.token,
             certificates=tuple(map(_as_compared, self.certificates)),
+            anonymous=self.anonymous,
             rights=frozenset(self.rights),
             entities=self.entities,
         )

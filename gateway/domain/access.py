@@ -3,7 +3,8 @@ Access policies: the right to send to, listen to or manage entities, by Service 
 
 A client proves that a policy is for it by one of the policy's keys (a shared access signature, or
 the key itself), by a token of an identity provider whose claims the policy names, or by a client
-certificate. All front ends decide by `authenticate` and `authorize`.
+certificate. An anonymous policy is for clients of AMQP without any of these. All front ends decide
+by `authenticate` and `authorize`.
 """
 
 import enum
@@ -115,6 +116,13 @@ class Certified:
 
 
 @attrs.frozen(kw_only=True)
+class Anonymous:
+    """A client without credentials."""
+
+    name: str = "anonymous"
+
+
+@attrs.frozen(kw_only=True)
 class TokenRule:
     """
     The tokens that a policy is for: those of one provider that have all of these claims.
@@ -179,18 +187,21 @@ class AccessPolicy:
     )
     token: TokenRule | None = attrs.field(default=None)
     certificates: tuple[str, ...] = attrs.field(default=())  # of `Certified.names`
+    anonymous: bool = attrs.field(default=False)  # for clients of AMQP without credentials
     rights: frozenset[Right] = attrs.field(validator=validators.min_len(1))
     entities: tuple[str, ...] = attrs.field(
         default=(WHOLE_NAMESPACE,), validator=validators.min_len(1)
     )
 
-    @certificates.validator
-    def _somebody_can_have_it(self, _: object, certificates: tuple[str, ...]) -> None:
-        if not self.keys and self.token is None and not certificates:
-            raise ValueError("there must be a key, a token or a certificate")
+    @anonymous.validator
+    def _somebody_can_have_it(self, _: object, anonymous: bool) -> None:
+        if not (self.keys or self.token is not None or self.certificates or anonymous):
+            raise ValueError("there must be a key, a token, a certificate, or anonymous = true")
 
-    def is_for(self, identity: Identity | Certified) -> bool:
+    def is_for(self, identity: Identity | Certified | Anonymous) -> bool:
         """True if the client has this policy without a key of it."""
+        if isinstance(identity, Anonymous):
+            return self.anonymous
         if isinstance(identity, Certified):
             return not identity.names.isdisjoint(self.certificates)
         return self.token is not None and self.token.matches(identity)
@@ -218,8 +229,8 @@ class Claim:
     resource: str  # a URI, decoded once
     expires: int  # seconds since 1970 UTC
     key: str | None = attrs.field(default=None, repr=False)  # None: no policy's key has signed it
-    # Of a token of an identity provider, or of a client certificate.
-    identity: Identity | Certified | None = None
+    # Of a token of an identity provider, of a client certificate, or of a client with neither.
+    identity: Identity | Certified | Anonymous | None = None
     # For how long it is accepted after its expiry, since its author's clock may be wrong.
     skew: timedelta = MAX_CLOCK_SKEW
 
@@ -306,6 +317,12 @@ def authorize(policies: Sequence[AccessPolicy], claim: Claim, access: Access) ->
     raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
 
 
+_KINDS: Final[Mapping[type, str]] = {
+    Certified: "this certificate",
+    Anonymous: "clients without credentials",
+}
+
+
 def check_policies(policies: Sequence[AccessPolicy], claim: Claim) -> None:
     """
     Return if the claim's client has a policy at all.
@@ -314,8 +331,8 @@ def check_policies(policies: Sequence[AccessPolicy], claim: Claim) -> None:
         Refused: it has none.
     """
     if not policies:
-        kind = "certificate" if isinstance(claim.identity, Certified) else "token"
-        text = f"no access policy is for this {kind}"
+        kind = _KINDS.get(type(claim.identity), "this token")
+        text = f"no access policy is for {kind}"
         raise Refused(text, Refusal.NOT_ALLOWED, claim.key_name)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from gateway.domain.access import (
     Access,
     AccessPolicy,
+    Anonymous,
     Certified,
     Claim,
     Identity,
@@ -44,6 +45,9 @@ MAX_KEPT: Final = 1000  # tokens; a client uses one for minutes
 # exist.
 _NOBODY: Final = ("nobody", "nobody")
 _NEVER: Final = 2**40  # seconds since 1970
+_ANONYMOUS: Final = Claim(
+    key_name=Anonymous().name, resource=EVERYTHING, expires=_NEVER, identity=Anonymous()
+)
 _BEARER: Final = f"{BEARER.lower()} "
 
 
@@ -84,7 +88,7 @@ class Authorizer:
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # claims of tokens with a valid signature
         # Of claims with an identity: those among them that are used.
-        self._holders: dict[Identity | Certified, Sequence[AccessPolicy]] = {}
+        self._holders: dict[Identity | Certified | Anonymous, Sequence[AccessPolicy]] = {}
         self._told: set[Callable[[], None]] = set()
         self.replace(policies)
 
@@ -117,6 +121,15 @@ class Authorizer:
     @property
     def takes_bearer_tokens(self) -> bool:
         return self.issuers is not None and bool(self.issuers.providers)
+
+    @property
+    def takes_anonymous(self) -> bool:
+        """True if a policy is for clients without credentials."""
+        return any(policy.anonymous for policy in self._policies.values())
+
+    def claim_of_anonymous(self) -> Claim | None:
+        """The claim of a client without credentials; None: no policy is for these."""
+        return _ANONYMOUS if self.takes_anonymous else None
 
     def tell(self, changed: Callable[[], None]) -> None:
         """

@@ -153,6 +153,30 @@ def test_plain_text_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
     assert not warnings(endpoint("service-bus", "0.0.0.0"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "bind", "told"),
+    [
+        ("service-bus", "0.0.0.0", "every client there has these rights without credentials: Send"),
+        ("amqp", "0.0.0.0", "0.0.0.0:1 is reachable from other machines"),
+        ("service-bus", "127.0.0.1", None),
+        ("service-bus-http", "127.0.0.1", "no endpoint speaks AMQP"),
+        ("service-bus-http", "0.0.0.0", "no endpoint speaks AMQP"),
+    ],
+)
+def test_rights_without_credentials_beyond_this_machine_are_warned_of(
+    tmp_path: Path, protocol: str, bind: str, told: str | None
+) -> None:
+    anybody = "\n[[access]]\nname = 'anybody'\nanonymous = true\nrights = ['Send']\n"
+    found = [
+        each
+        for each in warnings(endpoint(protocol, bind) + anybody, tmp_path)
+        if "].anonymous: " in each
+    ]
+
+    assert len(found) == (told is not None)
+    assert told is None or told in found[0]
+
+
 def test_where_clients_show_certificates_plain_text_can_not_be_allowed() -> None:
     more = ", client_ca = 'ca.pem', required = false"
 

@@ -52,7 +52,7 @@ OPTIONS = json.loads(OPTIONS)
 KEY_NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
 WAIT = 10  # seconds for what is sure to come
 NOTHING = 0.3  # for what must not come
-LARGE = 700_000
+LARGE = OPTIONS.get("large", 700_000)
 NAMES = itertools.count()  # of links: one of them has a name to itself
 SESSION_FILTER = symbol("com.microsoft:session-filter")
 

@@ -1,6 +1,7 @@
 """A client that knows AMQP 1.0 and nothing of Service Bus: Qpid Proton's own, as a process."""
 
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).parent / "proton_client.py"
+RHEA = Path(__file__).parent / "rhea_client.js"
+MODULES = Path(__file__).parents[2] / ".node" / "node_modules"
 TLS = 'tls = { certificate = "tls/server.pem", key = "tls/server.key" %s}\n'
 QUEUES = ("sending", "types", "outcomes", "deleting", "draining", "heartbeats")
 ENTITIES = {
@@ -62,8 +65,10 @@ EXPECTED = {
 }
 
 
-async def start(gateways: Gateways, more: str = "") -> GatewayProcess:
-    config = broker_config().replace('"service-bus-http"', '"service-bus"') + TLS % more
+async def start(gateways: Gateways, more: str = "", access: str = "") -> GatewayProcess:
+    config = broker_config().replace('"service-bus-http"', '"service-bus"') + TLS % more + access
+    if access:
+        config = config.replace("queues = []", 'queues = []\nmax_message_size = "16MiB"')
     config = config.replace("queues = []", 'entities = "Config.json"')
     process = gateways.prepare(config)
     process.folder.mkdir(parents=True)
@@ -118,3 +123,73 @@ async def test_a_client_certificate_is_demanded_and_says_who_it_is(gateways: Gat
     assert with_certificate == {"sending": EXPECTED["sending"]}
     assert without_one == in_plain_text == {"certificates": "ConnectionException"}
     assert broker.count("connection_crashed") == 0
+
+
+ANYBODY = """
+[[access]]
+name = "anybody"
+anonymous = true
+rights = ["Manage"]
+entities = ["sending", "types", "outcomes", "topic"]
+
+[limits.amqp]
+max_message_size = "16MiB"
+"""
+OF_RHEA = {
+    "bodies": [
+        {"number": 1, "list": ["a", 2, None], "nested": {"deep": True}},
+        [1, "two", [3]],
+        [1, 2, 3],
+        "inside",  # rhea hands out a described value without its descriptor
+        {"content": "bytes"},
+        {"content": ["one", 2]},
+        {"content": {"large": 10 * 2**20}},
+    ],
+    "refused": "amqp:unauthorized-access",
+}
+
+
+async def test_clients_of_the_standard_need_no_credentials_where_a_policy_says_so(
+    gateways: Gateways,
+) -> None:
+    """Proton with SASL ANONYMOUS, rhea without SASL, and a page of another site."""
+    parts = ("sending", "types", "outcomes", "topics")
+    broker = await start(gateways, access=ANYBODY)
+
+    of_proton = await run(broker, *parts, mechanism="ANONYMOUS", large=10 * 2**20)
+    of_rhea = await trio.run_process(
+        ["node", str(RHEA), str(broker.port), "types"],
+        env=os.environ | {"NODE_PATH": str(MODULES)},
+        capture_stdout=True,
+    )
+    of_a_page = await upgraded(broker.port, "http://elsewhere.example")
+    of_rebinding = await upgraded(broker.port, "http://evil.example", host="evil.example")
+    of_a_program = await upgraded(broker.port)
+
+    sending = EXPECTED["sending"] | {"large": 10 * 2**20}
+    assert of_proton == {part: EXPECTED[part] for part in parts} | {"sending": sending}
+    found = json.loads(of_rhea.stdout)
+    assert {key: found[key] for key in OF_RHEA} == OF_RHEA
+    assert found["fields"]["subject"] == "a subject"
+    assert found["annotation"] == 3
+    assert (of_a_page, of_rebinding, of_a_program) == (b"403", b"403", b"101")
+    assert broker.count("connection_crashed") == 0
+
+
+async def upgraded(port: int, origin: str = "", host: str = "localhost") -> bytes:
+    """The status of the answer to a request for AMQP over WebSocket."""
+    lines = [
+        "GET /$servicebus/websocket HTTP/1.1",
+        f"Host: {host}",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Protocol: AMQPWSB10",
+        *([f"Origin: {origin}"] if origin else []),
+    ]
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    async with stream:
+        await stream.send_all("\r\n".join([*lines, "", ""]).encode())
+        with trio.fail_after(10):
+            return bytes(await stream.receive_some(1000)).split(b" ")[1]

@@ -78,7 +78,8 @@ def store_doors(
             runtime=runtime,
             authorizer=authorizer,
             accounts=Accounts((), wall_clock=runtime.now, loopback=True),
-            guard=WebGuard(is_open=lambda: False),
+            guard=(guard := WebGuard(is_open=lambda: False)),
+            of_websockets=guard,
             budget=BodyBudget(config.limits.http.max_body_memory),
         )
         yield StoreDoor(path, make_server(ONE_PORT, makings, None), leases)

@@ -27,8 +27,10 @@ from gateway.net.amqp.connection import AmqpConnection
 from gateway.net.visits import current_visit, note_authorized
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import (
+    ANONYMOUS,
     EXTERNAL,
     MECHANISMS,
+    NO_SASL,
     OK,
     PLAIN,
     REFUSED,
@@ -87,7 +89,11 @@ class AmqpFrontend:
             connection = AmqpConnection(
                 HeldBackStream(stream, pending),
                 engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
-                sasl=SaslServer(partial(self._accepts, tokens), self._mechanisms),
+                sasl=SaslServer(
+                    partial(self._accepts, tokens),
+                    self._mechanisms,
+                    optional=self.authorizer.takes_anonymous,
+                ),
                 judge=partial(_judge_token, tokens),
             )
             context = Context(
@@ -114,7 +120,8 @@ class AmqpFrontend:
 
     def _accepts(self, tokens: Tokens, credentials: Credentials) -> bool | None:
         """
-        True if the client may connect. It may with ANONYMOUS, since a token follows; with EXTERNAL,
+        True if the client may connect. It may with ANONYMOUS, since a token follows, or policies
+        are for clients without one; without SASL only if there are such policies; with EXTERNAL,
         by which it has the rights of its certificate; and with PLAIN, when name and key are those
         of a policy. None for a bearer token, which comes with XOAUTH2 or as PLAIN's password: its
         key may have to be waited for; and for a client that has as many connections as it may.
@@ -137,6 +144,11 @@ class AmqpFrontend:
             return True
         if credentials.mechanism == XOAUTH2:
             return None
+        if credentials.mechanism in {ANONYMOUS, NO_SASL}:
+            claim = self.authorizer.claim_of_anonymous()
+            if claim is not None:
+                tokens.add_claim(claim)
+            return claim is not None or credentials.mechanism == ANONYMOUS
         if credentials.mechanism != PLAIN:
             return True
         if self.authorizer.takes_bearer_tokens and looks_like_jwt(credentials.password):

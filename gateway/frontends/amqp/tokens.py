@@ -5,10 +5,20 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from gateway.domain.access import Access, Claim, Refusal, Refused, Right, audience_of, segments_of
+from gateway.domain.access import (
+    Access,
+    Anonymous,
+    Claim,
+    Refusal,
+    Refused,
+    Right,
+    audience_of,
+    segments_of,
+)
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, NotAuthorized
 from gateway.frontends.auth import Authorizer, as_header
+from gateway.net.visits import note_authorized
 
 _Audience = tuple[str, ...]
 
@@ -75,6 +85,7 @@ class Tokens:
 
         Raises:
             NotAuthorized: none does; the text says why not.
+            Busy: clients without credentials have as many connections as they may.
         """
         path = f"{entity.name}/$management" if management else entity.name
         access = Access(right=right, entity=entity, path=path)
@@ -86,6 +97,8 @@ class Tokens:
             except NotAuthorized as error:
                 refusal = error
             else:
+                if isinstance(claim.identity, Anonymous):  # nothing else has counted the client
+                    note_authorized(claim.key_name)
                 return
         raise refusal
 

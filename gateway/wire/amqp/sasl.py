@@ -4,9 +4,9 @@ SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides.
     C -> S  "AMQP" 3 1 0 0                 S -> C  "AMQP" 3 1 0 0, sasl-mechanisms
     C -> S  sasl-init (mechanism, answer)  S -> C  sasl-outcome (0: authenticated, 1: not)
 
-ANONYMOUS and MSSBCBS mean that a token follows on `$cbs`, EXTERNAL that TLS has authenticated the
-client. XOAUTH2 has a bearer token, `user=NAME ^A auth=Bearer TOKEN ^A ^A` without the spaces, as
-Qpid's clients send it.
+ANONYMOUS and MSSBCBS mean that a token follows on `$cbs`, or that the client needs none, EXTERNAL
+that TLS has authenticated the client. XOAUTH2 has a bearer token, `user=NAME ^A auth=Bearer TOKEN
+^A ^A` without the spaces, as Qpid's clients send it.
 """
 
 import struct
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.performatives import (
     code_of,
     described,
@@ -31,8 +32,10 @@ from gateway.wire.amqp.types import decode, encode
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 XOAUTH2: Final = "XOAUTH2"
 PLAIN: Final = "PLAIN"
+ANONYMOUS: Final = "ANONYMOUS"
+NO_SASL: Final = ""  # instead of a mechanism: the connection begins with AMQP itself
 EXTERNAL: Final = "EXTERNAL"
-MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS", EXTERNAL, PLAIN)
+MECHANISMS: Final = ("MSSBCBS", ANONYMOUS, EXTERNAL, PLAIN)
 OK, REFUSED, TRY_LATER = 0, 1, 4  # codes of outcomes (part 5, 5.3.3.6)
 
 _FRAMING: Final = "amqp:connection:framing-error"
@@ -71,6 +74,7 @@ class SaslServer:
 
     accepts: Callable[[Credentials], bool | None]
     mechanisms: tuple[str, ...] = MECHANISMS
+    optional: bool = False  # a client may begin with AMQP itself, with `NO_SASL`
     done: Credentials | None = attrs.field(init=False, default=None)
     asked: Credentials | None = attrs.field(init=False, default=None)
     verdict: int | None = attrs.field(init=False, default=None)
@@ -90,6 +94,8 @@ class SaslServer:
             MessageError: the frame isn't AMQP.
         """
         answer = b""
+        if self.optional and not self._greeted and self._begins_without(data):
+            return answer
         if not self._greeted and _take_header(data):
             self._greeted = True
             answer = SASL_HEADER + _frame(_MECHANISMS, [symbols(self.mechanisms)])
@@ -100,6 +106,18 @@ class SaslServer:
         if self.asked is not None and self.done is None and self.verdict is not None:
             answer += self._outcome(self.asked, self.verdict, answer)
         return answer
+
+    def _begins_without(self, data: bytearray) -> bool:
+        """True if the client begins with AMQP itself, as far as its bytes have arrived."""
+        if not AMQP_HEADER.startswith(data[:8]):
+            return False
+        if len(data) < 8:
+            return True
+        credentials = Credentials(mechanism=NO_SASL)
+        if not self.accepts(credentials):
+            return False
+        self.done = credentials
+        return True
 
     def _ask(self, fields: list[Any]) -> None:
         credentials = _credentials(field(fields, 0, str, ""), field(fields, 1, bytes, b""))

@@ -59,7 +59,7 @@ class House:
         changed = attrs.evolve(self.frontend.options, **options)
         self.frontend = attrs.evolve(self.frontend, options=changed)
 
-    def connect(self, credentials: Credentials = ANONYMOUS) -> Sdk:
+    def connect(self, credentials: Credentials | None = ANONYMOUS) -> Sdk:
         ours, theirs = trio.testing.memory_stream_pair()
         self.nursery.start_soon(self.frontend.serve_connection, theirs)
         sdk = Sdk.on(ours, credentials)

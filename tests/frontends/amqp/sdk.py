@@ -31,12 +31,13 @@ class Sdk:
     _names: int = 0
 
     @classmethod
-    def on(cls, stream: trio.abc.Stream, credentials: Credentials = ANONYMOUS) -> "Sdk":
+    def on(cls, stream: trio.abc.Stream, credentials: Credentials | None = ANONYMOUS) -> "Sdk":
+        """None for `credentials`: a connection without SASL."""
         return cls(
             AmqpConnection(
                 stream,
                 engine=EngineOptions(container_id="sdk"),
-                sasl=SaslClient(credentials),
+                sasl=None if credentials is None else SaslClient(credentials),
             )
         )
 

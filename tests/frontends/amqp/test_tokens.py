@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from gateway.domain.access import Access, AccessPolicy, Claim, Right
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.message import Message
 from gateway.frontends.amqp.tokens import Tokens
@@ -15,6 +15,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.servicebus.sas import sign_sas
+from tests.frontends.amqp.sdk import ANONYMOUS
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
 
 SENDER = next(policy for policy in POLICIES if policy.name == "Send")
@@ -201,6 +202,52 @@ async def test_who_is_let_in_without_a_key_may_do_nothing_yet(house, mechanism, 
     error = await sdk.refusal(we_send=True, address="orders")
 
     assert error.condition == "amqp:unauthorized-access"
+
+
+ANYBODY = AccessPolicy(
+    name="anybody", anonymous=True, rights=frozenset({Right.SEND}), entities=("orders",)
+)
+
+
+@pytest.mark.parametrize("credentials", [ANONYMOUS, None], ids=["ANONYMOUS", "no SASL"])
+async def test_clients_without_credentials_have_the_rights_of_anonymous_policies(
+    house, credentials, autojump_clock
+):
+    await house.broker.create_queue(EntityPath("invoices"), QueueProperties())
+    house.frontend.authorizer.replace([*POLICIES, ANYBODY])
+    sdk = await house.connect(credentials).open()
+
+    sender = await sdk.sender()
+    sent = await sdk.send(sender, Message())
+    elsewhere = await sdk.refusal(we_send=True, address="invoices")
+    receiver = await sdk.refusal(we_send=False, address="orders")
+    await sdk.put_token("sb://localhost/invoices")
+    with_a_token = await sdk.send(await sdk.sender("invoices"), Message())
+    house.frontend.authorizer.replace(POLICIES)
+    ended = await sdk.until(amqp.LinkDetached, lambda event: event.link == sender)
+
+    assert (sent, with_a_token) == (amqp.ACCEPTED, amqp.ACCEPTED)
+    refused = {error.condition for error in (elsewhere, receiver, ended.error)}
+    assert refused == {"amqp:unauthorized-access"}
+
+
+async def test_a_connection_without_sasl_needs_an_anonymous_policy(house, autojump_clock):
+    sdk = house.connect(None)
+
+    sdk.engine.open()
+    closed = await sdk.until(amqp.ConnectionClosed)
+
+    assert closed.error.condition == "amqp:connection:framing-error"
+
+
+@pytest.mark.parametrize("mechanism", ["MSSBCBS", "EXTERNAL"])
+async def test_other_mechanisms_are_not_anonymous(house, mechanism, autojump_clock):
+    house.frontend.authorizer.replace([ANYBODY])
+    sdk = await house.connect(Credentials(mechanism=mechanism)).open()
+
+    assert (await sdk.refusal(we_send=True, address="orders")).condition == (
+        "amqp:unauthorized-access"
+    )
 
 
 async def test_a_policy_for_one_queue_does_not_open_another(house, autojump_clock):

@@ -222,11 +222,11 @@ def wrapped(test: Any, provide: Any, hidden: Any = frozenset()) -> Any:
     if inspect.iscoroutinefunction(test):
 
         async def run(*rest: Any, **given: Any) -> Any:
-            return await test(*rest, **given, **provide(given))
+            return await test(*rest, **given | provide(given))
     else:
 
         def run(*rest: Any, **given: Any) -> Any:
-            return test(*rest, **given, **provide(given))
+            return test(*rest, **given | provide(given))
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     run.pytestmark = getattr(test, "pytestmark", [])  # type: ignore[attr-defined]
@@ -293,6 +293,8 @@ def install() -> None:
         **preparers,
         **{f"Cached{name}": preparer for name, preparer in preparers.items()},
     )
+    # Imported and not used.
+    module("azure.common", AzureHttpError=Exception, AzureConflictHttpError=Exception)
     module("azure.mgmt", __path__=[])
     module("azure.mgmt.servicebus", __path__=[])
     module("azure.mgmt.servicebus.models", AccessRights=AccessRights)

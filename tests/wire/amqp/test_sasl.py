@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Kind, Typed
+from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.performatives import described
 from gateway.wire.amqp.sasl import (
     MECHANISMS,
+    NO_SASL,
     OK,
     REFUSED,
     SASL_HEADER,
@@ -174,3 +176,32 @@ def test_garbage_is_refused_or_waited_for(garbage, greets):
         server.feed(bytearray(garbage))
 
     assert server.done is None
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 100])
+def test_a_client_may_begin_without_sasl_where_it_is_optional(size):
+    server, data = SaslServer(lambda credentials: True, optional=True), bytearray()
+    sent = AMQP_HEADER + b"the first frame"
+
+    for at in range(0, len(sent), size):
+        data += sent[at : at + size]
+        assert server.done is not None or server.feed(data) == b""
+
+    assert server.done == Credentials(mechanism=NO_SASL)
+    assert bytes(data) == sent
+
+
+def test_a_client_that_begins_without_sasl_may_be_refused():
+    server = SaslServer(lambda credentials: False, optional=True)
+
+    with pytest.raises(SaslFailed, match="no SASL"):
+        server.feed(bytearray(AMQP_HEADER))
+
+
+def test_where_sasl_is_optional_it_works_as_elsewhere():
+    server = SaslServer(lambda credentials: True, optional=True)
+    client = SaslClient(Credentials(mechanism="ANONYMOUS"))
+    answer = client.feed(bytearray(server.feed(bytearray(client.start()))))
+    client.feed(bytearray(server.feed(bytearray(answer))))
+
+    assert server.done == client.done == Credentials(mechanism="ANONYMOUS")
