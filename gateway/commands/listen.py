@@ -14,7 +14,7 @@ from gateway.app.listener import process
 from gateway.app.listener.handlers import HandlerChoice
 from gateway.app.logs import Reloader, open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.typed_message import BodyType
+from gateway.app.operations.typed_message import kind_of
 from gateway.app.process import service_manager
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin_access, add_gateway
@@ -105,8 +105,8 @@ def listen(
     loaded = invocation.read()
     own = ("namespace", "through_gateway", "waits_for_queue", "report")
     places = {name: given.pop(name) for name in own}
-    named = {name: given.pop(name) for name in ("to", "command", "python")}
-    named["kind"] = BodyType(given.pop("kind"))
+    named = {name: given.pop(name) for name in ("to", "command", "python", "schema")}
+    named["kind"] = kind_of(given.pop("kind"), named["schema"])
     section = _with(loaded.config.listener, given)
     wanted = process.Wanted(
         queues=" ".join(entities),

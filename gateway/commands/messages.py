@@ -14,11 +14,13 @@ from rich.text import Text
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import messages, triggering
 from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.json_schema import read_schema
 from gateway.app.operations.messages import Where
 from gateway.app.operations.typed_message import (
     BodyType,
     EventAttributes,
     event_around,
+    kind_of,
     parse_properties,
     parse_schedule,
     typed_body,
@@ -193,7 +195,8 @@ def _message(content: bytes, runtime: Runtime, **given: Any) -> Message:
     Raises:
         Failure: an option, or the body, has another form.
     """
-    kind, event_type = BodyType(given.pop("kind")), given.pop("event_type")
+    file, event_type = given.pop("schema"), given.pop("event_type")
+    kind = kind_of(given.pop("kind"), file)
     source, ttl, schedule = given.pop("event_source"), given.pop("ttl"), given.pop("schedule")
     if (event_type is None) is not (source is None):
         raise Failure("--event-type and --event-source are given together", ExitCode.WRONG)
@@ -207,7 +210,7 @@ def _message(content: bytes, runtime: Runtime, **given: Any) -> Message:
             subject=given["subject"],
         )
         content = event_around(content, attributes)
-    typed = typed_body(content, kind)
+    typed = typed_body(content, kind, None if file is None else read_schema(file))
     given["message_id"] = given["message_id"] or typed.event_id
     given["content_type"] = given["content_type"] or typed.content_type
     return Message(

@@ -50,7 +50,26 @@ def complete_namespace(
 
 
 def add_body_type(help_text: str) -> Callable[[Command], Command]:
-    """Add the option `--type`; the function gets the value of a `BodyType` as `kind`."""
+    """
+    Add the options `--type` and `--schema`; the function gets the value of a `BodyType` as `kind`,
+    and a path or None as `schema`.
+    """
+
+    def add(function: Command) -> Command:
+        return _body_type(help_text)(_add_schema(function))
+
+    return add
+
+
+_add_schema = click.option(
+    "--schema",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The JSON schema that bodies of --type json must fit.",
+)
+
+
+def _body_type(help_text: str) -> Callable[[Command], Command]:
     return click.option(
         "--type",
         "kind",

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.json_schema import Schema, read_schema
 from gateway.app.operations.typed_message import BodyType, typed_body
 from gateway.domain.errors import BrokerError, GatewayError, InvalidRequest
 from gateway.domain.message import DeadLetter, Message, Settlement
@@ -140,11 +142,12 @@ class TypedHandler:
 
     inner: Handler[Message]
     kind: BodyType
+    schema: Schema | None = None
 
     async def __call__(self, item: Item[Message]) -> Settlement | None:
         await trio.lowlevel.checkpoint()
         try:
-            typed_body(body_bytes(item.message, strict=False), self.kind)
+            typed_body(body_bytes(item.message, strict=False), self.kind, self.schema)
         except Failure as error:
             return DeadLetter(reason=WRONG_TYPE, description=str(error))
         return await self.inner(item)
@@ -174,6 +177,7 @@ class HandlerChoice:
     python: str | None = None
     timeout: float = 60.0  # seconds; a Python function's timeout is the message's lock
     kind: BodyType = BodyType.BYTES  # of the bodies that the handler gets
+    schema: Path | None = None  # a file with the schema that they fit
 
 
 async def open_handler(
@@ -186,7 +190,10 @@ async def open_handler(
         Failure: not exactly one handler is given, or there is no such command or function.
     """
     handler = await _open(stack, choice, parallel=parallel, clock=clock)
-    return handler if choice.kind is BodyType.BYTES else TypedHandler(handler, choice.kind)
+    if choice.kind is BodyType.BYTES:
+        return handler
+    schema = None if choice.schema is None else read_schema(choice.schema)
+    return TypedHandler(handler, choice.kind, schema)
 
 
 async def _open(

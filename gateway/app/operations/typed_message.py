@@ -5,11 +5,13 @@ import json
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.json_schema import Schema
 from gateway.config.values import seconds
 from gateway.domain.errors import InvalidRequest
 from gateway.wire.http import strict_json
@@ -46,12 +48,12 @@ class TypedBody:
     event_id: str | None = None  # of a CloudEvent
 
 
-def typed_body(body: bytes, kind: BodyType) -> TypedBody:
+def typed_body(body: bytes, kind: BodyType, schema: Schema | None = None) -> TypedBody:
     """
-    The body, if it is of that type.
+    The body, if it is of that type and fits the schema. A schema makes sense of JSON only.
 
     Raises:
-        Failure: it isn't.
+        Failure: it isn't, or doesn't.
     """
     content_type, event_id = CONTENT_TYPES[kind], None
     try:
@@ -61,6 +63,8 @@ def typed_body(body: bytes, kind: BodyType) -> TypedBody:
             tree = strict_json.load(body, "the body", max_bytes=_MOST_BYTES)
             if kind is BodyType.CLOUD_EVENT:
                 event_id = _checked_event(tree)
+            if schema is not None:
+                schema.check(tree)
     except UnicodeDecodeError as error:
         raise _wrong("the body isn't UTF-8 text") from error
     except InvalidRequest as error:
@@ -113,6 +117,21 @@ def _checked_event(tree: Any) -> str:
         raise _wrong(f"specversion {EVENT_VERSION!r} expected, found {tree['specversion']!r}")
     event_id: str = tree["id"]
     return event_id
+
+
+def kind_of(name: str, schema: Path | None) -> BodyType:
+    """
+    The type of that name. With a schema, JSON instead of `bytes`.
+
+    Raises:
+        Failure: a body of that type can't have a schema.
+    """
+    kind = BodyType(name)
+    if schema is None:
+        return kind
+    if kind is BodyType.TEXT:
+        raise _wrong("--schema: --type json or cloudevents expected, not text")
+    return BodyType.JSON if kind is BodyType.BYTES else kind
 
 
 def parse_properties(texts: Iterable[str]) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+"""A JSON schema for the bodies of messages. Needs the extra `schema`."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.domain.errors import InvalidRequest
+from gateway.wire.http import strict_json
+
+_MOST_BYTES = 4 * 1024 * 1024  # of a schema's file
+
+
+@attrs.frozen(eq=False)
+class Schema:
+    """A compiled schema."""
+
+    _problem_of: Callable[[Any], str | None]
+
+    def check(self, tree: Any) -> None:
+        """
+        Raises:
+            InvalidRequest: the value doesn't fit; the text names the place and the rule, and has
+                nothing of the value but names of its fields.
+        """
+        problem = self._problem_of(tree)
+        if problem is not None:
+            raise InvalidRequest(problem)
+
+
+def read_schema(path: Path) -> Schema:
+    """
+    Read and compile the schema in a file: JSON Schema, drafts 4, 6 and 7. A `$ref` may point into
+    the file itself; nothing is fetched.
+
+    Raises:
+        Failure: the file can't be read, or isn't a schema; or the extra `schema` isn't installed.
+    """
+    try:
+        import fastjsonschema  # only with the extra
+    except ImportError as error:
+        text = "--schema: needs the extra `schema`: pip install 'pairgate[schema]'"
+        raise Failure(text, ExitCode.WRONG) from error
+    try:
+        tree = strict_json.load(path.read_bytes(), "the schema", max_bytes=_MOST_BYTES)
+        validate = fastjsonschema.compile(
+            tree, handlers={"http": _refuse, "https": _refuse, "file": _refuse}, use_default=False
+        )
+    except OSError as error:
+        raise _wrong(path, error.strerror or str(error)) from error
+    except InvalidRequest as error:
+        raise _wrong(path, str(error)) from error
+    except Exception as error:  # of the library, for schemas that it can't compile
+        raise _wrong(path, f"not a schema of draft 4, 6 or 7: {error}") from error
+
+    def problem_of(value: Any) -> str | None:
+        try:
+            validate(value)
+        except fastjsonschema.JsonSchemaValueException as error:
+            place = error.name.replace("data", "the body", 1)
+            return f"{place}: {error.rule} {_short(error.rule_definition)} expected"
+        return None
+
+    return Schema(problem_of)
+
+
+def _refuse(uri: str) -> Any:
+    raise ValueError(f"$ref: a place in this file expected, got {uri:.100}")
+
+
+def _short(definition: Any) -> str:
+    text = repr(definition)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _wrong(path: Path, text: str) -> Failure:
+    return Failure(f"--schema {path}: {text}", ExitCode.WRONG)
