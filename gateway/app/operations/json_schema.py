@@ -59,7 +59,7 @@ def read_schema(path: Path) -> Schema:
         try:
             validate(value)
         except fastjsonschema.JsonSchemaValueException as error:
-            place = error.name.replace("data", "the body", 1)
+            place = str(error.name).replace("data", "the body", 1)
             return f"{place}: {error.rule} {_short(error.rule_definition)} expected"
         return None
 
