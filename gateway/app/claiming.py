@@ -126,7 +126,10 @@ async def _opened(stack: AsyncExitStack, settings: Claims, runtime: Runtime) -> 
     access = None
     if credential is not None:
         dependencies = BrokerDependencies(
-            clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
+            clock=runtime.now,
+            rng=runtime.rng("claims"),
+            observer=runtime.observer,
+            token_expiries=runtime.token_expiries,
         )
         timeout = settings.options.timeout
         access = access_tokens(credential, STORAGE_SCOPE, "claims", timeout, dependencies)

@@ -80,7 +80,10 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -
         raise Failure(why_no_store(namespace), ExitCode.WRONG)
     namespace = _with_credentials(namespace)
     dependencies = BrokerDependencies(
-        clock=runtime.now, rng=runtime.rng(namespace.name), observer=runtime.observer
+        clock=runtime.now,
+        rng=runtime.rng(namespace.name),
+        observer=runtime.observer,
+        token_expiries=runtime.token_expiries,
     )
     try:
         adapter = build(namespace.url, namespace.name, dependencies, namespace.options)

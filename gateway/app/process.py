@@ -142,6 +142,7 @@ def service_manager(
             yield ServiceManager(observer)
             return
         watched = pid in {"", str(os.getpid())} and microseconds.isdecimal()
+        watched = watched and int(microseconds) > 0  # systemd means no watchdog by 0, too
         if watched:
             faulthandler.enable()
         yield ServiceManager(observer, its, int(microseconds) / 1e6 if watched else None)

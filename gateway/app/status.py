@@ -137,6 +137,11 @@ class StatusBoard:
             ),
             loop_lag=self.runtime.loop_lag.read(),
             tasks=self.runtime.loop_lag.tasks,
+            token_expiries={
+                name: at
+                for name, expires in self.runtime.token_expiries.items()
+                if (at := expires()) is not None
+            },
             sends=tuple(self.runtime.sends.all()),
             durations=tuple(self.runtime.sends.durations()),
             expiries=() if self.certificates is None else self.certificates.expiries(),

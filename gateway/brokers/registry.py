@@ -7,6 +7,7 @@ the others.
 
 import random
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -54,6 +55,8 @@ class BrokerDependencies:
     clock: WallClock
     rng: random.Random
     observer: Observer
+    # Of the credentials' tokens, by the namespace: when each expires. Each credential adds itself.
+    token_expiries: dict[str, Callable[[], datetime | None]] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -207,7 +210,7 @@ def access_tokens(
     from gateway.brokers.entra.requesting import TokenRequests
     from gateway.brokers.entra.tokens import AccessTokens
 
-    return AccessTokens(
+    tokens = AccessTokens(
         request=TokenRequests(options=credential, scope=credential.scope or scope).request,
         namespace=name,
         clock=dependencies.clock,
@@ -215,6 +218,8 @@ def access_tokens(
         observer=dependencies.observer,
         patience=_TOKEN_SHARE * connect_timeout,
     )
+    dependencies.token_expiries[name] = tokens.expires
+    return tokens
 
 
 KINDS: Final[Mapping[str, Callable[[], Kind]]] = {

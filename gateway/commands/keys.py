@@ -1,6 +1,7 @@
 """`pairgate keys`: changes keys while clients, gateways and syphons go on."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -10,7 +11,7 @@ from rich.text import Text
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import key_rotation
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import steer_process
+from gateway.app.operations.asking import ask_status, steer_process
 from gateway.app.operations.key_rotation import ENVELOPE, Rotation
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import (
@@ -39,8 +40,13 @@ def keys() -> None:
 @click.argument("name", metavar="NAME")
 @click.option("--use", is_flag=True, help="Of the envelope: let the new key sign.")
 @click.option("--finish", is_flag=True, help="End the old key.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="With --finish, of the envelope: even if messages may wait under the old key.",
+)
 def rotate(
-    invocation: Invocation, admin: AdminChoice, name: str, *, use: bool, finish: bool
+    invocation: Invocation, admin: AdminChoice, name: str, *, use: bool, finish: bool, force: bool
 ) -> None:
     """
     Write a new key for NAME; the old one stays valid until --finish.
@@ -52,15 +58,35 @@ def rotate(
     """
     if use and (finish or name != ENVELOPE):
         raise Failure(f"--use: is for {ENVELOPE}, and without --finish", ExitCode.WRONG)
+    if force and not (finish and name == ENVELOPE):
+        raise Failure(f"--force: is for {ENVELOPE} with --finish", ExitCode.WRONG)
     loaded = invocation.read()
     file = invocation.config or Path.cwd() / FILE_NAME
     if not file.exists():
         raise Failure(f"{loaded.source} has no keys: name a file with --config", ExitCode.WRONG)
+    if name == ENVELOPE and finish and not force:
+        _refuse_with_a_backlog(loaded, admin)
     if name == ENVELOPE:
         made = key_rotation.rotate_envelope(loaded, file, os.environ, use=use, finish=finish)
     else:
         made = key_rotation.rotate(loaded, file, name, os.environ, finish=finish)
     _print(invocation, made, _reload(loaded, admin))
+
+
+def _refuse_with_a_backlog(loaded: Loaded, admin: AdminChoice) -> None:
+    """
+    Raises:
+        Failure: messages may wait on the backlog that only the old key opens.
+    """
+    pairing = loaded.config.pairing
+    if pairing is None or len(pairing.envelope_keys) < 2:
+        return  # nothing to finish
+    status = None
+    with suppress(Failure):
+        _, status = run(ask_status, loaded.config, admin)
+    if doubt := key_rotation.backlog_doubt(status):
+        text = f"pairing.envelope_keys: {doubt}, which may be under the old key"
+        raise Failure(f"{text}; --force removes it all the same", ExitCode.TEMPORARY)
 
 
 @attrs.frozen(kw_only=True)

@@ -360,12 +360,12 @@ def _tokens(config: Config) -> Iterator[str]:
 
 
 def _keyless_accounts(config: Config) -> Iterator[str]:
-    has_tokens = any(policy.token is not None for policy in config.access)
+    has_others = any(policy.token or policy.certificates for policy in config.access)
     for index, account in enumerate(config.accounts):
-        if not account.keys and not has_tokens:
+        if not account.keys and not has_others:
             yield (
-                f"accounts[{index}].key: is missing; without it clients need tokens, and no"
-                " [[access]] has token = { issuer, claims }"
+                f"accounts[{index}].key: is missing; without it clients need tokens or"
+                " certificates, and no [[access]] has token = { issuer, claims } or certificates"
             )
 
 

@@ -387,6 +387,8 @@ class Status:
     connections: tuple[ConnectionCount, ...] = ()
     commits: tuple[CommitStatus, ...] = ()
     loop_lag: Distribution | None = None  # seconds; None: not measured
+    # When the tokens for the namespaces (and for `claims`) expire, by name.
+    token_expiries: Mapping[str, datetime] = attrs.field(factory=dict)
     tasks: int | None = None  # of the event loop; None: not counted
     expiries: tuple[Expiry, ...] = ()
     sends: tuple[SendCount, ...] = ()  # of a gateway without a pair

@@ -13,6 +13,7 @@ labels: `GET /status` names those in trouble. An unknown figure has no sample.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import accumulate
 from math import inf
 from typing import Final
@@ -116,6 +117,8 @@ class _Figures(Collector):
         yield from _connections(status.connections)
         yield from _commits(status.commits)
         yield from _loop(status)
+        if status.token_expiries:
+            yield _token_expiries(status.token_expiries)
         if status.expiries:
             yield from _expiries(status.expiries)
         yield from _client_operations(status)
@@ -577,6 +580,17 @@ def _expiries(expiries: Sequence[Expiry]) -> Iterator[Metric]:
         refused.add_metric([each.setting, each.file], bool(each.refused))
     yield family
     yield refused
+
+
+def _token_expiries(expiries: Mapping[str, datetime]) -> Metric:
+    family = GaugeMetricFamily(
+        "pairgate_token_expiry_time_seconds",
+        "When the token for a namespace expires, in seconds since 1970.",
+        labels=["namespace"],
+    )
+    for name, at in expiries.items():
+        family.add_metric([name], at.timestamp())
+    return family
 
 
 def _histogram(

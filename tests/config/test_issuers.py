@@ -97,6 +97,14 @@ def test_an_account_without_a_key_is_for_clients_with_tokens(tmp_path: Path) -> 
     assert loaded.config.accounts[0].keys == ()
 
 
+def test_an_account_without_a_key_is_for_clients_with_certificates(tmp_path: Path) -> None:
+    policy = '[[access]]\nname = "orders"\ncertificates = ["CN=orders"]\nrights = ["Send"]\n'
+    namespace = '[namespaces.here]\nurl = "memory:"\n'
+    loaded = read(f'{namespace}{policy}[[accounts]]\nname = "contoso"\n', tmp_path)
+
+    assert loaded.config.accounts[0].keys == ()
+
+
 def test_an_issuer_without_a_policy_is_a_doubt(tmp_path: Path) -> None:
     [warning] = read(ISSUER, tmp_path).warnings
 

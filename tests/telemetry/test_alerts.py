@@ -182,6 +182,11 @@ CASES: Final = {
         {'pairgate_certificate_expiry_time_seconds{file="a.pem",setting="tls"}': "1300000x300"},
         {"file": "a.pem", "setting": "tls"},
     ),
+    "PairgateTokenNotRenewed": Case(
+        {'pairgate_token_expiry_time_seconds{namespace="east"}': "600x300"},
+        {'pairgate_token_expiry_time_seconds{namespace="east"}': "20000x300"},
+        {"namespace": "east"},
+    ),
     "PairgateCertificateFileRefused": Case(
         {'pairgate_certificate_files_refused{file="a.pem",setting="tls"}': ONE},
         {'pairgate_certificate_files_refused{file="a.pem",setting="tls"}': ZERO},

@@ -67,6 +67,8 @@ def test_the_process_tells_of_its_connections_commits_loop_and_certificates() ->
     assert value(OUTAGE, "pairgate_store_commit_operations_sum", "east") == 0.75
     assert value(OUTAGE, "pairgate_event_loop_lag_seconds_bucket", "0.1") == 3
     assert value(OUTAGE, "pairgate_event_loop_tasks") == 70
+    expires = value(OUTAGE, "pairgate_token_expiry_time_seconds", "east")
+    assert expires == OUTAGE.token_expiries["east"].timestamp()
     [expiry] = OUTAGE.expiries
     ends = value(OUTAGE, "pairgate_certificate_expiry_time_seconds", expiry.setting, expiry.file)
     assert ends == expiry.at.timestamp()

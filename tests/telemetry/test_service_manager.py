@@ -144,6 +144,15 @@ def test_without_a_socket_nothing_is_told(address: str) -> None:
     assert environ == {}
 
 
+def test_a_watchdog_of_no_time_is_none(tmp_path_factory: pytest.TempPathFactory) -> None:
+    address = str(tmp_path_factory.mktemp("n") / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as theirs:
+        theirs.bind(address)
+        environ = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "0"}
+        with service_manager(Silence(), environ) as manager:
+            assert manager.watchdog is None
+
+
 @pytest.mark.parametrize("name", ["@pairgate-{}", "{}/notify"])
 def test_the_environment_names_the_socket(
     name: str, tmp_path_factory: pytest.TempPathFactory

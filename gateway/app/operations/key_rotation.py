@@ -22,6 +22,7 @@ from gateway.config.editing import CannotEdit, with_value
 from gateway.config.file import Loaded, parse
 from gateway.config.problems import ConfigError
 from gateway.config.showing import toml_value
+from gateway.domain.status import Status
 
 ENVELOPE: Final = "envelope"
 _OLD: Final = ".old"  # the end of the name of an old key's file
@@ -61,8 +62,10 @@ class _Place:
         Replace the file in one step, if the text is a valid configuration.
 
         Raises:
-            Failure: it isn't, or the file can't be written.
+            Failure: it isn't, the file was edited meanwhile, or it can't be written.
         """
+        if self.file.read_text("utf-8-sig") != self.text:
+            raise Failure(f"{self.file} was changed meanwhile, and is left as it is: try again")
         try:
             parse(text, source=str(self.file), folder=self.folder, environ=self.environ)
         except ConfigError as error:
@@ -88,6 +91,7 @@ def rotate(
     place = _Place(file=file, text=loaded.text, table=tomllib.loads(loaded.text), environ=environ)
     section, entry = _entry(place, name)
     path = _file_of(entry.get("key"), f"{section} {name!r}: key")
+    _refuse_a_shared_file(place, name, path)
     second, old = entry.get("second_key"), f"{path}{_OLD}"
     if second is not None and second != {"file": old}:
         text = f"{section} {name!r} has a second_key of its own: both keys are in use; remove it"
@@ -95,6 +99,16 @@ def rotate(
     if finish:
         return _finish_policy(place, section, name, path, is_under_way=second is not None)
     return _begin_policy(place, section, name, path, is_under_way=second is not None)
+
+
+def backlog_doubt(status: Status | None) -> str:
+    """Why the backlog may have messages under an old key of the envelope; empty: it has none."""
+    backlog = None if status is None or status.pair is None else status.pair.backlog
+    if backlog is None:
+        return "no gateway here tells whether messages wait on the backlog"
+    if backlog.pending is None:
+        return "the number of messages on the backlog isn't known"
+    return f"{backlog.pending} messages wait on the backlog" if backlog.pending else ""
 
 
 def rotate_envelope(
@@ -278,6 +292,19 @@ def _entry(place: _Place, name: str) -> tuple[str, Mapping[str, Any]]:
         text = f"an [[access]] and an [[accounts]] are named {name!r}: rename one of them"
         raise Failure(text, ExitCode.WRONG)
     return found[0]
+
+
+def _refuse_a_shared_file(place: _Place, name: str, path: str) -> None:
+    """Clients of another name would get a new key, and their old key wouldn't stay valid."""
+    for section in ("access", "accounts"):
+        for entry in place.table.get(section, []):
+            if entry.get("name") == name:
+                continue
+            for key in ("key", "second_key"):
+                match entry.get(key):
+                    case {"file": str(other)} if place.folder / other == place.folder / path:
+                        text = f"{section} {entry.get('name')!r} has the same file as its {key}"
+                        raise Failure(f"{path}: {text}: give it one of its own", ExitCode.WRONG)
 
 
 def _file_of(reference: object, named: str) -> str:

@@ -35,21 +35,17 @@ PAUSE: Final = 1.0  # seconds after an accept that failed
 _BACKLOG: Final = 16
 
 
-async def see_off(pid: int, seconds: float = LEAVE_SECONDS) -> None:
-    """Return when that process has ended; kill it if it doesn't end within `seconds`."""
-    await trio.lowlevel.checkpoint()
-    try:
-        process = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        with trio.move_on_after(seconds):
-            await trio.lowlevel.wait_readable(process)
-            return
-        signal.pidfd_send_signal(process, signal.SIGKILL)
+async def see_off(process: int, seconds: float = LEAVE_SECONDS) -> None:
+    """
+    Return when the process of that descriptor (`os.pidfd_open`) has ended; kill it if it doesn't
+    end within `seconds`.
+    """
+    with trio.move_on_after(seconds):
         await trio.lowlevel.wait_readable(process)
-    finally:
-        os.close(process)
+        return
+    with suppress(ProcessLookupError):  # it has just ended
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    await trio.lowlevel.wait_readable(process)
 
 
 @attrs.define(eq=False)
@@ -58,6 +54,7 @@ class Waiting:
 
     channel: DescriptorChannel
     pid: int
+    process: int  # the descriptor of the process: its id may be another process's one day
     kept: GivenSockets
 
 
@@ -109,6 +106,7 @@ class Door:
         if self.waiting is not None:
             self.waiting.kept.close()
             self.waiting.channel.close()
+            os.close(self.waiting.process)
 
     async def freed(self) -> GivenSockets | None:
         """
@@ -130,7 +128,7 @@ class Door:
             waiting.channel.close()
             if failure is not None:
                 self.observer.report(TakeOverFailed(pid=waiting.pid, reason=failure))
-                await self.see_off(waiting.pid)
+                await self.see_off(waiting.process)
             reason = failure
             nursery.cancel_scope.cancel()
         waiting.channel.close()
@@ -266,10 +264,11 @@ class HandOver:
             "endpoints": [[bind, len(numbers)] for bind, numbers in entries],
         }
         reason: str | None = "it ended before it was ready"
-        with suppress(trio.BrokenResourceError):
+        with suppress(trio.BrokenResourceError, ProcessLookupError):
             await channel.send(message, passed)
             if kept is not None:
-                self.door.waiting = Waiting(channel, pid=pid, kept=kept)
+                process = os.pidfd_open(pid)
+                self.door.waiting = Waiting(channel, pid=pid, process=process, kept=kept)
                 self._leave(f"process {pid} takes over, and waits for the stores")
                 await trio.sleep_forever()
             reason = await _not_ready(channel, self.door.ready_seconds)

@@ -114,6 +114,10 @@ class AccessTokens:
         if kept is not None and kept.token.text == token and now - kept.since >= _YOUNG:
             self._hurry.set()
 
+    def expires(self) -> datetime | None:
+        """When the last token expires, or has expired; None: there was none yet."""
+        return None if self._kept is None else self._kept.token.expires
+
     def seconds_left(self) -> float:
         """How long the token is good; 0.0 without one."""
         kept = self._good()

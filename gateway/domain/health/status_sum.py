@@ -49,7 +49,16 @@ def summed(parent: Status, workers: Sequence[Status]) -> Status:
         durations=tuple(_durations((parent, *workers))),
         loop_lag=added(each.loop_lag for each in (parent, *workers) if each.loop_lag is not None),
         tasks=_tasks((parent, *workers)),
+        token_expiries=_first(each.token_expiries for each in (parent, *workers)),
     )
+
+
+def _first(dates: Iterable[Mapping[str, datetime]]) -> Mapping[str, datetime]:
+    """The first date of each name."""
+    found: dict[str, datetime] = {}
+    for name, date in ((name, date) for each in dates for name, date in each.items()):
+        found[name] = min(date, found.get(name, date))
+    return found
 
 
 def _tasks(processes: Iterable[Status]) -> int | None:

@@ -4,11 +4,21 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
+from click.testing import CliRunner
 
 from gateway.app.failure import Failure
-from gateway.app.operations.key_rotation import Rotation, Stage, rotate, rotate_envelope
+from gateway.app.operations.key_rotation import (
+    Rotation,
+    Stage,
+    backlog_doubt,
+    rotate,
+    rotate_envelope,
+)
+from gateway.cli import main
 from gateway.config.file import Loaded, load
+from tests.wire.pairgate.test_status import OUTAGE
 
 CONFIG = """# the first line stays
 [namespaces.east]
@@ -160,6 +170,62 @@ def test_two_rotations_at_once_keep_the_key_that_clients_have(here: Here) -> Non
     with pytest.raises(Failure, match="somebody else rotates this key now"):
         rotate(seen_before, here.file, "orders", {"OPS_KEY": OLD}, finish=False)
     assert here.keys_of("orders") == (new, OLD)
+
+
+def test_a_file_that_another_policy_has_too_is_not_rotated(here: Here) -> None:
+    shared = '[[access]]\nname = "other"\nkey = { file = "./keys/orders" }\nrights = ["Listen"]\n'
+    here.file.write_text(f"{CONFIG}\n{shared}")
+    before = here.file.read_text()
+
+    with pytest.raises(Failure, match="access 'other' has the same file as its key"):
+        here.rotate()
+    assert (here.file.read_text(), here.key("orders")) == (before, OLD)
+
+
+def test_an_edit_of_the_configuration_meanwhile_is_kept(here: Here) -> None:
+    seen_before = here.load()
+    edited = f"{CONFIG}\n# a word of an operator\n"
+    here.file.write_text(edited)
+
+    with pytest.raises(Failure, match="was changed meanwhile, and is left as it is"):
+        rotate(seen_before, here.file, "orders", {"OPS_KEY": OLD}, finish=False)
+    assert (here.file.read_text(), here.key("orders")) == (edited, OLD)
+    here.rotate()
+    assert here.keys_of("orders")[1] == OLD
+
+
+def test_an_old_key_of_the_envelope_is_needed_while_messages_may_wait_under_it() -> None:
+    assert OUTAGE.pair is not None
+
+    def doubt(pending: int | None) -> str:
+        backlog = attrs.evolve(OUTAGE.pair.backlog, pending=pending)
+        return backlog_doubt(attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, backlog=backlog)))
+
+    assert doubt(0) == ""
+    assert doubt(7) == "7 messages wait on the backlog"
+    assert doubt(None) == "the number of messages on the backlog isn't known"
+    assert "no gateway here tells" in backlog_doubt(None)
+
+
+def test_the_command_asks_before_it_removes_a_key_of_the_envelope(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPS_KEY", OLD)
+    monkeypatch.chdir(here.folder)
+
+    def keys(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(main, ["keys", "rotate", *words])
+        return done.exit_code, done.output
+
+    assert keys("envelope", "--finish")[0] == 0  # nothing is under way
+    assert keys("orders", "--finish", "--force")[0] == 2
+    for words in ((), ("--use",)):
+        assert keys("envelope", *words)[0] == 0
+    code, told = keys("envelope", "--finish")
+    assert (code, len(here.signers())) == (75, 2)
+    assert "no gateway here tells whether messages wait on the backlog" in " ".join(told.split())
+    assert keys("envelope", "--finish", "--force")[0] == 0
+    assert len(here.signers()) == 1
 
 
 def test_an_account_gets_a_key_in_base64(here: Here) -> None:

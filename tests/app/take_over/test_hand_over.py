@@ -231,9 +231,9 @@ async def test_a_successor_that_hangs_with_the_stores_is_ended_and_the_sockets_s
 ) -> None:
     ended = list[int]()
 
-    async def end(pid: int) -> None:
+    async def end(process: int) -> None:
         await trio.lowlevel.checkpoint()
-        ended.append(pid)
+        ended.append(pid_of(process))
 
     async with running(path, has_stores=True) as old, AsyncExitStack() as stack:
         old.door.see_off, old.door.ready_seconds = end, LATE
@@ -250,9 +250,21 @@ async def test_a_successor_that_hangs_with_the_stores_is_ended_and_the_sockets_s
 def test_a_process_that_was_given_up_is_killed_if_it_does_not_end() -> None:
     with subprocess.Popen(["sleep", "1000"]) as frozen:
         frozen.send_signal(signal.SIGSTOP)
-        trio.run(partial(see_off, frozen.pid, seconds=LATE))
+        process = os.pidfd_open(frozen.pid)
+        trio.run(partial(see_off, process, seconds=LATE))
         assert frozen.wait() == -signal.SIGKILL
-    trio.run(see_off, frozen.pid)  # it has ended
+    trio.run(see_off, process)  # it has ended
+    os.close(process)
+
+
+def pid_of(process: int) -> int:
+    """The id of the process of such a descriptor: see proc_pid_fdinfo(5)."""
+    [line] = [
+        line
+        for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines()
+        if line.startswith("Pid:")
+    ]
+    return int(line.split()[1])
 
 
 async def test_a_process_without_room_for_another_file_lets_a_successor_wait(path: Path) -> None:

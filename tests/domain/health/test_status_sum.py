@@ -91,6 +91,7 @@ def status(
         ),
         loop_lag=values(sent),
         tasks=sent,
+        token_expiries={"east": NOW + timedelta(minutes=sent)},
         sends=(SendCount(accepted_by="primary", outcome="accepted", messages=sent),),
         durations=(SendDuration(accepted_by="primary", error="", seconds=values(sent)),),
     )
@@ -114,6 +115,7 @@ def test_counts_are_added() -> None:
     assert (pair.refused, pair.slow_calls) == ({"Busy": 7}, 7)
     assert [each.times for each in pair.state_changes] == [7]
     assert (total.loop_lag, total.tasks) == (values(7), 7)
+    assert total.token_expiries == {"east": NOW + timedelta(minutes=1)}
     assert (total.sends, total.durations) == (pair.sends, pair.durations)
     assert space.operations == (OperationDuration(name="receive", error="", seconds=values(7)),)
 

@@ -159,6 +159,7 @@ OUTAGE = Status(
     commits=(CommitStatus(name="east", seconds=SECONDS, operations=SECONDS),),
     loop_lag=SECONDS,
     tasks=70,
+    token_expiries={"east": NOW},
     expiries=(
         Expiry(
             setting="endpoints[0].tls.certificate",
