@@ -1,5 +1,6 @@
 """Sends of ordered entities: each key in its order, through an outage and back."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -23,6 +24,7 @@ from gateway.offering import required
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.order import sends
 from gateway.pairing.order.keys import key_of
+from gateway.pairing.order.watch import OrderedQueue
 from gateway.pairing.pair import Pair
 from gateway.pairing.sending import Batch
 from gateway.pairing.state_file import parse
@@ -144,6 +146,21 @@ async def test_a_message_that_a_syphon_has_locked_keeps_its_key_away(harness):
         await pair.order.changes.wait_next()
 
     assert await send(pair, "c") is PRIMARY
+
+
+async def test_a_list_that_began_before_a_diverted_send_ended_brings_no_key_home(harness):
+    key = key_of(ORDERS, message())
+    queue = OrderedQueue(HOME, any_key=None)
+    queue.note_diverted(key, 1)
+    began = queue.version
+    queue.note_diverted(key, 0)
+    queue.note_list(Counter(), began)
+
+    assert not queue.is_home
+
+    queue.note_list(Counter(), queue.version)
+
+    assert queue.is_home
 
 
 async def test_a_send_waits_for_the_few_that_are_left_and_then_goes_to_the_primary(harness):

@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.checker.history import Attempted, End, Way
 from gateway.checker.operations import Acked, Record
-from gateway.domain.envelope_fields import ENTITY
+from gateway.domain.envelope_fields import ENTITY, ORDER
 from gateway.domain.message import Message
 from tests.simulation.names import Names
 from tests.simulation.scenario import Scenario
@@ -92,6 +92,7 @@ def see_diverted(seen: Counter[str], messages: Sequence[Message], names: Names) 
     seen["a batch was diverted"] += len(messages) > 1
     for message in messages:
         inner = names.opened(message)
+        seen["an ordered message was diverted"] += ORDER in message.properties
         seen["an encrypted message was diverted"] += ENTITY in message.properties
         seen["a scheduled message was diverted"] += inner.scheduled is not None
         seen["a session was diverted"] += inner.session_id is not None

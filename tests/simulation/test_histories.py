@@ -8,7 +8,7 @@ from gateway.checker.judgements import Invariant, Validity
 from tests.simulation.coverage import SOMETIMES, unseen
 from tests.simulation.runs import run_hours
 from tests.simulation.scenario import Front, Parts
-from tests.simulation.seeds import draw
+from tests.simulation.seeds import ORDERED, draw
 from tests.simulation.world import run_scenario, run_world
 
 HOURS = 25.0
@@ -71,6 +71,8 @@ HEAVY_REGRESSIONS = [
     13030413,  # L4: when a send was given up, suspended messages came back before all others
 ]
 
+LEAST_ORDERED = 50  # messages that were diverted in the histories of ordered entities
+
 
 @pytest.mark.timeout(1200)  # seconds of a processor, shared with other tests
 @pytest.mark.parametrize("part", range(PARTS))
@@ -90,6 +92,16 @@ def test_a_history_that_once_broke_a_promise_keeps_it(seed):
 @pytest.mark.parametrize("seed", HEAVY_REGRESSIONS)
 def test_a_history_of_twice_the_load_keeps_what_it_once_broke(seed):
     assert run_world(seed, load=2).problems == ()
+
+
+def test_ordered_entities_keep_their_order_and_every_other_promise():
+    found = [run_world(ORDERED + seed) for seed in (1, 3, 5, 8, 14, 53, 208)]
+
+    assert [problem for one in found for problem in one.problems] == []
+    diverted = sum(one.seen["an ordered message was diverted"] for one in found)
+    assert diverted >= LEAST_ORDERED
+    decided = [{each.invariant: each for each in one.judgement.decisions} for one in found]
+    assert {each[Invariant.S13].validity for each in decided} == {Validity.HOLDS}
 
 
 def test_two_syphons_compete_for_one_backlog():
