@@ -175,7 +175,8 @@ class RestManagement:
     async def _manage(self, operation: wish.Operation) -> wish.Answer:
         entity = wish.entity_of(operation)
         path = entity.parent.name if entity is not None else ""
-        response = await self._peer.manage(path, atom.build_request(operation))
+        request, forwards = atom.build_request(operation), wish.forwards_of(operation)
+        response = await self._peer.manage(path, request, forwards)
         return atom_answers.parse_response(operation, response)
 
 

@@ -1,6 +1,6 @@
 """Sends signed requests to a Service Bus REST namespace, and finds out whether it is a Pairgate."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import attrs
@@ -150,13 +150,24 @@ class RestPeer:
             if is_billed(response.status):
                 self._count(operation, answer, len(request.body), len(response.body))
 
-    async def manage(self, path: str, request: Request) -> Response:
+    async def manage(
+        self, path: str, request: Request, forwards: Iterable[tuple[str, EntityPath]] = ()
+    ) -> Response:
         """
-        Return the answer to a management request. As `run`.
+        Return the answer to a management request. As `run`. `forwards` are the entities that
+        messages are to be forwarded to, each with the header for its token.
 
         Raises:
             BrokerError: there is no answer.
         """
+        tokens = [(name, await self._tokens.of(target.name)) for name, target in forwards]
+        if tokens:
+            request = Request(
+                method=request.method,
+                target=request.target,
+                headers=Headers((*request.headers.items, *tokens)),
+                body=request.body,
+            )
         response = await self._exchange(path, request)
         if is_billed(response.status):
             self.meter.request(Billed.INSPECT if request.method == "GET" else Billed.MANAGE)
