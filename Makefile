@@ -89,6 +89,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.backup
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.identities
+	.venv/bin/python -m benchmarks.starvation
 	.venv/bin/python -m benchmarks.failover
 	.venv/bin/python -m benchmarks.amqp
 	.venv/bin/python -m benchmarks.amqp_engine

@@ -14,6 +14,7 @@ from attrs import validators
 
 from gateway.domain.access import ClientLimit
 from gateway.domain.errors import Busy
+from gateway.net.turns import Contention, Line
 from gateway.net.waiters import Waiters
 
 RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many
@@ -34,6 +35,8 @@ class ClientOptions:
     max_requests: int = attrs.field(default=0, validator=validators.ge(0))
     # Of bodies over HTTP that come after their head, and of messages over AMQP.
     max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(0))
+    # Requests in progress at a time while other clients have some, too.
+    share: int = attrs.field(default=16, validator=validators.ge(0))
 
 
 @attrs.define(eq=False)
@@ -45,7 +48,11 @@ class Usage:
     connections: int = attrs.field(default=0, init=False)
     requests: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
+    line: Line = attrs.field(init=False)
     _less: Waiters = attrs.field(factory=Waiters, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.line = Line(self.clients.contention)
 
     def connect(self) -> None:
         """
@@ -100,7 +107,7 @@ class Usage:
         raise Busy(_TEXT.format(number, limit.value), retry_after=RETRY_AFTER)
 
     def _forget_if_idle(self) -> None:
-        if not (self.connections or self.requests or self.bytes):
+        if not (self.connections or self.requests or self.bytes) and self.line.is_idle:
             self.clients.forget(self)
 
 
@@ -111,7 +118,11 @@ class Clients:
     options: ClientOptions = attrs.field(factory=ClientOptions)
     # By the client's name and the limit, since the start; the name is empty beyond `MOST_NAMES`.
     refused: Counter[tuple[str, ClientLimit]] = attrs.field(factory=Counter, init=False)
+    contention: Contention = attrs.field(init=False)
     _usages: dict[str, Usage] = attrs.field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.contention = Contention(self.options.share)
 
     def usage(self, name: str) -> Usage:
         """The usage of the client with that name."""

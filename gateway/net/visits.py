@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from gateway.net.clients import Clients, Usage
+from gateway.net.turns import Turn
 
 _current: ContextVar["Visit"] = ContextVar("visit")
 
@@ -183,6 +184,17 @@ def note_authorized(client: str = "") -> None:
     visit = _current.get(None)
     if visit is not None:
         visit.authorize(client)
+
+
+async def take_turn(size: int, count: int = 1) -> Turn | None:
+    """
+    Return when it is the turn of a request of this task's client, of so many bytes or messages; the
+    caller calls `end` of the result. None: no order is kept.
+    """
+    visit = _current.get(None)
+    if visit is None or visit.clients is None or not visit.clients.options.share:
+        return None  # noqa: ASYNC910 on the way of each request
+    return await visit.clients.usage(visit.client_name).line.take(size, count)
 
 
 def begin_request() -> Usage | None:

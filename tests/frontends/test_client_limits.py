@@ -298,3 +298,50 @@ async def test_the_names_of_refused_clients_are_bounded(autojump_clock: MockCloc
     assert len(clients.refused) <= 33
     assert sum(clients.refused.values()) == 100
     assert clients.refused["", ClientLimit.CONNECTIONS] == 68
+
+
+async def test_messages_of_a_link_keep_their_order_while_they_wait_for_their_turn(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(share=2) as site:
+        one, link = await site.sender()
+        site.broker.takes = 0.01
+
+        async def disturb() -> None:
+            async with site.rest("Send", host="192.0.2.2") as other:
+                for _ in range(20):
+                    assert (await other.ask("POST", SEND)).status == 201
+
+        site.nursery.start_soon(disturb)
+        await trio.sleep(0.005)
+        sent = [one.transfer(link, Message(message_id=str(n), body=b"x")) for n in range(300)]
+        outcomes = [await one.outcome(each) for each in sent]
+        found = await site.broker.peek(ORDERS, limit=1000)
+
+    assert all(isinstance(each, amqp.Accepted) for each in outcomes)
+    own = [each.message.message_id or "" for each in found]
+    assert [name for name in own if len(name) < 4] == [str(n) for n in range(300)]
+
+
+async def test_a_client_with_many_connections_does_not_delay_another_one(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(share=4) as site, trio.open_nursery() as nursery:
+        site.broker.takes = 0.05
+        in_progress: list[float] = []
+
+        async def send_on(policy: str) -> None:
+            async with site.rest(policy) as client:
+                while True:
+                    assert (await client.ask("POST", SEND)).status == 201
+                    in_progress.append(trio.current_time())
+
+        nursery.start_soon(send_on, "Manage")
+        await trio.sleep(0.01)
+        for _ in range(100):
+            nursery.start_soon(send_on, "Send")
+        await trio.sleep(2)
+        nursery.cancel_scope.cancel()
+
+    # In each 50 ms one message of the single connection, and four of the other hundred.
+    assert 150 < len(in_progress) < 250

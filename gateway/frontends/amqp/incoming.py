@@ -17,6 +17,7 @@ A message that the client has already settled gets no answer; if it fails, its l
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -39,6 +40,8 @@ from gateway.domain.message import Message
 from gateway.domain.values import value
 from gateway.frontends.amqp.context import Context, Need, need_to_send
 from gateway.frontends.amqp.errors import amqp_error
+from gateway.net.turns import Turn
+from gateway.net.visits import take_turn
 from gateway.offering import offered
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -175,17 +178,31 @@ class IncomingLink:
         return self._working < self._most_steps and few
 
     async def _work(self) -> None:  # noqa: ASYNC910 it ends, or a send waits
-        self._beginning = False
         try:
             while self._waiting:
+                turn = await self._take_turn()
+                self._beginning = False
                 group = self._take_group()
                 self._work_on()
-                if group:
-                    # `_send` has its place in the order before its first checkpoint
-                    await self._send(group)
+                try:
+                    if group:
+                        # `_send` has its place in the order before its first checkpoint
+                        await self._send(group)
+                finally:
+                    if turn is not None:
+                        turn.end()
                 self._top_up()
         finally:
+            self._beginning = False
             self._working -= 1
+
+    async def _take_turn(self) -> Turn | None:
+        """
+        Wait for the turn of this client. The step is taken afterwards, so that the order doesn't
+        depend on which of two tasks goes on first.
+        """
+        next_ones = [*islice(self._waiting, self._context.options.max_group)]
+        return await take_turn(sum(len(each.payload) for each in next_ones), len(next_ones))
 
     def _take_group(self) -> list[_Transfer]:
         """The next transfers to send in one step; those that can't be decoded are rejected."""

@@ -42,7 +42,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.management import manage
 from gateway.net.http.server import RETRY_AFTER
-from gateway.net.visits import begin_request
+from gateway.net.visits import begin_request, take_turn
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.messages import Request, Response
@@ -127,10 +127,12 @@ class ServiceBusRestFrontend:
 
         If cancelled, the outcome is unknown. A cancelled receive loses nothing.
         """
-        usage = None
+        usage = turn = None
         try:
             claim = self.authorizer.claim(request.headers.get("Authorization"))
             usage = begin_request()
+            if not is_long_poll(request):
+                turn = await take_turn(len(request.body))
             if self.on_parent is not None and not servicebus_rest.is_send_request(request):
                 return await self.on_parent(request)
             if servicebus_rest.is_message_request(request):
@@ -145,6 +147,8 @@ class ServiceBusRestFrontend:
             wrong_way = isinstance(error, SessionRequired) and is_long_poll(request)
             return build_error(error, status=405 if wrong_way else None, tracking=self._tracking())
         finally:
+            if turn is not None:
+                turn.end()
             if usage is not None:
                 usage.end()
 

@@ -11,6 +11,7 @@ be retried are retried here, for as long as a client waits for its response.
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -26,7 +27,7 @@ from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Creden
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.net.visits import begin_request
+from gateway.net.visits import begin_request, take_turn
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
@@ -158,12 +159,7 @@ class StorageQueueFrontend:
             response = build_response(operation, answer, style)
             return _with(response, *fields) if fields else response
 
-        usage = begin_request()
-        try:
-            return await self._held(work, operation, seconds)
-        finally:
-            if usage is not None:
-                usage.end()
+        return await _in_turn(partial(self._held, work, operation, seconds), len(request.body))
 
     def _error(self, error: BrokerError, request_id: str) -> Response:
         response = build_error(error, self._trace(request_id))
@@ -240,6 +236,19 @@ class StorageQueueFrontend:
 
     def _trace(self, request_id: str) -> Trace:
         return Trace(request_id=request_id, time=_precise(self.wall_clock()))
+
+
+async def _in_turn(work: Callable[[], Awaitable[Response]], size: int) -> Response:
+    """The result of `work`, once it is the turn of this client's request."""
+    usage, turn = begin_request(), None
+    try:
+        turn = await take_turn(size)
+        return await work()
+    finally:
+        if turn is not None:
+            turn.end()
+        if usage is not None:
+            usage.end()
 
 
 async def _tried(

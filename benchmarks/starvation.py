@@ -1,0 +1,502 @@
+"""
+Whether a client can starve another one: a well-behaved client alone, and beside an aggressor.
+
+    well-behaved ──one connection, one send in flight──▶ gateway, with an embedded store
+    aggressor ─────another credential and queue────────▶
+
+    connections   the aggressor sends over 200 connections, one message in flight on each
+    batches       batches of 1,000 messages over 16 connections (AMQP: 1,000 messages in flight on
+                  each); Storage Queue: the largest messages that it allows
+    huge          bodies of 1 MiB over 64 connections
+    slow          200 connections that ask and never read the answers
+
+Both clients are processes of their own and have access policies (or accounts) of their own. Each
+round measures the well-behaved client alone and then beside each aggressor; a ratio is the median
+of the rounds' ratios to alone.
+"""
+
+import argparse
+import base64
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fleet import now, open_fleet
+from benchmarks.machine import facts_of_processor
+from benchmarks.report import report_of
+from benchmarks.stopwatch import processor_time
+from benchmarks.targets import Target, show_targets
+from gateway.demo.ports import free_port
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Message
+from gateway.net.amqp.client import AmqpClient
+from gateway.net.amqp.links import LinkVoid, ReceivingLink, SendingLink
+from gateway.net.clients import ClientOptions
+from gateway.net.dialing import Place, dial
+from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.wire.amqp.events import NewLink, Terminus
+from gateway.wire.amqp.message import encode_message
+from gateway.wire.amqp.options import EngineOptions
+from gateway.wire.amqp.sasl import Credentials
+from gateway.wire.http.date import format_http_date
+from gateway.wire.http.messages import Headers, Request
+from gateway.wire.servicebus.sas import sign_sas
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.rest import build_request
+from gateway.wire.storage_queue.signing import signed
+
+REST, AMQP, STORAGE = PROTOCOLS = ("service-bus-http", "amqp", "storage-queue")
+CONNECTIONS, BATCHES, HUGE, SLOW = AGGRESSORS = ("connections", "batches", "huge", "slow")
+ALONE: Final = "alone"
+GOOD, BAD = "good", "bad"
+KEYS: Final = {
+    GOOD: base64.b64encode(b"g" * 32).decode(),
+    BAD: base64.b64encode(b"b" * 32).decode(),
+}
+SMALL: Final = bytes(1024)
+MEBIBYTE: Final = 1024 * 1024
+ROUNDS: Final = 3
+SHARE: Final = ClientOptions().share
+SECONDS: Final = 3.0
+WARM_UP: Final = 2.0
+PATIENCE: Final = 60.0  # seconds, for one answer
+WIDTH: Final = 100
+LEAST_RATE: Final = 0.25  # of the rate alone
+MOST_P99: Final = 1.0  # seconds
+CONFIG: Final = """
+[namespaces.here]
+url = "embedded:{folder}/store.db"
+queues = ["good", "bad-connections", "bad-batches", "bad-huge", "bad-slow"]
+
+[limits.clients]
+share = {share}
+
+{endpoints}
+{credentials}
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Measured:
+    """One measurement of the well-behaved client. Times are seconds."""
+
+    rate: float  # sends/s
+    p50: float
+    p99: float
+    processor: float  # the gateway's processor time in a second, aggressor included
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """The medians of all rounds for one protocol and aggressor, and of their ratios to alone."""
+
+    protocol: str
+    aggressor: str
+    rate: float
+    p50: float
+    p99: float
+    processor: float
+    rate_ratio: float
+    p50_ratio: float
+    p99_ratio: float
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    cells: Sequence[Cell]
+    rounds: int
+    machine: Mapping[str, str]
+
+
+Send = Callable[[], Awaitable[None]]
+
+
+@attrs.frozen
+class Http:
+    """A client of Service Bus REST or of the Queue service, over so many connections."""
+
+    protocol: str
+    who: str
+    queue: str
+    client: HttpClient
+
+    @classmethod
+    def open(cls, protocol: str, port: int, who: str, queue: str) -> "Http":
+        options = HttpClientOptions(max_connections=1)
+        return cls(protocol, who, queue, HttpClient("127.0.0.1", port, options=options))
+
+    def request(self, body: bytes) -> Request:
+        """A send of that body."""
+        if self.protocol == STORAGE:
+            return self.sign(build_request(storage.PutMessage(queue=self.queue, body=body)))
+        return Request(
+            method="POST", target=f"/{self.queue}/messages", headers=self.token, body=body
+        )
+
+    @property
+    def token(self) -> Headers:
+        expires = int(now().timestamp()) + 3600
+        return Headers.of(
+            {"Authorization": sign_sas("http://localhost/", self.who, KEYS[self.who], expires)}
+        )
+
+    def sign(self, request: Request) -> Request:
+        """The request to the Queue service by the account's key."""
+        fields = {"x-ms-date": format_http_date(now()), "x-ms-version": "2026-10-06"}
+        request = attrs.evolve(
+            request,
+            headers=Headers.of([*fields.items(), *request.headers.items]),
+            target=f"/{self.who}{request.target}",
+        )
+        return signed(request, account=self.who, key=base64.b64decode(KEYS[self.who]))
+
+    async def send(self, body: bytes = SMALL) -> None:
+        answer = await self.client.request(self.request(body))
+        assert answer.status == 201, answer
+
+
+@asynccontextmanager
+async def amqp_client(port: int, who: str) -> AsyncIterator[AmqpClient]:
+    """One connection over AMQP."""
+    client = AmqpClient(
+        await dial(Place(host="127.0.0.1", port=port)),
+        name="gateway",
+        hostname="localhost",
+        credentials=Credentials(mechanism="PLAIN", user=who, password=KEYS[who]),
+        options=EngineOptions(container_id=f"{who}-{id(object())}"),
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.run)
+        await client.wait_opened()
+        yield client
+        nursery.cancel_scope.cancel()
+
+
+def sending(client: AmqpClient, queue: str, window: int) -> SendingLink:
+    new = NewLink(
+        name=f"{queue}-sender",
+        we_send=True,
+        source=Terminus(address="here"),
+        target=Terminus(address=queue),
+    )
+    return SendingLink(client, new, window=window)
+
+
+@asynccontextmanager
+async def well_behaved(protocol: str, port: int) -> AsyncIterator[Send]:
+    """Sends one message over one connection."""
+    if protocol != AMQP:
+        http = Http.open(protocol, port, GOOD, GOOD)
+        yield http.send
+        await http.client.aclose()
+        return
+    async with amqp_client(port, GOOD) as client:
+        link = sending(client, GOOD, 1)
+        await link.wait_attached()
+        payload = encode_message(Message(body=SMALL))
+
+        async def send() -> None:
+            await link.send(payload)
+
+        yield send
+
+
+# The aggressor, a process of its own
+
+
+async def aggress(protocol: str, port: int, kind: str) -> None:
+    """Harm others as far as the gateway allows, until killed."""
+    if kind == SLOW:
+        await _fill(protocol, port)
+    attacks = _over_amqp if protocol == AMQP else partial(_over_http, protocol)
+    async with trio.open_nursery() as nursery:
+        for _ in range({CONNECTIONS: 200, BATCHES: 16, HUGE: 64, SLOW: 200}[kind]):
+            nursery.start_soon(_again, partial(attacks, port, kind))
+
+
+async def _fill(protocol: str, port: int) -> None:
+    """Messages for the answers that nobody reads."""
+    if protocol == AMQP:
+        async with amqp_client(port, BAD) as client:
+            link = sending(client, f"{BAD}-{SLOW}", 1)
+            await link.wait_attached()
+            for _ in range(1000):
+                await link.send(encode_message(Message(body=SMALL)))
+        return
+    http = Http.open(protocol, port, BAD, f"{BAD}-{SLOW}")
+    for _ in range(100):
+        await http.send()
+    await http.client.aclose()
+
+
+async def _again(attack: Callable[[], Awaitable[None]]) -> None:
+    """A refused or closed connection is opened again, without mercy."""
+    while True:
+        try:
+            await attack()
+        except* (BrokerError, LinkVoid, OSError, trio.BrokenResourceError, AssertionError):
+            await trio.sleep(0.05)
+
+
+async def _over_http(protocol: str, port: int, kind: str) -> None:
+    http = Http.open(protocol, port, BAD, f"{BAD}-{kind}")
+    if kind == SLOW:
+        await _never_reading(http, port)
+        return
+    request = http.request(SMALL)
+    if kind == BATCHES and protocol == REST:
+        batch = json.dumps([{"Body": "x" * 100} for _ in range(1000)]).encode()
+        headers = [*http.token.items, ("Content-Type", "application/vnd.microsoft.servicebus.json")]
+        request = attrs.evolve(http.request(batch), headers=Headers.of(headers))
+    elif kind != CONNECTIONS:
+        largest = 47 * 1024 if protocol == STORAGE else MEBIBYTE - 1024
+        request = http.request(bytes(largest))
+    try:
+        while True:
+            await http.client.request(request)
+    finally:
+        with trio.CancelScope(shield=True):
+            await http.client.aclose()
+
+
+async def _never_reading(http: Http, port: int) -> None:
+    """Requests that are sent ahead, as many as the gateway takes."""
+    if http.protocol == STORAGE:
+        request = http.sign(build_request(storage.PeekMessages(queue=http.queue, limit=32)))
+    else:
+        request = Request(
+            method="GET", target=f"/{http.queue}/messages?limit=100", headers=http.token
+        )
+    fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items)
+    text = f"{request.method} {request.target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{fields}\r\n"
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        while True:
+            await stream.send_all(text.encode())
+
+
+async def _over_amqp(port: int, kind: str) -> None:
+    async with amqp_client(port, BAD) as client:
+        if kind == SLOW:
+            new = NewLink(
+                name="receiver",
+                we_send=False,
+                source=Terminus(address=f"{BAD}-{kind}"),
+                target=Terminus(address="here"),
+            )
+            link = ReceivingLink(client, new)
+            await link.wait_attached()
+            link.set_credit(5000)  # and none is ever settled
+            await client.wait_ended()
+            return
+        window = {CONNECTIONS: 1, BATCHES: 1000, HUGE: 100}[kind]
+        sender = sending(client, f"{BAD}-{kind}", window)
+        await sender.wait_attached()
+        body = bytes(MEBIBYTE - 4096) if kind == HUGE else SMALL
+        payload = encode_message(Message(body=body))
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(window, 100)):
+                nursery.start_soon(_sends, sender, payload)
+
+
+async def _sends(link: SendingLink, payload: bytes) -> None:
+    while True:
+        await link.send(payload)
+
+
+# The measurement
+
+
+async def measure(
+    folder: Path,
+    *,
+    rounds: int,
+    seconds: float,
+    protocols: Sequence[str],
+    kinds: Sequence[str],
+    share: int,
+) -> Report:
+    started = trio.Event()
+    found: dict[tuple[str, str], list[Measured]] = {}
+    async with open_fleet(folder) as fleet:
+        fleet.watch = lambda _, line: started.set() if line.get("event") == "started" else None
+        ports = {protocol: free_port() for protocol in PROTOCOLS}
+        gateway = await fleet.start("gateway", config_of(folder, ports, share))
+        with trio.fail_after(PATIENCE):
+            await started.wait()
+        for number in range(rounds + 1):  # the first one warms up
+            for protocol in protocols:
+                for kind in (ALONE, *kinds):
+                    async with attacked(protocol, ports[protocol], kind):
+                        each = await _measure(protocol, ports[protocol], gateway.pid, seconds)
+                    if number:
+                        found.setdefault((protocol, kind), []).append(each)
+    cells = [_cell(*key, each, found[key[0], ALONE]) for key, each in found.items()]
+    return Report(cells=cells, rounds=rounds, machine=dict(facts_of_processor()))
+
+
+def config_of(folder: Path, ports: Mapping[str, int], share: int) -> str:
+    endpoints = "\n".join(
+        f'[[endpoints]]\nprotocol = "{protocol}"\nbind="127.0.0.1:{port}"'
+        for protocol, port in ports.items()
+    )
+    lines = []
+    for who, key in KEYS.items():
+        file = folder / f"{who}.key"
+        file.touch(mode=0o600)
+        file.write_text(key)
+        secret = f'key = {{ file = "{file}" }}'
+        lines.append(
+            f'[[access]]\nname = "{who}"\n{secret}\nrights = ["Send", "Listen"]\n'
+            f'entities = ["{who}*"]\n[[accounts]]\nname = "{who}"\n{secret}\n'
+        )
+    credentials = "\n".join(lines)
+    return CONFIG.format(folder=folder, endpoints=endpoints, credentials=credentials, share=share)
+
+
+@asynccontextmanager
+async def attacked(protocol: str, port: int, kind: str) -> AsyncIterator[None]:
+    """Beside that aggressor, if it is one."""
+    if kind == ALONE:
+        yield
+        return
+    command = [sys.executable, "-m", "benchmarks.starvation", "--aggressor", kind]
+    command += ["--protocol", protocol, "--port", str(port)]
+    process = await trio.lowlevel.open_process(command, env=dict(os.environ))
+    try:
+        await trio.sleep(WARM_UP)
+        assert process.poll() is None, "the aggressor has ended"
+        yield
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+
+
+async def _measure(protocol: str, port: int, pid: int, seconds: float) -> Measured:
+    latencies: list[float] = []
+    async with well_behaved(protocol, port) as send:
+        with trio.fail_after(PATIENCE):
+            await send()
+        before, began = processor_time(pid), time.perf_counter()
+        while (sent := time.perf_counter()) < began + seconds:
+            with trio.fail_after(PATIENCE):
+                await send()
+            latencies.append(time.perf_counter() - sent)
+        spent, took = processor_time(pid) - before, time.perf_counter() - began
+    ordered = sorted(latencies)
+    return Measured(
+        rate=len(ordered) / took,
+        p50=ordered[len(ordered) // 2],
+        p99=ordered[len(ordered) * 99 // 100],
+        processor=spent / took,
+    )
+
+
+def _cell(protocol: str, kind: str, rounds: Sequence[Measured], alone: Sequence[Measured]) -> Cell:
+    def middle(name: str) -> float:
+        return statistics.median(getattr(each, name) for each in rounds)
+
+    def ratio(name: str) -> float:
+        pairs = zip(rounds, alone, strict=True)
+        return statistics.median(getattr(one, name) / getattr(two, name) for one, two in pairs)
+
+    return Cell(
+        protocol=protocol,
+        aggressor=kind,
+        rate=middle("rate"),
+        p50=middle("p50"),
+        p99=middle("p99"),
+        processor=middle("processor"),
+        rate_ratio=ratio("rate"),
+        p50_ratio=ratio("p50"),
+        p99_ratio=ratio("p99"),
+    )
+
+
+def targets(cells: Sequence[Cell]) -> Sequence[Target]:
+    """The goals, each for the worst of the aggressors."""
+    beside = [cell for cell in cells if cell.aggressor != ALONE]
+    if not beside:
+        return ()
+    slowest, latest = (
+        min(beside, key=lambda cell: cell.rate_ratio),
+        max(beside, key=lambda cell: cell.p99),
+    )
+    return (
+        Target(
+            text=f"beside every aggressor at least {LEAST_RATE:.2f} of the rate alone",
+            reached=slowest.rate_ratio >= LEAST_RATE,
+            found=f"{slowest.rate_ratio:.2f} ({slowest.protocol}, {slowest.aggressor})",
+        ),
+        Target(
+            text=f"p99 of a send at most {MOST_P99:.0f} s",
+            reached=latest.p99 <= MOST_P99,
+            found=f"{latest.p99 * 1e3:.0f} ms ({latest.protocol}, {latest.aggressor})",
+        ),
+    )
+
+
+def show(report: Report, console: Console) -> None:
+    table = Table(box=SIMPLE_HEAD, title="One well-behaved client: sends over one connection")
+    for name in ("protocol", "aggressor"):
+        table.add_column(name)
+    for name in ("sends/s", "to alone", "p50, ms", "to alone", "p99, ms", "to alone", "CPU"):
+        table.add_column(name, justify="right")
+    for each in report.cells:
+        table.add_row(
+            each.protocol,
+            each.aggressor,
+            f"{each.rate:.0f}",
+            f"{each.rate_ratio:.2f}",
+            f"{each.p50 * 1e3:.1f}",
+            f"{each.p50_ratio:.1f}",
+            f"{each.p99 * 1e3:.1f}",
+            f"{each.p99_ratio:.1f}",
+            f"{each.processor:.2f}",
+        )
+    console.print(table)
+    show_targets(targets(report.cells), console)
+    facts = ", ".join(f"{name}: {value}" for name, value in report.machine.items())
+    console.print(f"Medians of {report.rounds} rounds; CPU: cores of the gateway. {facts}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
+    parser.add_argument("--only", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
+    parser.add_argument("--beside", nargs="+", choices=AGGRESSORS, default=AGGRESSORS)
+    parser.add_argument("--share", type=int, default=SHARE, help="of [limits.clients]; 0: none")
+    parser.add_argument("--aggressor", choices=AGGRESSORS, help=argparse.SUPPRESS)
+    parser.add_argument("--protocol", choices=PROTOCOLS, help=argparse.SUPPRESS)
+    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.aggressor is not None:
+        trio.run(aggress, given.protocol, given.port, given.aggressor)
+    work = partial(
+        measure,
+        rounds=given.rounds,
+        seconds=given.seconds,
+        protocols=given.only,
+        kinds=given.beside,
+        share=given.share,
+    )
+    report_of(work, show, as_json=given.json, width=WIDTH)
+
+
+if __name__ == "__main__":
+    main()

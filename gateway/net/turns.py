@@ -1,0 +1,135 @@
+"""
+The order of work among clients: while several have work, each has a few requests in progress at a
+time, and its others wait in a line of its own. So the time that a request waits doesn't depend on
+how many requests, connections or bytes another client has.
+
+A single client isn't held back. A request that takes longer than `LONGEST` counts no more: it waits
+for something else than this process.
+"""
+
+import math
+from collections import deque
+from typing import Final
+
+import attrs
+import trio
+
+MOST_BYTES: Final = 64 * 1024  # of the requests of one client; one request may have more
+LONGEST: Final = 0.1  # seconds
+RECENT: Final = 1.0  # seconds since its last request, in which a client counts as one that has work
+
+
+@attrs.define(eq=False)
+class Turn:
+    """A request in progress, or one that waits for its turn."""
+
+    line: "Line"
+    count: int
+    size: int
+    began: float = 0.0
+    counts: bool = False
+    begun: trio.Event | None = None  # of one that waits
+
+    def end(self) -> None:
+        """The request is done."""
+        self.line.end(self)
+
+
+@attrs.define(eq=False)
+class Contention:
+    """The two clients that had a request last: whether there is another one than a given client."""
+
+    most: int  # requests of one client in progress, while others have work; 0: any number
+    _latest: "Line | None" = attrs.field(default=None, init=False)
+    _latest_at: float = attrs.field(default=-math.inf, init=False)
+    _other_at: float = attrs.field(default=-math.inf, init=False)
+
+    def note(self, line: "Line", now: float) -> None:
+        """That client has a request now."""
+        if line is not self._latest:
+            self._other_at, self._latest = self._latest_at, line
+        self._latest_at = now
+
+    def is_alone(self, line: "Line", now: float) -> bool:
+        """True if no other client had a request lately."""
+        others = self._other_at if line is self._latest else self._latest_at
+        return others < now - RECENT
+
+
+@attrs.define(eq=False)
+class Line:
+    """The requests of one client."""
+
+    _contention: Contention
+    _counted: int = attrs.field(default=0, init=False)
+    _bytes: int = attrs.field(default=0, init=False)
+    _in_progress: deque[Turn] = attrs.field(factory=deque, init=False)  # the oldest first
+    _waiting: deque[Turn] = attrs.field(factory=deque, init=False)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self._counted or self._waiting)
+
+    async def take(self, size: int = 0, count: int = 1) -> Turn:
+        """
+        Return when it is the turn of a request of so many bytes, or of so many messages. The caller
+        calls `end` of the result. If cancelled, the request has no turn.
+        """
+        now = trio.current_time()
+        self._contention.note(self, now)
+        turn = Turn(self, count, size)
+        if not self._waiting and self._may(turn, now):
+            self._begin(turn, now)
+            return turn  # noqa: ASYNC910 on the way of each request
+        turn.begun = trio.Event()
+        self._waiting.append(turn)
+        try:
+            while not turn.begun.is_set():
+                with trio.move_on_after(LONGEST):
+                    await turn.begun.wait()
+                self._let_on()  # some may have taken too long to count
+        except BaseException:
+            if turn.begun.is_set():
+                self.end(turn)
+            else:
+                self._waiting.remove(turn)
+            raise
+        return turn
+
+    def end(self, turn: Turn) -> None:
+        """The request is done."""
+        self._uncount(turn)
+        if self._in_progress and self._in_progress[0] is turn:
+            self._in_progress.popleft()
+        if self._waiting:
+            self._let_on()
+
+    def _may(self, turn: Turn, now: float) -> bool:
+        while self._in_progress and self._in_progress[0].began < now - LONGEST:
+            self._uncount(self._in_progress.popleft())
+        if not self._counted or self._contention.is_alone(self, now):
+            return True
+        fits = self._bytes + turn.size <= MOST_BYTES
+        return fits and self._counted + turn.count <= self._contention.most
+
+    def _begin(self, turn: Turn, now: float) -> None:
+        turn.began, turn.counts = now, True
+        self._counted += turn.count
+        self._bytes += turn.size
+        while self._in_progress and not self._in_progress[0].counts:
+            self._in_progress.popleft()  # they ended before older ones
+        self._in_progress.append(turn)
+
+    def _uncount(self, turn: Turn) -> None:
+        if turn.counts:
+            turn.counts = False
+            self._counted -= turn.count
+            self._bytes -= turn.size
+
+    def _let_on(self) -> None:
+        now = trio.current_time()
+        while self._waiting and self._may(self._waiting[0], now):
+            turn = self._waiting.popleft()
+            assert turn.begun is not None, "it waits"
+            self._begin(turn, now)
+            turn.begun.set()
