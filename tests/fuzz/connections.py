@@ -251,10 +251,10 @@ def _masked(data: bytes, rng: Rng) -> bytes:
     head = data.find(b"\r\n\r\n")
     opcode, size = rng.choice((0x82, 0x81, 0x02, 0x80, 0x88, 0x89, 0x8A, 0xC2)), len(data[head:])
     length = bytes((0x80 | size,)) if size < 126 else b"\xfe" + (size & 0xFFFF).to_bytes(2, "big")
-    return _UPGRADE + bytes((opcode,)) + length + bytes(4) + data[head:]
+    return UPGRADE + bytes((opcode,)) + length + bytes(4) + data[head:]
 
 
-_UPGRADE: Final = (
+UPGRADE: Final = (
     b"GET /$servicebus/websocket HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n"
     b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: AMQPWSB10\r\n\r\n"
