@@ -1,0 +1,55 @@
+"""The page of controls names tests that exist; and a control that is a rule for the source."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "security-controls.md"
+# Modules and builtins that make code or commands of text.
+MODULES = {"pickle", "marshal", "shelve", "yaml", "code", "runpy"}
+BUILTINS = {"eval", "exec", "compile", "__import__"}
+# Writes the constructor of a class from the names of its fields, as attrs does.
+ALLOWED = {"gateway/domain/values.py"}
+
+
+def test_each_test_that_the_page_names_is_there() -> None:
+    named = re.findall(r"`(tests/\S+\.py)::(test_\w+)`", PAGE.read_text())
+
+    assert len(named) > 50
+    for path, test in named:
+        assert re.search(rf"def {test}\(", (ROOT / path).read_text()), f"{path}::{test}"
+
+
+def test_the_product_runs_no_text_as_code() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {what}"
+        for path in (ROOT / "gateway").rglob("*.py")
+        if str(path.relative_to(ROOT)) not in ALLOWED
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (what := _dangerous(node))
+    ]
+
+    assert found == []
+
+
+def test_h11_has_its_fix_of_malformed_chunks() -> None:
+    (version,) = re.findall(
+        r"^h11==([\d.]+)", (ROOT / "locks" / "run.txt").read_text(), re.MULTILINE
+    )
+
+    assert tuple(map(int, version.split("."))) >= (0, 16)
+
+
+def _dangerous(node: ast.AST) -> str:
+    match node:
+        case ast.Import(names=names) if MODULES & {name.name.partition(".")[0] for name in names}:
+            return "import"
+        case ast.ImportFrom(module=str(module)) if module.partition(".")[0] in MODULES:
+            return "import"
+        case ast.Call(func=ast.Name(id=name)) if name in BUILTINS:
+            return name
+        case ast.keyword(arg="shell", value=ast.Constant(value=True)):
+            return "shell=True"
+        case _:
+            return ""
