@@ -24,7 +24,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check clean
+.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check debian-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -165,6 +165,11 @@ audit: .venv-audit/.stamp
 container-check: .venv/.run-stamp
 	@$(call debian,$(CONTAINER_PACKAGES))
 	.venv/bin/python -m tests.deploy.container_check
+
+# As root: `make run` and `make test` in a plain Debian; half an hour, with PYTEST_ADDOPTS="tests/e2e" less.
+debian-check: .venv/.run-stamp
+	@$(call debian,mmdebstrap util-linux)
+	.venv/bin/python -m tests.deploy.debian_check
 
 clean:
 	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .venv-interop .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache

@@ -32,14 +32,14 @@ def write_certificates(
     """
     folder.mkdir(parents=True, exist_ok=True)
     authority = _Authority.new(now)
-    (folder / "ca.pem").write_bytes(_pem(authority.certificate))
+    (folder / "ca.pem").write_bytes(pem_of(authority.certificate))
     for name, common_name, subject_names, usage in (
         ("server", names[0], names, ExtendedKeyUsageOID.SERVER_AUTH),
         ("client", "pairgate-client", ["pairgate-client"], ExtendedKeyUsageOID.CLIENT_AUTH),
     ):
         key = ec.generate_private_key(ec.SECP256R1())
         builder = authority.issue(key.public_key(), common_name, subject_names, usage)
-        (folder / f"{name}.pem").write_bytes(_pem(builder))
+        (folder / f"{name}.pem").write_bytes(pem_of(builder))
         _write_secret(folder / f"{name}.key", key)
 
 
@@ -52,7 +52,7 @@ class _Authority:
     @classmethod
     def new(cls, now: datetime) -> "_Authority":
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name("Pairgate throw-away authority")
+        name = common_name_of("Pairgate throw-away authority")
         usage = x509.KeyUsage(
             key_cert_sign=True,
             crl_sign=True,
@@ -82,9 +82,9 @@ class _Authority:
     ) -> x509.Certificate:
         issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         return (
-            _builder(_name(common_name), self.certificate.subject, public_key, self.now)
+            _builder(common_name_of(common_name), self.certificate.subject, public_key, self.now)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in names]), False)
+            .add_extension(x509.SubjectAlternativeName([alternative_name(n) for n in names]), False)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
             .add_extension(issuer_key, critical=False)
@@ -106,18 +106,21 @@ def _builder(
     )
 
 
-def _name(common_name: str) -> x509.Name:
+def common_name_of(common_name: str) -> x509.Name:
+    """A subject with this common name alone."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _general_name(name: str) -> x509.GeneralName:
+def alternative_name(name: str) -> x509.GeneralName:
+    """An IP address, or the name of a host."""
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
 
 
-def _pem(certificate: x509.Certificate) -> bytes:
+def pem_of(certificate: x509.Certificate) -> bytes:
+    """The certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 

@@ -1,7 +1,6 @@
 """A certificate authority for tests, which issues and revokes as it is told."""
 
 import datetime as dates
-import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +8,8 @@ import attrs
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+
+from gateway.net.certs import alternative_name, common_name_of, pem_of
 
 DAY = dates.timedelta(days=1)
 # Of a kind (x400Address) that OpenSSL reads, and `cryptography` doesn't.
@@ -53,7 +53,7 @@ class Authority:
         self.certificate = builder.add_extension(basic, critical=True).sign(
             self.key, hashes.SHA256()
         )
-        replace(self.file, _pem(self.certificate))
+        replace(self.file, pem_of(self.certificate))
 
     @property
     def file(self) -> Path:
@@ -75,12 +75,12 @@ class Authority:
     ) -> Issued:
         """A certificate for that name, in `FILE.pem` and `FILE.key`."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = alternatives or x509.SubjectAlternativeName(list(map(_host, hosts)))
+        names = alternatives or x509.SubjectAlternativeName(list(map(alternative_name, hosts)))
         builder = self._builder(name, key.public_key(), life, begins)
         certificate = builder.add_extension(names, critical=False).sign(self.key, hashes.SHA256())
         path = self.folder / (file or name)
         made = Issued(path.with_suffix(".pem"), path.with_suffix(".key"), certificate.serial_number)
-        replace(made.certificate, _pem(certificate))
+        replace(made.certificate, pem_of(certificate))
         private = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -118,8 +118,8 @@ class Authority:
         starts = begins or now() - DAY
         return (
             x509.CertificateBuilder()
-            .subject_name(_named(name))
-            .issuer_name(_named(self.name))
+            .subject_name(common_name_of(name))
+            .issuer_name(common_name_of(self.name))
             .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(starts)
@@ -135,18 +135,3 @@ def replace(path: Path, data: bytes) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(data)
     fresh.replace(path)
-
-
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _host(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
