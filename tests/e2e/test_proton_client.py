@@ -157,11 +157,12 @@ async def test_clients_of_the_standard_need_no_credentials_where_a_policy_says_s
     broker = await start(gateways, access=ANYBODY)
 
     of_proton = await run(broker, *parts, mechanism="ANONYMOUS", large=10 * 2**20)
-    of_rhea = await trio.run_process(
-        ["node", str(RHEA), str(broker.port), "types"],
-        env=os.environ | {"NODE_PATH": str(MODULES)},
-        capture_stdout=True,
-    )
+    with trio.fail_after(60):
+        of_rhea = await trio.run_process(
+            ["node", str(RHEA), str(broker.port), "types"],
+            env=os.environ | {"NODE_PATH": str(MODULES)},
+            capture_stdout=True,
+        )
     of_a_page = await upgraded(broker.port, "http://elsewhere.example")
     of_rebinding = await upgraded(broker.port, "http://evil.example", host="evil.example")
     of_a_program = await upgraded(broker.port)
