@@ -20,6 +20,7 @@ import base64
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -221,6 +222,7 @@ async def aggress(protocol: str, port: int, kind: str) -> None:
     """Harm others as far as the gateway allows, until killed."""
     if kind == SLOW:
         await _fill(protocol, port)
+    print("begun", flush=True)
     attacks = _over_amqp if protocol == AMQP else partial(_over_http, protocol)
     async with trio.open_nursery() as nursery:
         for _ in range({CONNECTIONS: 200, BATCHES: 16, HUGE: 64, SLOW: 200}[kind]):
@@ -374,8 +376,13 @@ async def attacked(protocol: str, port: int, kind: str) -> AsyncIterator[None]:
         return
     command = [sys.executable, "-m", "benchmarks.starvation", "--aggressor", kind]
     command += ["--protocol", protocol, "--port", str(port)]
-    process = await trio.lowlevel.open_process(command, env=dict(os.environ))
+    process = await trio.lowlevel.open_process(
+        command, env=dict(os.environ), stdout=subprocess.PIPE
+    )
     try:
+        assert process.stdout is not None, "it is a pipe"
+        with trio.fail_after(PATIENCE):
+            await process.stdout.receive_some()  # it has begun
         await trio.sleep(WARM_UP)
         assert process.poll() is None, "the aggressor has ended"
         yield
