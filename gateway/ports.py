@@ -13,13 +13,15 @@ and of AMQP 1.0 (section 2.6.12: the receiver settles second; section 3.4: deliv
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol, TypeVar
 
 import trio
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
+
+S = TypeVar("S")
 
 WallClock = Callable[[], datetime]
 """The current date, in UTC. Intervals are measured with `trio.current_time()` instead."""
@@ -233,5 +235,31 @@ class Service(Protocol):
         """
         Run until cancelled. Calls `task_status.started()` when the part is ready. The task that
         starts a service is the one that ends it.
+        """
+        ...
+
+
+ANY: Final = "*"  # as an ETag: overwrite any version
+ABSENT: Final = ""  # the ETag of a key that has no value
+
+
+class Versioned(Protocol[S]):
+    """
+    A store whose values have an ETag that changes with each write.
+
+    `SqliteValues`, `FolderValues` and `AzureBlobValues` store bytes, and None for a key without a
+    value (ETag `ABSENT`). `Values` stores values of one type as JSON in any of them.
+    """
+
+    async def read(self, key: str) -> tuple[S, str]:
+        """Return the value and its ETag."""
+        ...
+
+    async def write(self, key: str, value: S, *, if_match: str) -> str:
+        """
+        Return the new ETag once the value is stored durably.
+
+        Raises:
+            PreconditionFailed: the value has another ETag now; it stays as it is.
         """
         ...

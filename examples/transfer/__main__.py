@@ -17,8 +17,8 @@ from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.domain.entity import EntityPath
 from gateway.listener import Item, Json, QueueListener, Submitter
 from gateway.listener.intents import steps, update
-from gateway.listener.stores.folder import FolderStore
-from gateway.listener.stores.sqlite import SqliteStore
+from gateway.listener.stores.folder import FolderValues
+from gateway.listener.stores.sqlite import SqliteValues
 from gateway.listener.stores.values import Store, Values
 
 INTENTS: Final = EntityPath("transfers")
@@ -72,9 +72,9 @@ class Worker:
 @asynccontextmanager
 async def accounts(folder: Path) -> AsyncIterator[tuple[Values[Account], Values[Account]]]:
     """Ann's accounts in the first store, Bob's in the second."""
-    async with SqliteStore(folder / "first.db") as sqlite:
+    async with SqliteValues(folder / "first.db") as sqlite:
         first: Store = sqlite
-        second: Store = FolderStore(folder / "second")
+        second: Store = FolderValues(folder / "second")
         yield Values(first, Account, Account(OPENING)), Values(second, Account, Account(0))
 
 

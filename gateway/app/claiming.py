@@ -11,6 +11,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.brokers.entra.options import STORAGE_SCOPE
 from gateway.brokers.registry import BrokerDependencies, access_tokens
+from gateway.brokers.storage_queue.blob_client import BlobClient
 from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.claim_check import ClaimCheck, Codec
@@ -133,9 +134,9 @@ async def _opened(stack: AsyncExitStack, settings: Claims, runtime: Runtime) -> 
         )
         timeout = settings.options.timeout
         access = access_tokens(credential, STORAGE_SCOPE, "claims", timeout, dependencies)
-    store = AzureBlobStore(
-        account, settings.container, runtime.now, settings.options.max_body + TAG, access=access
-    )
+    most = settings.options.max_body + TAG
+    client = BlobClient(account, settings.container, runtime.now, most, access=access)
+    store = AzureBlobStore(client)
     return await stack.enter_async_context(store)
 
 

@@ -65,7 +65,7 @@ _add_schema = click.option(
     "--schema",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The JSON schema that bodies of --type json must fit.",
+    help="The JSON schema that bodies must fit; implies --type json.",
 )
 
 

@@ -383,7 +383,10 @@ class AccessEntry:
         """
         keys = [key.text for key in (self.key, self.second_key) if key is not None]
         if not (keys or self.token is not None or self.certificates or self.anonymous):
-            raise ValueError("key is missing, or token = { issuer, claims }, or certificates")
+            raise ValueError(
+                "key is missing, or token = { issuer, claims }, or certificates,"
+                " or anonymous = true"
+            )
         return AccessPolicy(
             name=self.name,
             keys=tuple(keys),

@@ -18,7 +18,6 @@ from attrs import validators
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, InvalidRequest, PreconditionFailed
 from gateway.domain.message import DeadLetter, Message, Settlement
-from gateway.listener.intents import ABSENT, ANY
 from gateway.listener.items import Format, Item
 from gateway.listener.job import Handler
 from gateway.listener.listener import QueueListener
@@ -26,7 +25,7 @@ from gateway.listener.options import ListenerOptions
 from gateway.listener.stores.values import Store
 from gateway.listener.submit import Submitter
 from gateway.listener.triggers import Triggers
-from gateway.ports import Broker, NewId, WallClock
+from gateway.ports import ABSENT, ANY, Broker, NewId, WallClock
 
 Q = TypeVar("Q")  # the request's type
 A = TypeVar("A")  # the reply's type

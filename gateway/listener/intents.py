@@ -6,41 +6,17 @@ Each step must be idempotent. A step that changes shared state does so with `upd
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import TypeVar
 
 import trio
 
 from gateway.domain.errors import PreconditionFailed
 from gateway.listener.items import Item
 from gateway.listener.job import Handler
+from gateway.ports import Versioned
 
 T = TypeVar("T")
 S = TypeVar("S")
-
-ANY: Final = "*"  # as an ETag: overwrite any version
-ABSENT: Final = ""  # the ETag of a key that has no value
-
-
-class Versioned(Protocol[S]):
-    """
-    A store whose values have an ETag that changes with each write.
-
-    The stores that Pairgate has keep bytes, and None for a key without a value (its ETag is
-    `ABSENT`): a `SqliteStore`, a `FolderStore`, an `AzureBlobValues`. `Values` are those of a type.
-    """
-
-    async def read(self, key: str) -> tuple[S, str]:
-        """The value and its ETag."""
-        ...
-
-    async def write(self, key: str, value: S, *, if_match: str) -> str:
-        """
-        Return the new ETag once the value is stored durably.
-
-        Raises:
-            PreconditionFailed: the value has another ETag now; it stays as it is.
-        """
-        ...
 
 
 async def update(store: Versioned[S], key: str, edit: Callable[[S], S], *, attempts: int = 10) -> S:

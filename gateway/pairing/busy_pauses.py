@@ -25,8 +25,8 @@ class _Pause:
 @attrs.define(eq=False, kw_only=True)
 class BusyPauses:
     """
-    Pauses all sends to an entity after ServerBusy, for at least `least` seconds, or for those of
-    `backoff` where the namespace wants that.
+    Pauses all sends to an entity after a `Busy` answer: at least `least` seconds, or, if the
+    namespace names no time (`backs_off`), by `backoff`, longer with each pause in a row.
     """
 
     least: float

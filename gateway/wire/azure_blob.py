@@ -141,19 +141,19 @@ def build_create(container: str) -> Request:
     return Request(method="PUT", target=build_target(container, restype="container"))
 
 
-def build_put(container: str, name: str, data: bytes) -> Request:
-    headers = Headers.of({"x-ms-blob-type": "BlockBlob", "Content-Type": "application/zstd"})
-    return Request(method="PUT", target=build_target(container, name), headers=headers, body=data)
-
-
-def build_write(
-    container: str, name: str, data: bytes, condition: tuple[str, str] | None
+def build_put(
+    container: str,
+    name: str,
+    data: bytes,
+    *,
+    content_type: str = "application/zstd",
+    condition: tuple[str, str] | None = None,
 ) -> Request:
-    """A put on a condition (If-Match or If-None-Match); None: without."""
+    """A write; `condition` is its If-Match or If-None-Match."""
     headers = Headers.of(
         [
             ("x-ms-blob-type", "BlockBlob"),
-            ("Content-Type", "application/octet-stream"),
+            ("Content-Type", content_type),
             *([] if condition is None else [condition]),
         ]
     )
@@ -234,10 +234,10 @@ _BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
 }
 
 
-def refusal(response: Response) -> GatewayError:
-    """The error for a response of 300 and above."""
+def refusal(response: Response, store: str) -> GatewayError:
+    """The error for a response of 300 and above; `store` is the store's name in its text."""
     code = code_of(response)
-    text = f"claim store: {response.status} {code}".rstrip()
+    text = f"{store}: {response.status} {code}".rstrip()
     if code == "BlobNotFound":
         return ClaimMissing(text)
     if code in _BUSY or response.status == 429:

@@ -15,6 +15,7 @@ import trio
 
 from gateway.app.runtime import Silence
 from gateway.brokers.entra.tokens import AccessToken, AccessTokens
+from gateway.brokers.storage_queue.blob_client import BlobClient
 from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.claims.folder import FolderStore
 from gateway.claims.store import ClaimStore
@@ -53,7 +54,9 @@ def account_at(port: int, key: str = KEY) -> BlobAccount:
 async def blob(path: Path, **settings: int) -> AsyncIterator[ClaimStore]:
     async with (
         azurite(path / "azurite", service="blob") as (_, port),
-        AzureBlobStore(account_at(port), "bodies", now, 1024 * 1024, **settings) as store,
+        AzureBlobStore(
+            BlobClient(account_at(port), "bodies", now, 1024 * 1024), **settings
+        ) as store,
     ):
         await store.prepare()
         await store.prepare()  # which changes nothing
@@ -85,7 +88,7 @@ async def blob_with_credential(path: Path) -> AsyncIterator[ClaimStore]:
         text = f"BlobEndpoint=https://localhost:{port}/{ACCOUNT};AccountName={ACCOUNT}"
         account = parse_blob_account(text, needs_key=False)
         with patch.dict(os.environ, {"SSL_CERT_FILE": str(ca)}):  # the system's authorities
-            store = AzureBlobStore(account, "bodies", now, 1024 * 1024, access=access)
+            store = AzureBlobStore(BlobClient(account, "bodies", now, 1024 * 1024, access=access))
         async with store:
             await store.prepare()
             yield store
@@ -144,14 +147,14 @@ async def test_without_the_service_or_the_container_the_store_is_out(tmp_path: P
     """So that no message is taken for one that has lost its body."""
     with trio.fail_after(A_WHILE):
         async with azurite(tmp_path / "azurite", service="blob") as (_, port):
-            async with AzureBlobStore(account_at(port), "bodies", now, 1024) as store:
+            async with AzureBlobStore(BlobClient(account_at(port), "bodies", now, 1024)) as store:
                 with pytest.raises(Unavailable, match="ContainerNotFound"):
                     await store.get(NAME, 10)
             wrong = account_at(port, key="d3Jvbmc=")
-            async with AzureBlobStore(wrong, "bodies", now, 1024) as store:
+            async with AzureBlobStore(BlobClient(wrong, "bodies", now, 1024)) as store:
                 with pytest.raises(NotAuthorized):
                     await store.prepare()
-        async with AzureBlobStore(account_at(port), "bodies", now, 1024) as store:
+        async with AzureBlobStore(BlobClient(account_at(port), "bodies", now, 1024)) as store:
             with pytest.raises(Unavailable):
                 await store.get(NAME, 10)
 
@@ -189,7 +192,7 @@ def test_a_wrong_connection_string_is_told_without_its_secret(text: str, what: s
 @pytest.mark.parametrize("name", ["ab", "UPPER", "a--b", "a/b", "x" * 64])
 def test_a_wrong_name_of_a_container_is_told(name: str) -> None:
     with pytest.raises(InvalidRequest, match="container"):
-        AzureBlobStore(account_at(1), name, now, 1024)
+        BlobClient(account_at(1), name, now, 1024)
 
 
 # --- a folder

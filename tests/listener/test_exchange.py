@@ -20,10 +20,11 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Message
 from gateway.listener.exchange import Requester, replying
-from gateway.listener.intents import ABSENT, ANY, steps, update
+from gateway.listener.intents import steps, update
 from gateway.listener.items import Json
 from gateway.listener.settling import settle
 from gateway.listener.submit import Submitter
+from gateway.ports import ABSENT, ANY
 from tests.harness.clocks import VirtualClock
 from tests.listener.harness import ORDERS, Harness, until, virtual_time
 

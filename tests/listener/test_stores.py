@@ -15,10 +15,11 @@ import trio
 
 from gateway.brokers.storage_queue.blob_values import AzureBlobValues
 from gateway.domain.errors import InvalidRequest, PreconditionFailed, Unavailable
-from gateway.listener.intents import ABSENT, ANY, update
-from gateway.listener.stores.folder import FolderStore
-from gateway.listener.stores.sqlite import SqliteStore
+from gateway.listener.intents import update
+from gateway.listener.stores.folder import FolderValues
+from gateway.listener.stores.sqlite import SqliteValues
 from gateway.listener.stores.values import Store, Values
+from gateway.ports import ABSENT, ANY
 from tests.claims.test_stores import account_at, now
 from tests.harness.azurite import azurite
 
@@ -27,39 +28,39 @@ INCREMENT = """
 import sys, trio
 from pathlib import Path
 from gateway.listener.intents import update
-from gateway.listener.stores.folder import FolderStore
-from gateway.listener.stores.sqlite import SqliteStore
+from gateway.listener.stores.folder import FolderValues
+from gateway.listener.stores.sqlite import SqliteValues
 
 async def main(kind, path):
     async def count(store):
         for _ in range(50):
             await update(store, "n", lambda value: b"%d" % (int(value or 0) + 1), attempts=10_000)
     if kind == "sqlite":
-        async with SqliteStore(Path(path)) as store:
+        async with SqliteValues(Path(path)) as store:
             await count(store)
     else:
-        await count(FolderStore(Path(path)))
+        await count(FolderValues(Path(path)))
 
 trio.run(main, *sys.argv[1:])
 """
 
 
 @asynccontextmanager
-async def sqlite(path: Path) -> AsyncIterator[SqliteStore]:
-    async with SqliteStore(path / "values.db") as store:
+async def sqlite(path: Path) -> AsyncIterator[SqliteValues]:
+    async with SqliteValues(path / "values.db") as store:
         yield store
 
 
 @asynccontextmanager
-async def folder(path: Path) -> AsyncIterator[FolderStore]:
-    yield FolderStore(path / "values")
+async def folder(path: Path) -> AsyncIterator[FolderValues]:
+    yield FolderValues(path / "values")
 
 
 @asynccontextmanager
 async def blob(path: Path) -> AsyncIterator[AzureBlobValues]:
     async with (
         azurite(path / "azurite", service="blob") as (_, port),
-        AzureBlobValues(account_at(port), "values", now, 1024 * 1024) as store,
+        AzureBlobValues.of(account_at(port), "values", now, 1024 * 1024) as store,
     ):
         await store.prepare()
         yield store

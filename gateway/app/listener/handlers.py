@@ -177,7 +177,7 @@ class HandlerChoice:
     python: str | None = None
     timeout: float = 60.0  # seconds; a Python function's timeout is the message's lock
     kind: BodyType = BodyType.BYTES  # of the bodies that the handler gets
-    schema: Path | None = None  # a file with the schema that they fit
+    schema: Path | None = None  # the file of the JSON schema that the bodies must fit
 
 
 async def open_handler(

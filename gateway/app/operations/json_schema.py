@@ -1,5 +1,6 @@
 """A JSON schema for the bodies of messages. Needs the extra `schema`."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.domain.errors import InvalidRequest
 from gateway.wire.http import strict_json
 
+# What the library raises for a schema that it can't compile; its own errors are ValueErrors.
+_NO_SCHEMA = (ValueError, TypeError, LookupError, AttributeError, RecursionError, re.error)
 _MOST_BYTES = 4 * 1024 * 1024  # of a schema's file
 
 
@@ -52,7 +55,7 @@ def read_schema(path: Path) -> Schema:
         raise _wrong(path, error.strerror or str(error)) from error
     except InvalidRequest as error:
         raise _wrong(path, str(error)) from error
-    except Exception as error:  # of the library, for schemas that it can't compile
+    except _NO_SCHEMA as error:
         raise _wrong(path, f"not a schema of draft 4, 6 or 7: {error}") from error
 
     def problem_of(value: Any) -> str | None:

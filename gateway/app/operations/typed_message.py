@@ -50,7 +50,7 @@ class TypedBody:
 
 def typed_body(body: bytes, kind: BodyType, schema: Schema | None = None) -> TypedBody:
     """
-    The body, if it is of that type and fits the schema. A schema makes sense of JSON only.
+    The body, if it is of that type. The schema is checked for JSON and CloudEvents only.
 
     Raises:
         Failure: it isn't, or doesn't.

@@ -1,44 +1,84 @@
 """Versioned values as the blobs of a container, by the service's own ETags."""
 
-from typing import Final
+from types import TracebackType
+from typing import Self
 
 import attrs
 
-from gateway.brokers.storage_queue.blob_store import AzureBlobStore
+from gateway.brokers.storage_queue.blob_client import BlobClient
 from gateway.domain.errors import OutcomeUnknown, PreconditionFailed
-from gateway.wire.azure_blob import build_get, build_remove, build_write, code_of, is_unmet, refusal
+from gateway.ports import ABSENT, ANY, WallClock
+from gateway.wire.azure_blob import (
+    BlobAccount,
+    build_get,
+    build_put,
+    build_remove,
+    code_of,
+    is_unmet,
+    refusal,
+)
 from gateway.wire.http.messages import Response
 
-ABSENT: Final = ""
-ANY: Final = "*"
+_STORE = "value store"
 
 
 @attrs.define(eq=False)
-class AzureBlobValues(AzureBlobStore):
+class AzureBlobValues:
     """
-    Implements `listener.intents.Versioned[bytes | None]`, for processes of any number of machines,
-    within its `async with` block. Connects on first use.
+    Implements `Versioned[bytes | None]`, for processes of any number of machines, within its
+    `async with` block. Connects on first use.
 
     Raises:
         OutcomeUnknown: no answer came to a write, which may be done: read the value again.
         BrokerError: the service refused the request, or can't be reached.
     """
 
+    _blobs: BlobClient
+
+    @classmethod
+    def of(
+        cls, account: BlobAccount, container: str, clock: WallClock, max_value: int
+    ) -> "AzureBlobValues":
+        """The values of a container, each of at most `max_value` bytes."""
+        return cls(BlobClient(account, container, clock, max_value, _STORE))
+
+    async def __aenter__(self) -> Self:
+        await self._blobs.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._blobs.__aexit__(kind, error, traceback)
+
+    async def prepare(self) -> None:
+        """As `BlobClient.prepare`."""
+        await self._blobs.prepare()
+
     async def read(self, key: str) -> tuple[bytes | None, str]:
         """As `Versioned.read`."""
-        response = await self._ask(build_get(self._container, key))
+        response = await self._blobs.ask(build_get(self._blobs.container, key))
         if response.status == 404 and code_of(response) == "BlobNotFound":
             return None, ABSENT
         if response.status >= 300:
-            raise refusal(response)
+            raise refusal(response, _STORE)
         return response.body, response.headers.get("ETag") or ""
 
     async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
         """As `Versioned.write`."""
         if value is None:
             return await self._remove(key, if_match)
-        request = build_write(self._container, key, value, _condition(if_match))
-        response = await self._once(request)
+        request = build_put(
+            self._blobs.container,
+            key,
+            value,
+            content_type="application/octet-stream",
+            condition=_condition(if_match),
+        )
+        response = await self._blobs.once(request)
         self._check(response, key)
         return response.headers.get("ETag") or ""
 
@@ -48,7 +88,9 @@ class AzureBlobValues(AzureBlobStore):
             if found is not None:
                 raise PreconditionFailed(f"{key}: no value expected, it has the ETag {etag}")
             return ABSENT
-        response = await self._once(build_remove(self._container, key, _condition(if_match)))
+        response = await self._blobs.once(
+            build_remove(self._blobs.container, key, _condition(if_match))
+        )
         is_gone = response.status == 404 and code_of(response) == "BlobNotFound"
         if not (is_gone and if_match == ANY):
             self._check(response, key)
@@ -58,9 +100,9 @@ class AzureBlobValues(AzureBlobStore):
         if is_unmet(response):
             raise PreconditionFailed(f"{key}: the value has another ETag now")
         if response.status >= 500:
-            raise OutcomeUnknown(f"{key}: {refusal(response)}")
+            raise OutcomeUnknown(f"{key}: {refusal(response, _STORE)}")
         if response.status >= 300:
-            raise refusal(response)
+            raise refusal(response, _STORE)
 
 
 def _condition(if_match: str) -> tuple[str, str] | None:

@@ -26,7 +26,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.durable import FULL, replace_file, sync_folder
-from gateway.listener.intents import ABSENT, ANY
+from gateway.ports import ABSENT, ANY
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _ETAG_BYTES: Final = 16
 
 
 @attrs.define(eq=False)
-class FolderStore:
+class FolderValues:
     """
     Implements `Versioned[bytes | None]` for the processes of one machine. The folder is made if it
     is missing.

@@ -11,10 +11,11 @@ import attrs
 import trio
 
 from gateway.domain.errors import PreconditionFailed, StorageFull, Unavailable
-from gateway.listener.intents import ABSENT, ANY
+from gateway.ports import ABSENT, ANY
 
 T = TypeVar("T")
 
+_CLOSE_LIMIT: Final = 5.0  # seconds
 _PATIENCE: Final = 10_000  # milliseconds for another process to have written
 _TABLES: Final = """
 PRAGMA journal_mode = WAL;
@@ -33,7 +34,7 @@ _REMOVE: Final = "DELETE FROM pairgate_value WHERE key = ?"
 
 
 @attrs.define(eq=False)
-class SqliteStore:
+class SqliteValues:
     """
     Implements `Versioned[bytes | None]`, within its `async with` block. The file is made if it is
     missing; its tables may stand beside others in one database.
@@ -61,7 +62,7 @@ class SqliteStore:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(_CLOSE_LIMIT, shield=True):
             await self._do(self._database.close)
 
     async def read(self, key: str) -> tuple[bytes | None, str]:

@@ -6,8 +6,8 @@ from typing import Final, Generic, TypeVar
 import attrs
 import cattrs
 
-from gateway.listener.intents import Versioned
 from gateway.listener.items import strict_converter
+from gateway.ports import Versioned
 
 V = TypeVar("V")
 
@@ -39,7 +39,13 @@ class Values(Generic[V]):
             return self.default, etag
         try:
             return self.converter.structure(json.loads(stored), self.type), etag
-        except (cattrs.BaseValidationError, LookupError, TypeError, ValueError) as error:
+        except (
+            cattrs.BaseValidationError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise ValueError(
                 f"{key}: the stored value isn't of type {self.type.__name__}"
             ) from error
