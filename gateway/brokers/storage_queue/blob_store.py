@@ -43,7 +43,7 @@ class AzureBlobStore:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._blobs.__aexit__(kind, error, traceback)
+        await self._blobs.__aexit__(kind, error, traceback)  # noqa: ASYNC102 it only closes
 
     async def prepare(self) -> None:
         """As `BlobClient.prepare`."""
