@@ -24,6 +24,7 @@ from gateway.domain.status import (
     LimitCount,
     NamespaceStatus,
     OperationDuration,
+    OrderStatus,
     PairStatus,
     QueueStatus,
     RefusalCount,
@@ -70,6 +71,7 @@ OUTAGE = Status(
         ),
     ),
     pair=PairStatus(
+        order=OrderStatus(away=3, unknown=1, waiting=2),
         label="east",
         states={"suspect": 0, "secondary": 1, "half-open": 0, "pinned": 0},
         entities=(
