@@ -3,6 +3,9 @@ Limits how many batches a drain processes concurrently.
 
 The limit starts at 1, doubles after each batch that moved completely and at full speed, and drops
 back to 1 after any other. With a limit above 1, the drain receives while earlier batches are sent.
+
+While batches move completely and quickly, they become larger, too: the tasks, writes and waits of a
+batch cost as much processor time as some twenty messages.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,9 @@ from gateway.domain.message import Body, DataBody, Delivery
 
 MAX_BATCHES: Final = 4
 MAX_AHEAD: Final = 4 * 1024 * 1024  # bytes of bodies: with more in progress, no further batch
+GROWTH: Final = 3  # times `largest`: the most deliveries of a batch while batches are quick
+GROWS: Final = 100  # deliveries: a smaller `largest` was chosen by a user, and is kept
+QUICK: Final = 0.5  # seconds, at most, that a quick batch takes
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -37,7 +43,7 @@ class BatchWindow:
     as can be moved well within a lock. `stuck` counts consecutive batches that moved nothing.
     """
 
-    largest: int  # deliveries
+    largest: int  # deliveries, unless the last batch was quick
     patience: float  # seconds after which slow batches aren't waited for
     limit: int = attrs.field(init=False)
     stuck: int = attrs.field(default=0, init=False)
@@ -64,11 +70,21 @@ class BatchWindow:
             return  # `wait_for_room` removed it already
         self._batches.remove(batch)
         self.stuck = 0 if batch.moved else self.stuck + 1
-        slow = trio.current_time() - batch.began > USUAL_LOCK / 6
-        self.limit = max(1, self.limit // 2) if slow else min(self.largest, 2 * self.limit)
+        seconds = trio.current_time() - batch.began
+        slow = seconds > USUAL_LOCK / 6
         well = batch.moved == batch.deliveries and not batch.gently and not slow
+        if slow:
+            self.limit = max(1, min(self.limit, self.largest) // 2)
+        else:
+            most = self._most_like(batch) if well and seconds <= QUICK else self.largest
+            self.limit = min(most, 2 * self.limit)
         self._allowed = min(MAX_BATCHES, 2 * self._allowed) if well else 1
         self._changes.note()
+
+    def _most_like(self, batch: Batch) -> int:
+        """The deliveries of the largest batch of such messages of which all others have room."""
+        room = MAX_AHEAD // MAX_BATCHES * batch.deliveries // max(batch.weight, 1)
+        return max(self.largest, min(most_of(self.largest), room))
 
     async def wait_for_room(self) -> None:
         """Return when another batch may begin. Batches that hang are waited for `patience`."""
@@ -91,6 +107,11 @@ class BatchWindow:
             return True
         ahead = sum(batch.weight for batch in self._batches)
         return len(self._batches) < self._allowed and ahead <= MAX_AHEAD
+
+
+def most_of(largest: int) -> int:
+    """The most deliveries that a batch may ever have."""
+    return GROWTH * largest if largest >= GROWS else largest
 
 
 def _weight(body: Body) -> int:

@@ -116,7 +116,7 @@ class Mover:
                 nursery.start_soon(self._keep_locked, claimed)
             if wait_until is not None:
                 await trio.sleep_until(wait_until)
-            await self._move_all(entity, claimed, self.options.batch if wait_until is None else 1)
+            await self._move_all(entity, claimed, len(claimed) if wait_until is None else 1)
             nursery.cancel_scope.cancel()
         self._end(CopyEvent.SUSPENDED, claimed)
         return claimed

@@ -32,6 +32,7 @@ from gateway.pairing.options import SyphonOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo, Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.pairing.syphon.batch_window import most_of
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.grace import Grace
@@ -86,7 +87,7 @@ class Syphon:
         self._backoffs = EntityBackoffs(
             rng=self.rng,
             observer=self.observer,
-            largest=self.options.batch,
+            largest=most_of(self.options.batch),
             gone_grace=self.options.gone_grace,
             states=self.states,
             pauses=self.pauses,

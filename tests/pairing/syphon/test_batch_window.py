@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from gateway.domain.message import DataBody, Delivery, Message, ValueBody
-from gateway.pairing.syphon.batch_window import MAX_AHEAD, BatchWindow
+from gateway.pairing.syphon.batch_window import MAX_AHEAD, QUICK, BatchWindow
 from tests.pairing.harness import virtual_time
 
 pytestmark = virtual_time
@@ -159,6 +159,56 @@ async def test_slow_batches_get_smaller_down_to_one_and_quick_ones_larger_again(
         limits.append(batches.limit)
 
     assert limits == [10, 5, 2, 1, 1, 2, 4, 8, 16, 20, 20]
+
+
+async def test_quick_batches_that_are_moved_whole_get_larger_than_usual_up_to_a_bound():
+    batches = make_window(largest=100)
+    limits = []
+    for _ in range(4):
+        go_well(batches, 1)
+        limits.append(batches.limit)
+
+    assert limits == [200, 300, 300, 300]
+
+
+@pytest.mark.parametrize(
+    ("moved", "gently", "seconds", "limit"),
+    [
+        (10, False, QUICK, 300),
+        (10, False, QUICK + 0.1, 100),
+        (9, False, 0.0, 100),
+        (10, True, 0.0, 100),
+        (10, False, 11.0, 50),
+    ],
+)
+async def test_after_any_other_batch_the_next_is_as_usual_again(moved, gently, seconds, limit):
+    batches = make_window(largest=100)
+    go_well(batches, 2)
+    batch = batches.begin(deliveries())
+    batch.moved, batch.gently = moved, gently
+    await trio.sleep(seconds)
+
+    batches.end(batch)
+
+    assert batches.limit == limit
+
+
+@pytest.mark.parametrize(("at_once", "limit"), [(290, 290), (310, 300), (90, 100)])
+async def test_batches_get_no_larger_than_four_of_them_have_room(at_once, limit):
+    batches = make_window(largest=100)
+    for _ in range(4):
+        batch = batches.begin(deliveries(body=bytes(MAX_AHEAD // 4 // at_once)))
+        batch.moved = batch.deliveries
+        batches.end(batch)
+
+    assert batches.limit == limit
+
+
+async def test_batches_that_a_user_wants_small_stay_so():
+    batches = make_window(largest=99)
+    go_well(batches, 4)
+
+    assert batches.limit == 99
 
 
 async def test_it_counts_the_batches_in_a_row_of_which_nothing_could_be_moved():

@@ -912,6 +912,18 @@ async def test_a_slow_primary_gets_smaller_batches(harness):
     assert sizes[:3] == [100, 50, 25]
 
 
+async def test_a_quick_primary_gets_larger_batches(harness):
+    for number in range(1000):
+        await harness.divert(message(f"{number}"))
+    await harness.syphon()
+
+    await trio.sleep(100.0)
+
+    sizes = [event.messages for event in harness.events.of(Syphoned)]
+    assert (sizes[0], max(sizes), sum(sizes)) == (100, 300, 1000)
+    assert len(await harness.primary.ids()) == 1000
+
+
 # Several batches at once
 
 
