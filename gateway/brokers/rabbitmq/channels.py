@@ -12,7 +12,7 @@ from pamqp import base, commands
 
 from gateway.brokers.rabbitmq.names import candidates
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityNotFound
+from gateway.domain.errors import BrokerError, EntityNotFound, Unavailable
 from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
@@ -89,9 +89,11 @@ class Channels:
 
         Raises:
             EntityNotFound: the queue doesn't exist.
+            Unavailable: the broker gave another answer.
         """
         answer = await self.ask(commands.Queue.Declare(queue=queue, passive=True))
-        assert isinstance(answer, commands.Queue.DeclareOk)
+        if not isinstance(answer, commands.Queue.DeclareOk):
+            raise Unavailable(f"the broker answered {answer.name} to the question for a queue")
         return answer
 
     async def name_of(self, entity: EntityPath, since: float = ANY_TIME) -> str:

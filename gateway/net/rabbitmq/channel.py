@@ -3,7 +3,7 @@ One channel of a connection to RabbitMQ: requests with their answers, and events
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import attrs
@@ -38,9 +38,8 @@ class Line(Protocol):
 
 @attrs.define(eq=False)
 class Answer:
-    """The pending answer to a request; `expected` are the names of the methods that can be it."""
+    """The pending answer to a request."""
 
-    expected: Sequence[str] = ()
     method: base.Frame | None = None
     error: BrokerError | None = None
     _there: trio.Event = attrs.field(factory=trio.Event)
@@ -97,7 +96,6 @@ class Channel:
         if self.error is not None:
             answer.settle(None, self.error)
             return
-        answer.expected = method.valid_responses
         self._awaited.append(answer)
         self._line.write(self.number, method)
 
@@ -137,7 +135,7 @@ class Channel:
         elif isinstance(method, commands.Channel.CloseOk):
             self._line.forget(self.number)
         elif isinstance(method, _ANSWERS) and self._awaited:
-            self._take_answer(method)
+            self._awaited.popleft().settle(method)
         elif self.error is None:
             self.on_unasked(event)
 
@@ -145,14 +143,6 @@ class Channel:
         """Note that the connection has ended."""
         if self.error is None:
             self._end(error, tell=True)
-
-    def _take_answer(self, method: base.Frame) -> None:
-        if method.name in self._awaited[0].expected:
-            self._awaited.popleft().settle(method)
-            return
-        error = Unavailable(f"the broker sent {method.name}, which isn't the answer to the request")
-        self.ask(commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
-        self._end(error, tell=True)
 
     def _end(self, error: BrokerError, *, tell: bool) -> None:
         self.error = error
