@@ -31,16 +31,17 @@ class ClientOptions:
     """The limits of one client; 0: no limit."""
 
     max_connections: int = attrs.field(default=0, validator=validators.ge(0))
-    # Requests over HTTP, and messages over AMQP, without an answer yet.
+    # Requests of Service Bus REST and Storage Queue, and transfers over AMQP, without an answer
+    # yet.
     max_requests: int = attrs.field(default=0, validator=validators.ge(0))
-    # Of bodies over HTTP that come after their head, and of messages over AMQP.
+    # Bytes of bodies over HTTP that come after their head, and of messages over AMQP, in flight.
     max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(0))
     # Requests in progress at a time while other clients have some, too.
     share: int = attrs.field(default=16, validator=validators.ge(0))
 
 
 @attrs.define(eq=False)
-class Usage:
+class ClientLoad:
     """The connections, requests and bytes of one client; forgotten when there are none."""
 
     name: str
@@ -52,7 +53,7 @@ class Usage:
     _less: Waiters = attrs.field(factory=Waiters, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.line = Line(self.clients.contention)
+        self.line = Line(self.clients.contention, self.name, self._forget_if_idle)
 
     def connect(self) -> None:
         """
@@ -119,26 +120,27 @@ class Clients:
     # By the client's name and the limit, since the start; the name is empty beyond `MOST_NAMES`.
     refused: Counter[tuple[str, ClientLimit]] = attrs.field(factory=Counter, init=False)
     contention: Contention = attrs.field(init=False)
-    _usages: dict[str, Usage] = attrs.field(factory=dict, init=False)
+    _loads: dict[str, ClientLoad] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.contention = Contention(self.options.share)
 
-    def usage(self, name: str) -> Usage:
-        """The usage of the client with that name."""
-        found = self._usages.get(name)
+    def load(self, name: str) -> ClientLoad:
+        """The load of the client with that name."""
+        found = self._loads.get(name)
         if found is None:
-            found = self._usages[name] = Usage(name, self)
+            found = self._loads[name] = ClientLoad(name, self)
         return found
 
-    def forget(self, usage: Usage) -> None:
+    def forget(self, load: ClientLoad) -> None:
         """The client has nothing in flight any more."""
-        if self._usages.get(usage.name) is usage:
-            del self._usages[usage.name]
+        if self._loads.get(load.name) is load:
+            del self._loads[load.name]
 
     def note_refused(self, name: str, limit: ClientLimit) -> None:
         """Count a refusal; memory stays bounded, however many names there are."""
-        is_known = (name, limit) in self.refused or len(self.refused) < MOST_NAMES
+        names = {known for known, _ in self.refused} - {""}
+        is_known = name in names or len(names) < MOST_NAMES
         self.refused[name if is_known else "", limit] += 1
 
     @property

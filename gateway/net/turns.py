@@ -9,6 +9,7 @@ for something else than this process.
 
 import math
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -29,6 +30,8 @@ class Turn:
     began: float = 0.0
     counts: bool = False
     begun: trio.Event | None = None  # of one that waits
+    # Of one that waits; only the first one of a line looks at the time.
+    wait: trio.CancelScope | None = None
 
     def end(self) -> None:
         """The request is done."""
@@ -40,27 +43,29 @@ class Contention:
     """The two clients that had a request last: whether there is another one than a given client."""
 
     most: int  # requests of one client in progress, while others have work; 0: any number
-    _latest: "Line | None" = attrs.field(default=None, init=False)
+    _latest: str | None = attrs.field(default=None, init=False)
     _latest_at: float = attrs.field(default=-math.inf, init=False)
     _other_at: float = attrs.field(default=-math.inf, init=False)
 
     def note(self, line: "Line", now: float) -> None:
         """That client has a request now."""
-        if line is not self._latest:
-            self._other_at, self._latest = self._latest_at, line
+        if line.client != self._latest:
+            self._other_at, self._latest = self._latest_at, line.client
         self._latest_at = now
 
     def is_alone(self, line: "Line", now: float) -> bool:
         """True if no other client had a request lately."""
-        others = self._other_at if line is self._latest else self._latest_at
+        others = self._other_at if line.client == self._latest else self._latest_at
         return others < now - RECENT
 
 
 @attrs.define(eq=False)
 class Line:
-    """The requests of one client."""
+    """The requests of one client. `on_idle` is called when the last of them has ended."""
 
     _contention: Contention
+    client: str  # its name
+    on_idle: Callable[[], None] = lambda: None
     _counted: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
     _in_progress: deque[Turn] = attrs.field(factory=deque, init=False)  # the oldest first
@@ -85,7 +90,8 @@ class Line:
         self._waiting.append(turn)
         try:
             while not turn.begun.is_set():
-                with trio.move_on_after(LONGEST):
+                limit = LONGEST if self._waiting[0] is turn else math.inf
+                with trio.move_on_after(limit) as turn.wait:
                     await turn.begun.wait()
                 self._let_on()  # some may have taken too long to count
         except BaseException:
@@ -93,6 +99,7 @@ class Line:
                 self.end(turn)
             else:
                 self._waiting.remove(turn)
+                self._let_on()  # it may have been the first one
             raise
         return turn
 
@@ -103,6 +110,8 @@ class Line:
             self._in_progress.popleft()
         if self._waiting:
             self._let_on()
+        if self.is_idle:
+            self.on_idle()
 
     def _may(self, turn: Turn, now: float) -> bool:
         while self._in_progress and self._in_progress[0].began < now - LONGEST:
@@ -133,3 +142,7 @@ class Line:
             assert turn.begun is not None, "it waits"
             self._begin(turn, now)
             turn.begun.set()
+        if self._waiting:
+            wait = self._waiting[0].wait
+            assert wait is not None, "it waits"
+            wait.deadline = min(wait.deadline, now + LONGEST)

@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.net.clients import Clients, Usage
+from gateway.net.clients import ClientLoad, Clients
 from gateway.net.turns import Turn
 
 _current: ContextVar["Visit"] = ContextVar("visit")
@@ -50,7 +50,7 @@ class Visit:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     clients: Clients | None = None  # None: its client has no limits
     client: str = ""  # the credential that it has shown last; empty: none
-    _connected: Usage | None = attrs.field(default=None, init=False)
+    _connected: ClientLoad | None = attrs.field(default=None, init=False)
     # The port's connections without any authorization, the longest idle first.
     _strangers: dict["Visit", None] = attrs.field(factory=dict)
 
@@ -64,9 +64,9 @@ class Visit:
         """The name of the client for its limits."""
         return self.client or self.owner
 
-    def usage(self) -> Usage | None:
-        """The usage of its client; None: the client has no limits."""
-        return None if self.clients is None else self.clients.usage(self.client_name)
+    def load(self) -> ClientLoad | None:
+        """The load of its client; None: the client has no limits."""
+        return None if self.clients is None else self.clients.load(self.client_name)
 
     def begin_wait(self) -> None:
         """Note that the connection waits for its client from now on."""
@@ -100,9 +100,9 @@ class Visit:
 
     def _show(self, client: str) -> None:
         if self.clients is not None and self._connected is None:
-            usage = self.clients.usage(client)
-            usage.connect()
-            self._connected = usage
+            load = self.clients.load(client)
+            load.connect()
+            self._connected = load
         self.client = client
 
     def end(self) -> None:
@@ -194,10 +194,10 @@ async def take_turn(size: int, count: int = 1) -> Turn | None:
     visit = _current.get(None)
     if visit is None or visit.clients is None or not visit.clients.options.share:
         return None  # noqa: ASYNC910 on the way of each request
-    return await visit.clients.usage(visit.client_name).line.take(size, count)
+    return await visit.clients.load(visit.client_name).line.take(size, count)
 
 
-def begin_request() -> Usage | None:
+def begin_request() -> ClientLoad | None:
     """
     Count a request of this task's client; the caller calls `end` of the result. None: requests
     aren't limited.
@@ -208,6 +208,6 @@ def begin_request() -> Usage | None:
     visit = _current.get(None)
     if visit is None or visit.clients is None or not visit.clients.counts_requests:
         return None
-    usage = visit.clients.usage(visit.client_name)
-    usage.begin()
-    return usage
+    load = visit.clients.load(visit.client_name)
+    load.begin()
+    return load

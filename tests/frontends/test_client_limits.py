@@ -12,7 +12,7 @@ import trio.testing
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.domain.access import ClientLimit
+from gateway.domain.access import AccessPolicy, ClientLimit, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
@@ -20,7 +20,7 @@ from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.clients import ClientOptions, Clients
-from gateway.net.visits import Visits
+from gateway.net.visits import Visits, note_authorized, take_turn
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
@@ -79,12 +79,17 @@ class Site:
         self.peers += 1
         return self.visits.begin(host, f"{host}:{self.peers}")
 
-    def connect(self, credentials: Credentials = ANONYMOUS) -> Sdk:
+    def connect(
+        self,
+        credentials: Credentials = ANONYMOUS,
+        host: str = "192.0.2.1",
+        policies: Sequence[AccessPolicy] = POLICIES,
+    ) -> Sdk:
         """A connection over AMQP, in a task of its own."""
         frontend = AmqpFrontend(
             broker=self.broker,
             leases=self.leases,
-            authorizer=Authorizer(POLICIES, wall_clock=wall_clock, loopback=True),
+            authorizer=Authorizer(policies, wall_clock=wall_clock, loopback=True),
             wall_clock=wall_clock,
         )
         ours, theirs = trio.testing.memory_stream_pair()
@@ -92,7 +97,7 @@ class Site:
         self.scopes.append(scope)
 
         async def serve() -> None:
-            with self._visit("192.0.2.1"), scope:
+            with self._visit(host), scope:
                 await frontend.serve_connection(theirs)
 
         self.nursery.start_soon(serve)
@@ -190,6 +195,49 @@ async def test_messages_beyond_the_limit_are_rejected_as_server_busy_over_amqp(
         assert refused.error.condition == "com.microsoft:server-busy"
         assert "50002" in (refused.error.description or "")
         assert all(isinstance(each, amqp.Accepted) for each in [*outcomes, again])
+
+
+async def test_clients_without_credentials_count_by_their_addresses_over_amqp(
+    autojump_clock: MockClock,
+) -> None:
+    anybody = AccessPolicy(name="anybody", anonymous=True, rights=frozenset({Right.SEND}))
+    async with open_site(max_requests=1) as site:
+        site.broker.takes = 10.0
+        clients = [
+            await site.connect(host=host, policies=[*POLICIES, anybody]).open()
+            for host in ("192.0.2.1", "192.0.2.1", "192.0.2.2")
+        ]
+        (one, link), (same, its), (other, their) = [
+            (client, await client.sender()) for client in clients
+        ]
+
+        taken = one.transfer(link, Message(body=b"x"))
+        await wait_all_tasks_blocked()
+        outcomes = [
+            await same.send(its, Message(body=b"x")),
+            await other.send(their, Message(body=b"x")),
+            await one.outcome(taken),
+        ]
+
+        assert [type(each) for each in outcomes] == [amqp.Rejected, amqp.Accepted, amqp.Accepted]
+        assert site.refused == {("192.0.2.1", "requests"): 1}
+
+
+async def test_a_client_is_forgotten_when_nothing_of_it_is_left(autojump_clock: MockClock) -> None:
+    clients = Clients(ClientOptions())
+    visits = Visits(3600.0, clients)
+    with visits.begin("192.0.2.1", "192.0.2.1:1"):
+        note_authorized("first")  # the connection counts as one of this client
+        note_authorized("second")
+        turn = await take_turn(10)
+        assert turn is not None
+        first, second = clients.load("first"), clients.load("second")
+        assert turn.line is second.line
+        turn.end()
+        assert clients.load("first") is first
+        assert clients.load("second") is not second
+
+    assert clients.load("first") is not first
 
 
 async def test_a_connection_that_ends_with_messages_in_flight_gives_them_back(
@@ -298,6 +346,11 @@ async def test_the_names_of_refused_clients_are_bounded(autojump_clock: MockCloc
     assert len(clients.refused) <= 33
     assert sum(clients.refused.values()) == 100
     assert clients.refused["", ClientLimit.CONNECTIONS] == 68
+
+    clients.note_refused("client-0", ClientLimit.REQUESTS)
+    clients.note_refused("client-99", ClientLimit.REQUESTS)
+    assert clients.refused["client-0", ClientLimit.REQUESTS] == 1  # 32 names, whatever the limits
+    assert clients.refused["", ClientLimit.REQUESTS] == 1
 
 
 async def test_messages_of_a_link_keep_their_order_while_they_wait_for_their_turn(

@@ -14,9 +14,13 @@ SHARE = 4
 class Client:
     """It takes turns, and notes them."""
 
-    def __init__(self, contention: Contention) -> None:
-        self.line = Line(contention)
+    def __init__(self, contention: Contention, name: str) -> None:
+        self.ends = 0  # how often all its requests had ended
+        self.line = Line(contention, name, self._note_end)
         self.turns: list[Turn] = []
+
+    def _note_end(self) -> None:
+        self.ends += 1
 
     async def take(self, size: int = 0, count: int = 1) -> None:
         self.turns.append(await self.line.take(size, count))
@@ -25,7 +29,17 @@ class Client:
 @pytest.fixture
 def clients() -> tuple[Client, Client]:
     contention = Contention(SHARE)
-    return Client(contention), Client(contention)
+    return Client(contention, "one"), Client(contention, "two")
+
+
+class Steps(trio.abc.Instrument):
+    """Counts the steps of all tasks."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += 1
 
 
 async def test_a_single_client_is_not_held_back(
@@ -121,6 +135,92 @@ async def test_who_is_cancelled_leaves_the_line(
     assert len(one.turns) == SHARE + 1  # the other one that waited
     one.turns[-1].end()
     assert one.line.is_idle
+
+
+async def test_the_next_one_goes_on_when_the_first_of_the_line_is_cancelled(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    await two.take()
+    await one.take()
+    scope = trio.CancelScope()
+
+    async def take_much() -> None:
+        with scope:
+            await one.take(2 * MOST_BYTES)
+
+    nursery.start_soon(take_much)
+    await wait_all_tasks_blocked()
+    nursery.start_soon(one.take)
+    await wait_all_tasks_blocked()
+    assert len(one.turns) == 1  # the small one waits behind the large one
+
+    scope.cancel()
+    await wait_all_tasks_blocked()
+
+    assert len(one.turns) == 2
+
+
+async def test_each_that_becomes_the_first_of_the_line_looks_at_the_time(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """Nothing ends here: they go on because those before them have taken too long to count."""
+    one, two = clients
+    await two.take()
+    for _ in range(5 * SHARE):
+        nursery.start_soon(one.take)
+
+    await trio.sleep(9.5 * LONGEST)
+
+    assert len(one.turns) == 5 * SHARE
+
+
+async def test_requests_that_wait_behind_the_first_one_need_no_processor(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    await two.take()
+    for _ in range(500):
+        nursery.start_soon(one.take)
+    await wait_all_tasks_blocked()
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    for _ in range(10):
+        await trio.sleep(LONGEST)
+        await two.take()
+    trio.lowlevel.remove_instrument(steps)
+
+    assert len(one.turns) < 100
+    assert steps.count < 200  # a timer for each would make about 4,600
+
+
+async def test_a_client_that_comes_back_is_no_other_client(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    """Its line was forgotten in between."""
+    contention = Contention(SHARE)
+    first, again = Client(contention, "one"), Client(contention, "one")
+    await first.take()
+    first.turns[0].end()
+
+    with trio.fail_after(0.01):
+        for _ in range(10):
+            await again.take()
+
+
+async def test_the_end_of_the_last_request_is_told(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    one, _ = clients
+    for _ in range(3):
+        await one.take()
+    one.turns[0].end()
+    one.turns[2].end()
+    assert one.ends == 0
+
+    one.turns[1].end()
+
+    assert one.ends == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -102,13 +102,21 @@ def rotate(
 
 
 def backlog_doubt(status: Status | None) -> str:
-    """Why the backlog may have messages under an old key of the envelope; empty: it has none."""
-    backlog = None if status is None or status.pair is None else status.pair.backlog
-    if backlog is None:
+    """
+    Why the backlog or the local spool may have messages under an old key of the envelope; empty:
+    they have none.
+    """
+    if status is None or status.pair is None:
         return "no gateway here tells whether messages wait on the backlog"
-    if backlog.pending is None:
-        return "the number of messages on the backlog isn't known"
-    return f"{backlog.pending} messages wait on the backlog" if backlog.pending else ""
+    counts = {"on the backlog": status.pair.backlog.pending}
+    if status.pair.spool is not None:
+        counts["in the local spool"] = status.pair.spool.pending
+    for place, pending in counts.items():
+        if pending is None:
+            return f"the number of messages {place} isn't known"
+        if pending:
+            return f"{pending} messages wait {place}"
+    return ""
 
 
 def rotate_envelope(
@@ -219,7 +227,7 @@ def _use_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
         Stage.USED,
         changed=changed,
         next_step="do this for all gateways and syphons of the pair; when no message from before"
-        " this step is on the backlog: pairgate keys rotate envelope --finish",
+        " this step is on the backlog or in a local spool: pairgate keys rotate envelope --finish",
     )
 
 

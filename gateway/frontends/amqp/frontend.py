@@ -74,7 +74,7 @@ class AmqpFrontend:
         """
         visit = current_visit()
         pending = Pending(
-            self.options.max_pending, self.options.max_pending_bytes, usage_now=visit.usage
+            self.options.max_pending, self.options.max_pending_bytes, load_now=visit.load
         )
         try:
             await self._serve(stream, pending)

@@ -5,11 +5,11 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from gateway.net.clients import Usage
+from gateway.net.clients import ClientLoad
 from gateway.net.waiters import Waiters
 
 
-def _unlimited() -> Usage | None:
+def _unlimited() -> ClientLoad | None:
     return None
 
 
@@ -24,8 +24,8 @@ class Pending:
 
     _most: int
     _most_bytes: int
-    # The usage of the connection's client at present; None: the client has no limits.
-    _usage_now: Callable[[], Usage | None] = attrs.field(default=_unlimited, kw_only=True)
+    # The load of the connection's client at present; None: the client has no limits.
+    _load_now: Callable[[], ClientLoad | None] = attrs.field(default=_unlimited, kw_only=True)
     # Once set, nothing more is read until nothing is pending.
     closing: bool = attrs.field(default=False, init=False)
     count: int = attrs.field(default=0, init=False)
@@ -33,7 +33,7 @@ class Pending:
     _less: Waiters = attrs.field(factory=Waiters, init=False)
     # Transfers with their bytes, among all that is pending, and the client that they count for.
     _transfers: int = attrs.field(default=0, init=False)
-    _usage: Usage | None = attrs.field(default=None, init=False)
+    _load: ClientLoad | None = attrs.field(default=None, init=False)
 
     def begin(self, size: int) -> None:
         """
@@ -43,23 +43,23 @@ class Pending:
             Busy: the client has as many requests in flight as it may, over all its connections.
         """
         if not self._transfers:
-            self._usage = self._usage_now()
-        if self._usage is not None:
-            self._usage.begin(size)
+            self._load = self._load_now()
+        if self._load is not None:
+            self._load.begin(size)
         self._transfers += 1
         self.add(size)
 
     def end(self, size: int) -> None:
         """A transfer is answered, or never will be."""
         self._transfers -= 1
-        if self._usage is not None:
-            self._usage.end(size)
+        if self._load is not None:
+            self._load.end(size)
         self.drop(size)
 
     def forget(self) -> None:
         """The connection has ended, and its transfers with it."""
-        if self._usage is not None and self._transfers:
-            self._usage.end(self.bytes, self._transfers)
+        if self._load is not None and self._transfers:
+            self._load.end(self.bytes, self._transfers)
             self._transfers = 0
 
     def add(self, size: int = 0) -> None:
@@ -79,12 +79,12 @@ class Pending:
     @property
     def _waits_for_client(self) -> bool:
         """True if the client's connections have too many bytes together, some of them here."""
-        return self._usage is not None and self.bytes > 0 and self._usage.is_full
+        return self._load is not None and self.bytes > 0 and self._load.is_full
 
     async def wait_for_room(self) -> None:  # noqa: ASYNC910 a receive follows
         while self.full or self._waits_for_client:
-            if not self.full and self._usage is not None:
-                await self._usage.wait_for_less()
+            if not self.full and self._load is not None:
+                await self._load.wait_for_less()
             else:
                 await self._less.wait()
 

@@ -85,7 +85,6 @@ class Tokens:
 
         Raises:
             NotAuthorized: none does; the text says why not.
-            Busy: clients without credentials have as many connections as they may.
         """
         path = f"{entity.name}/$management" if management else entity.name
         access = Access(right=right, entity=entity, path=path)
@@ -97,8 +96,8 @@ class Tokens:
             except NotAuthorized as error:
                 refusal = error
             else:
-                if isinstance(claim.identity, Anonymous):  # nothing else has counted the client
-                    note_authorized(claim.key_name)
+                if isinstance(claim.identity, Anonymous):  # it counts by its address
+                    note_authorized()
                 return
         raise refusal
 

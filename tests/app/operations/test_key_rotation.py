@@ -18,6 +18,7 @@ from gateway.app.operations.key_rotation import (
 )
 from gateway.cli import main
 from gateway.config.file import Loaded, load
+from gateway.domain.status import SpoolStatus
 from tests.wire.pairgate.test_status import OUTAGE
 
 CONFIG = """# the first line stays
@@ -197,13 +198,22 @@ def test_an_edit_of_the_configuration_meanwhile_is_kept(here: Here) -> None:
 def test_an_old_key_of_the_envelope_is_needed_while_messages_may_wait_under_it() -> None:
     assert OUTAGE.pair is not None
 
-    def doubt(pending: int | None) -> str:
+    def doubt(pending: int | None, *spooled: int | None) -> str:
         backlog = attrs.evolve(OUTAGE.pair.backlog, pending=pending)
-        return backlog_doubt(attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, backlog=backlog)))
+        spool = None
+        for waiting in spooled:
+            spool = SpoolStatus(
+                pending=waiting, oldest_age=None, rate_in=0.0, rate_out=0.0, free_bytes=None
+            )
+        pair = attrs.evolve(OUTAGE.pair, backlog=backlog, spool=spool)
+        return backlog_doubt(attrs.evolve(OUTAGE, pair=pair))
 
     assert doubt(0) == ""
     assert doubt(7) == "7 messages wait on the backlog"
     assert doubt(None) == "the number of messages on the backlog isn't known"
+    assert doubt(0, 0) == ""
+    assert doubt(0, 500) == "500 messages wait in the local spool"
+    assert doubt(0, None) == "the number of messages in the local spool isn't known"
     assert "no gateway here tells" in backlog_doubt(None)
 
 
