@@ -7,6 +7,7 @@ import attrs
 
 from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.topics.filters import CorrelationFilter
 from gateway.domain.topics.topology import (
     SubscriptionInfo,
     SubscriptionProperties,
@@ -108,6 +109,8 @@ class DormantTopic(DormantQueue):
         """As `Topics.inspect`."""
         properties, info = self.stored.properties, self.info(max_message_size)
         assert isinstance(properties, TopicProperties), "it is a topic"
+        rules = [rule for each in self.subscriptions for rule in each.stored.rules]
+        correlation = sum(isinstance(rule.filter, CorrelationFilter) for rule in rules)
         return TopicInfo(
             path=self.path,
             properties=properties,
@@ -116,6 +119,8 @@ class DormantTopic(DormantQueue):
             subscriptions=len(self.subscriptions),
             scheduled=info.scheduled or 0,
             transfer_dead_lettered=info.transfer_dead_lettered or 0,
+            sql_filters=len(rules) - correlation,
+            correlation_filters=correlation,
             created=info.created,
             updated=info.updated,
             version=info.version,

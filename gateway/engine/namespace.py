@@ -201,7 +201,8 @@ class Namespace:
         return queue.info()
 
     def is_topic(self, path: EntityPath) -> bool:
-        return path.key in self._routings
+        """True if the path is a topic's, used or not."""
+        return self._is_topic(path.key)
 
     def routing(self, topic: EntityPath) -> TopicRouting:
         """

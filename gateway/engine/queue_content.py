@@ -160,8 +160,10 @@ class QueueContent:
             return
         if self.sessions is not None and row.state is State.ACTIVE and self.onward is None:
             self.sessions.give_back(row)
-        else:
-            self.index.give_back(row)
+            return
+        self.index.give_back(row)
+        if self.onward is not None and row.state is State.ACTIVE:
+            self._finish(finished=False)  # no receiver may take it here, so the next sweep does
 
     def fit(self, row: Row, now: Now) -> bool:
         """

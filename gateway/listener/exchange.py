@@ -8,7 +8,7 @@ belong together.
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, Generic, TypeVar
 
 import attrs
@@ -127,9 +127,9 @@ class Requester(Generic[Q, A]):
                 f"request {request_id} has {int(count)} slices, got {len(values)} values"
             )
         yield await self._gather(request_id, values, store)
+        await store.write(_place_of(request_id), None, if_match=ANY)  # no reply is kept from now on
         for slice_id in _slices_of(request_id, len(values)):
             await store.write(_place_of(slice_id), None, if_match=ANY)
-        await store.write(_place_of(request_id), None, if_match=ANY)
 
     async def _gather(
         self, request_id: str, values: Sequence[Q], store: Store | None
@@ -178,9 +178,13 @@ class Requester(Generic[Q, A]):
         body = self.format.build(reply.value).body
         assert isinstance(body, bytes), "formats write bytes"
         try:
-            await store.write(_place_of(slice_id), body, if_match=ABSENT)
+            etag = await store.write(_place_of(slice_id), body, if_match=ABSENT)
         except PreconditionFailed:  # a second reply
             await trio.lowlevel.checkpoint()
+            return
+        if (await store.read(_place_of(request_id)))[0] is None:  # it has ended meanwhile
+            with suppress(PreconditionFailed):
+                await store.write(_place_of(slice_id), None, if_match=etag)
 
     def _kept_in(self) -> Store:
         if self.store is None:

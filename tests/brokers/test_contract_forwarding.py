@@ -256,6 +256,19 @@ async def test_to_peek_is_to_use_an_entity(broker, orders):
     assert (await broker.inspect(orders)).accessed is not None
 
 
+@needs(Capability.FORWARDING | Capability.PEEK | Capability.UPDATE)
+async def test_a_message_that_is_given_back_to_a_queue_that_forwards_by_now_goes_on(broker, orders):
+    source = await make(broker, "source")
+    await broker.send(source, [Message(message_id="1")])
+    async with broker.open_receiver(source) as receiver:
+        await take_one(receiver)
+        await required(broker, Updates).update_queue(source, QueueProperties(forward_to="orders"))
+    async with broker.open_receiver(orders) as receiver:
+        arrived = await take_one(receiver)
+
+    assert arrived.message.message_id == "1"
+
+
 @needs(Capability.FORWARDING)
 async def test_a_queue_with_sessions_forwards_its_dead_letters(broker, orders):
     await make(broker, "source", forward_dead_lettered_messages_to="orders", requires_session=True)

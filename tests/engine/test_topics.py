@@ -411,6 +411,18 @@ def test_what_the_subscriptions_of_an_unused_topic_hold_is_told() -> None:
     assert told_of(made) == before
 
 
+def test_an_unused_topic_reports_its_filters() -> None:
+    disk = Disk()
+    made = unused(disk)
+    topic = made.inspect(NEWS)
+    assert disk.opened == []
+    space_of(made).find(NEWS)
+    used = made.inspect(NEWS)
+
+    assert topic.sql_filters == used.sql_filters == 2
+    assert topic.correlation_filters == used.correlation_filters == 0
+
+
 def test_the_first_message_of_a_topic_finds_its_subscriptions_and_their_rules() -> None:
     made = unused(Disk())
     send(made)

@@ -181,6 +181,31 @@ async def test_a_kept_request_must_be_the_same_when_it_is_asked_again(harness):
                 pytest.fail("it began")
 
 
+@attrs.define(eq=False)
+class SlowStore(MemoryStore):
+    """Its writes of replies take a second."""
+
+    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
+        if value is not None and key.endswith("/0"):
+            await trio.sleep(1.0)
+        return await super().write(key, value, if_match=if_match)
+
+
+async def test_a_second_reply_that_is_late_stays_nowhere(harness):
+    store = SlowStore()
+    requester = await asking(harness, store=store)
+    reply = Message(body=b'{"value":1}', correlation_id="report-7/0")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather, requester, [Sum([1])])
+        await trio.sleep(1.5)
+        await harness.broker.send(REPLIES, [reply])
+        await trio.sleep(0.5)
+        await harness.broker.send(REPLIES, [reply])
+    await trio.sleep(5.0)
+
+    assert store.values == {}
+
+
 async def test_a_requester_without_a_store_keeps_nothing(harness):
     requester = await asking(harness)
 

@@ -35,17 +35,16 @@ PAUSE: Final = 1.0  # seconds after an accept that failed
 _BACKLOG: Final = 16
 
 
-async def see_off(process: int, seconds: float = LEAVE_SECONDS) -> None:
+async def see_off(pidfd: int, seconds: float = LEAVE_SECONDS) -> None:
     """
-    Return when the process of that descriptor (`os.pidfd_open`) has ended; kill it if it doesn't
-    end within `seconds`.
+    Return when the process behind `pidfd` has ended; kill it if it hasn't within `seconds`.
     """
     with trio.move_on_after(seconds):
-        await trio.lowlevel.wait_readable(process)
+        await trio.lowlevel.wait_readable(pidfd)
         return
     with suppress(ProcessLookupError):  # it has just ended
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-    await trio.lowlevel.wait_readable(process)
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    await trio.lowlevel.wait_readable(pidfd)
 
 
 @attrs.define(eq=False)
@@ -54,7 +53,7 @@ class Waiting:
 
     channel: DescriptorChannel
     pid: int
-    process: int  # the descriptor of the process: its id may be another process's one day
+    pidfd: int  # of the process, whose id may be another process's one day
     kept: GivenSockets
 
 
@@ -106,7 +105,7 @@ class Door:
         if self.waiting is not None:
             self.waiting.kept.close()
             self.waiting.channel.close()
-            os.close(self.waiting.process)
+            os.close(self.waiting.pidfd)
 
     async def freed(self) -> GivenSockets | None:
         """
@@ -121,17 +120,20 @@ class Door:
         if waiting is None:
             return None
         reason: str | None = None
-        async with trio.open_nursery() as nursery:
-            # The successor goes on alone then.
-            await nursery.start(cancel_at_signal, nursery.cancel_scope)
-            failure = await _failure_of(waiting.channel, self.ready_seconds)
+        try:
+            async with trio.open_nursery() as nursery:
+                # The successor goes on alone then.
+                await nursery.start(cancel_at_signal, nursery.cancel_scope)
+                failure = await _failure_of(waiting.channel, self.ready_seconds)
+                waiting.channel.close()
+                if failure is not None:
+                    self.observer.report(TakeOverFailed(pid=waiting.pid, reason=failure))
+                    await self.see_off(waiting.pidfd)
+                reason = failure
+                nursery.cancel_scope.cancel()
+        finally:
             waiting.channel.close()
-            if failure is not None:
-                self.observer.report(TakeOverFailed(pid=waiting.pid, reason=failure))
-                await self.see_off(waiting.process)
-            reason = failure
-            nursery.cancel_scope.cancel()
-        waiting.channel.close()
+            os.close(waiting.pidfd)
         if reason is None:
             waiting.kept.close()
             return None
@@ -267,8 +269,8 @@ class HandOver:
         with suppress(trio.BrokenResourceError, ProcessLookupError):
             await channel.send(message, passed)
             if kept is not None:
-                process = os.pidfd_open(pid)
-                self.door.waiting = Waiting(channel, pid=pid, process=process, kept=kept)
+                pidfd = os.pidfd_open(pid)
+                self.door.waiting = Waiting(channel, pid=pid, pidfd=pidfd, kept=kept)
                 self._leave(f"process {pid} takes over, and waits for the stores")
                 await trio.sleep_forever()
             reason = await _not_ready(channel, self.door.ready_seconds)

@@ -25,6 +25,8 @@ from gateway.wire.servicebus import atom_operations as atom
 
 Listed = TypeVar("Listed", bound=atom.Info)
 
+_CHUNK: Final = 100  # entries read at once where a continued list is looked for
+
 
 async def manage(
     broker: Broker, operation: atom.Operation, namespace: atom.NamespaceInfo
@@ -127,21 +129,23 @@ async def _page(
     A continued list begins behind the name that ended the page before. That name has moved if
     entries before it were created or deleted meanwhile: so it is looked for.
     """
-    skip, top, after = wish.skip, wish.top, wish.after.lower()
-    found = await read(skip, top)
-    if not after or not top:
-        return tuple(found)
+    skip, after = wish.skip, wish.after.lower()
+    if not after or not wish.top:
+        return tuple(await read(skip, wish.top))
+    size = back = max(wish.top, _CHUNK)
+    found = await read(skip, size)
     while skip > 0 and (not found or atom.name_of(found[0]).lower() > after):
-        skip = max(0, skip - top)
-        found = await read(skip, top)
+        skip = max(0, skip - back) if found else skip // 2  # few reads, whatever the client says
+        back *= 2
+        found = await read(skip, size)
     page: list[Listed] = []
     while found:
         page += [each for each in found if atom.name_of(each).lower() > after]
-        if len(page) >= top or len(found) < top:
+        if len(page) >= wish.top or len(found) < size:
             break
         skip += len(found)
-        found = await read(skip, top)
-    return tuple(page[:top])
+        found = await read(skip, size)
+    return tuple(page[: wish.top])
 
 
 async def _put_topic(broker: Topology, wish: atom.PutTopic) -> atom.Answer:

@@ -1,5 +1,6 @@
 """Versioned values in a SQLite file, which several processes of a machine may share."""
 
+import fcntl
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -82,13 +83,20 @@ class SqliteValues:
             return await trio.to_thread.run_sync(work, limiter=self._limiter)
         except apsw.FullError as error:
             raise StorageFull(f"{self.path}: {error}") from error
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             raise Unavailable(f"{self.path}: {error}") from error
 
     def _open(self) -> apsw.Connection:
         database = apsw.Connection(str(self.path))
         database.set_busy_timeout(_PATIENCE)
-        database.execute(_TABLES).fetchall()
+        try:
+            # SQLite doesn't wait for others that change the journal mode of a new file.
+            with (self.path.with_name(f"{self.path.name}-opening")).open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                database.execute(_TABLES).fetchall()
+        except BaseException:
+            database.close()
+            raise
         return database
 
     def _read(self, key: str) -> tuple[bytes | None, str]:
@@ -126,4 +134,9 @@ class _writing:  # noqa: N801 used as a function
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.database.execute("COMMIT" if error is None else "ROLLBACK")
+        try:
+            if error is None:
+                self.database.execute("COMMIT")
+        finally:
+            if self.database.in_transaction:  # a full disk has ended it already
+                self.database.execute("ROLLBACK")

@@ -1,12 +1,15 @@
 """Conditional requests of the management, and lists that continue while entities change."""
 
 import re
+from collections.abc import Sequence
 from xml.sax.saxutils import unescape
 
+import attrs
 import pytest
 from trio.testing import MockClock
 
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
@@ -167,3 +170,29 @@ async def test_a_continued_list_ends_when_everything_behind_it_is_gone(
     await client.broker.create_queue(EntityPath("zebra"), QueueProperties())
 
     assert await listed(client, "/$Resources/queues?$top=1", [("DELETE", "zebra")]) == ["orders"]
+
+
+async def test_a_continued_list_is_found_with_few_reads_whatever_the_client_says(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    for number in range(8):
+        await client.broker.create_queue(EntityPath(f"b{number}"), QueueProperties())
+    counted = Counting(client.broker)
+    client.frontend.broker = counted  # type: ignore[assignment]
+
+    names = await listed(client, "/$Resources/queues?$skip=999999999&$top=9&$skiptoken=b4", [])
+
+    assert names == ["b5", "b6", "b7", "orders"]
+    assert counted.reads < 40
+
+
+@attrs.define
+class Counting:
+    """A namespace that counts the pages that are read."""
+
+    inner: MemoryBroker
+    reads: int = 0
+
+    async def list_queues(self, prefix: str, *, skip: int, top: int) -> Sequence[EntityInfo]:
+        self.reads += 1
+        return await self.inner.list_queues(prefix, skip=skip, top=top)
