@@ -57,7 +57,7 @@ class Runtime:
     meters: dict[str, Meter] = attrs.field(factory=dict)
     abilities: dict[str, AbilityWatch] = attrs.field(factory=dict)
     commits: dict[str, CommitStats] = attrs.field(factory=dict)  # of embedded ones
-    # Of tokens that the identity provider gave, by namespace: when each expires.
+    # By namespace: asks when the access token that it uses expires.
     token_expiries: dict[str, Callable[[], datetime | None]] = attrs.field(factory=dict)
     loop_lag: LoopLag = attrs.field(factory=LoopLag)
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))

@@ -140,8 +140,9 @@ class QueueProperties:
     """
     The properties that a queue was created with. None: off, or without a limit of its own.
 
-    The last three are kept and shown, and have no effect in a namespace of the gateway: each of its
-    messages is durable, and no entity is partitioned.
+    `enable_express`, `enable_partitioning` and `authorization_rules` are kept and shown, and have
+    no effect in a namespace of the gateway: each of its messages is durable, and no entity is
+    partitioned.
     """
 
     lock_duration: timedelta = timedelta(minutes=1)

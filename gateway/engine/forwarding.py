@@ -23,8 +23,8 @@ class Forward:
     `Onward` to a queue or topic. It is looked up for each message, since it may be created or
     deleted at any time.
 
-    An entity may name itself, and a subscription its own topic: Service Bus forwards such a message
-    until it has had all its hops. Here it has none, so that no topic multiplies it.
+    An entity may name itself, and a subscription its own topic. Service Bus forwards such a message
+    four times; here it is refused at once (`TooManyHops`), because a topic would multiply it.
     """
 
     _target: EntityPath

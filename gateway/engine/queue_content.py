@@ -124,7 +124,8 @@ class QueueContent:
         Set where messages and dead letters are forwarded to from now on; None: they stay here.
         """
         if self.sessions is not None and onward is not None and self.onward is None:
-            self.index.rewind(State.ACTIVE)  # it knows nothing of messages that sessions gave back
+            # sessions kept these messages themselves, so the index must find them again
+            self.index.rewind(State.ACTIVE)
         self.journal.keep(self)
         self.onward, self.onward_dead = onward, onward_dead
 

@@ -81,7 +81,10 @@ class BodyBudget:
             waiting.granted.set()
 
     def _next(self) -> _Waiting | None:
-        """The one that comes next; None: it doesn't fit yet, or none waits."""
+        """
+        The next waiting request whose owner has room; None: no request waits, or that request
+        doesn't fit yet.
+        """
         for waiting in self._waiting:
             if not self.is_full_of(waiting.owner, waiting.size):
                 return waiting if self.taken + waiting.size <= self.limit else None

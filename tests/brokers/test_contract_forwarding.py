@@ -269,9 +269,18 @@ async def test_a_message_that_is_given_back_to_a_queue_that_forwards_by_now_goes
     assert arrived.message.message_id == "1"
 
 
-@needs(Capability.FORWARDING)
+@needs(Capability.FORWARDING | Capability.PEEK | Capability.SESSIONS | Capability.DEAD_LETTER)
 async def test_a_queue_with_sessions_forwards_its_dead_letters(broker, orders):
-    await make(broker, "source", forward_dead_lettered_messages_to="orders", requires_session=True)
+    source = await make(
+        broker, "source", forward_dead_lettered_messages_to="orders", requires_session=True
+    )
+    await broker.send(source, [Message(message_id="1", session_id="a")])
+    async with required(broker, Sessions).open_session(source, "a") as session:
+        await session.settle(await take_one(session), DeadLetter(reason="Bad"))
+    [dead] = await required(broker, Peeks).peek(orders, limit=10)
+
+    assert ids([dead]) == ["1"]
+    assert dead.dead_letter_source == "source"
 
 
 @needs(Capability.FORWARDING | Capability.PEEK | Capability.SESSIONS | Capability.UPDATE)

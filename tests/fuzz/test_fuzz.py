@@ -19,14 +19,14 @@ by_input = pytest.mark.parametrize(
 
 
 @by_input
-def test_the_corpus_harms_nobody(target: ByInput) -> None:
+def test_each_input_of_the_corpus_ends_in_a_result_or_a_documented_error(target: ByInput) -> None:
     assert len(target.corpus) >= 5
     for data in target.corpus:
         target.try_one(data)
 
 
 @by_input
-def test_nor_do_other_inputs(target: ByInput) -> None:
+def test_changed_inputs_end_in_a_result_or_a_documented_error(target: ByInput) -> None:
     assert target.fuzz(SEED, lambda done: done < FRESH, learns=False) == FRESH
 
 

@@ -72,13 +72,14 @@ def store_doors(
         broker = _store(parts, name)
         leases = Leases(broker, runtime.now, config.limits.leases)
         authorizer = Authorizer((), wall_clock=runtime.now, loopback=True)
+        guard = WebGuard(is_open=lambda: False)
         makings = Makings(
             config=config,
             parts=attrs.evolve(parts, broker=broker, leases=leases),
             runtime=runtime,
             authorizer=authorizer,
             accounts=Accounts((), wall_clock=runtime.now, loopback=True),
-            guard=(guard := WebGuard(is_open=lambda: False)),
+            guard=guard,
             of_websockets=guard,
             budget=BodyBudget(config.limits.http.max_body_memory),
         )

@@ -1,5 +1,5 @@
 """
-Copies a store while a gateway has it open, without a word to that gateway.
+Copies a store while a gateway has it open. The gateway isn't asked.
 
     gateway   commits ──▶ log ── checkpoint ──▶ store file
                            │ 3                    │ 1, 2
@@ -233,7 +233,7 @@ def _move_log(draft: Path, marks: Path, mark: Mark | None) -> None:
         teach(connection)
         connection.execute("PRAGMA locking_mode = exclusive; PRAGMA synchronous = OFF")
         if not connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
-            raise StoreDamaged("the copy is damaged: what it says of itself")
+            raise StoreDamaged("the copy is damaged: the checksum of its table `store` is wrong")
         found, _ = store_row(connection)
         if loss := lost(marks, mark, found):
             raise StoreDamaged(f"the copy is incomplete: {loss}")

@@ -13,7 +13,8 @@ class TopicProperties:
     """
     The properties that a topic was created with. None: off, or without a limit of its own.
 
-    The last four have no effect, as those of `QueueProperties`.
+    `enable_express`, `enable_partitioning`, `filter_before_publishing` and `authorization_rules`
+    have no effect, as those of `QueueProperties`.
     """
 
     default_time_to_live: timedelta | None = None
