@@ -17,7 +17,7 @@ from gateway.capabilities import Peeks
 from gateway.domain import backlog
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
+from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.health.depth_history import DepthHistory, DepthSample, QueueDepth
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.offering import offered
@@ -84,6 +84,7 @@ class BacklogDepth:
     rotation: HasQueues
     label: str
     clock: WallClock
+    ordered: Sequence[EntityPath] = ()  # queues that are inspected as well, where they exist
     page: int = PAGE  # queues per request
     most_queues: int = MOST_QUEUES  # further ones aren't counted
     history: DepthHistory = attrs.field(factory=DepthHistory)
@@ -230,10 +231,12 @@ class BacklogDepth:
         """The queues that this gateway uses, where it has no right to list queues."""
         await trio.lowlevel.checkpoint()
         found = []
-        for queue in self.rotation.queues:
+        for queue in dict.fromkeys((*self.rotation.queues, *self.ordered)):
             try:
                 found.append(await self.secondary.inspect(queue))
-            except BrokerError:
+            except BrokerError as error:
+                if queue in self.ordered and isinstance(error, EntityNotFound):
+                    continue  # no send to an ordered entity has been diverted there
                 return ()
         return found
 

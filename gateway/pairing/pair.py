@@ -78,8 +78,9 @@ class Pair:
         """Run until cancelled. Entity states from before a restart are restored at the start."""
         if self.state is not None:
             self.state.restore()
-            if self.order is not None:  # a process that is killed leaves no clean queue behind
-                await self.state.save()
+            # A process that is killed leaves no queue behind that the next one takes for empty.
+            if self.order is not None and not await self.state.save():
+                await self.state.doubt()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.states.run)
             await nursery.start(self.entity_cache.run)
@@ -147,6 +148,7 @@ class PairParts:
             rotation=rotation,
             label=options.label,
             clock=dependencies.clock,
+            ordered=() if order is None else [queue.path for queue in order.queues],
         )
         return Pair(
             broker=broker,

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -84,8 +85,12 @@ class StateFile:
         Raises:
             StateFileError: the file can't be read, or is of another version.
         """
+        doubted = False
         try:
-            saved = parse(self.path.read_bytes())
+            try:
+                saved = parse(self.path.read_bytes())
+            except FileNotFoundError:
+                saved, doubted = parse(_doubted(self.path).read_bytes()), True
         except FileNotFoundError:
             return
         except OSError as error:
@@ -97,8 +102,18 @@ class StateFile:
         self.states.restore(saved.states)
         self.states.pins.restore(saved.pins)
         self.pauses.overrides.restore(saved.pauses)
-        if self.order is not None:
+        if self.order is not None and not doubted:
             self.order.restore(saved.empty_ordered)
+
+    async def doubt(self) -> None:
+        """
+        Let the next start trust the file no more to tell which ordered queues are empty, as it
+        couldn't be written. It gets another name, which a full disk doesn't prevent.
+        """
+        try:
+            await trio.to_thread.run_sync(_rename, self.path, _doubted(self.path))
+        except (OSError, RuntimeError) as error:
+            self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
@@ -216,6 +231,26 @@ def parse(data: bytes) -> SavedState:
     return saved
 
 
+def _doubted(path: Path) -> Path:
+    """The name of a state file that couldn't be written at the start."""
+    return path.with_name(f"{path.name}.doubted")
+
+
+def _rename(path: Path, name: Path) -> None:
+    """Rename the file durably, if there is one."""
+    with suppress(FileNotFoundError):
+        path.replace(name)
+        _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def _write(path: Path, data: bytes) -> None:
     """Replace the file so that a crash leaves the old or the new one, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -226,8 +261,5 @@ def _write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    _doubted(path).unlink(missing_ok=True)
+    _sync_folder(path)

@@ -191,6 +191,29 @@ async def test_without_the_right_to_list_the_queues_in_use_count(
     assert reading.pending == 2
 
 
+@pytest.mark.parametrize("there", [3, 4], ids=["one is missing", "all"])
+async def test_without_the_right_to_list_ordered_queues_count_as_well(
+    secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery, there: int
+) -> None:
+    ordered = backlog.ordered_queues(LABEL)
+    for queue in ordered[:there]:
+        await secondary.create_queue(queue, QueueProperties())
+        await secondary.send(queue, [Message()])
+    faulty = FaultyBroker(inner=secondary)
+    await nursery.start(faulty.run)
+    no = Refuse(lambda: NotAuthorized("no"))
+    faulty.fault = lambda _operation, entity: no if entity == NAMESPACE else None
+    depth = depth_of(faulty)
+    depth.ordered = ordered
+
+    assert (await depth.read(3, troubled=False)).pending == there
+
+    await trio.sleep(60.0)
+    faulty.fault = lambda _operation, entity: no if entity in {NAMESPACE, ordered[3]} else None
+
+    assert await depth.count() is None
+
+
 async def test_without_any_right_to_ask_the_depth_isnt_known(
     secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

@@ -1,5 +1,6 @@
 """Sends of ordered entities: each key in its order, through an outage and back."""
 
+import errno
 from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
@@ -20,7 +21,9 @@ from gateway.domain.errors import (
 )
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete
+from gateway.domain.operators.control import Override
 from gateway.offering import required
+from gateway.pairing import state_file
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.order import sends
 from gateway.pairing.order.keys import key_of
@@ -202,6 +205,25 @@ async def test_a_wait_in_vain_isnt_repeated_soon(harness):
     assert trio.current_time() - began - waited < 0.1
 
 
+async def test_a_wait_in_vain_for_an_unknown_backlog_isnt_repeated_soon(harness):
+    """A queue with too many messages to list, after a restart; both namespaces are healthy."""
+    before = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    for name in "abcd":
+        await send(before, name)
+    harness.primary.heal()
+    pair = await harness.pair(ordered=("orders",), **OUTAGE)
+    pair.order.most_listed = 3
+    took = []
+    for name in "ef":
+        began = trio.current_time()
+        assert await send(pair, name) is BACKLOG
+        took.append(trio.current_time() - began)
+
+    assert took[0] == pytest.approx(sends.WAIT, abs=0.1)
+    assert took[1] < 0.5
+
+
 async def test_a_backlog_queue_that_fails_has_no_substitute(harness):
     pair = await ordered_pair(harness)
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
@@ -294,6 +316,12 @@ async def test_a_batch_of_which_a_part_was_accepted_has_an_unknown_outcome(harne
         )
 
 
+async def test_a_send_without_messages_is_accepted_by_the_primary(harness):
+    pair = await ordered_pair(harness)
+
+    assert await pair.broker.send_diverting(ORDERS, []) is PRIMARY
+
+
 async def test_batches_behind_one_that_isnt_accepted_arent_sent(harness):
     pair = await ordered_pair(harness)
     harness.primary.fail(refuse(InvalidRequest, "no"), Operation.SEND)
@@ -365,6 +393,8 @@ async def test_without_knowledge_of_the_backlog_nothing_goes_to_the_primary(harn
         await send(pair, "a")
     assert harness.primary.sends() == 0
     harness.secondary.heal()
+    while pair.order.status().unknown:
+        await pair.order.changes.wait_next()
 
     assert await send(pair, "b") is PRIMARY
 
@@ -437,6 +467,40 @@ async def test_a_clean_end_is_remembered(harness, tmp_path):
         await nursery.start(third.run)
         assert parse((tmp_path / "state.json").read_bytes()).empty_ordered == ()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio(run=trio.run)  # the state file is written in a thread
+async def test_a_clean_end_counts_once_even_if_the_next_start_cant_write_the_file(
+    harness, tmp_path, monkeypatch
+):
+    path = tmp_path / "state.json"
+    parts = attrs.evolve(harness.parts(ordered=("orders",), **OUTAGE), state=path)
+    pin = Override(target="other", reason="kept", operator="ann", since=harness.clock())
+    async with trio.open_nursery() as nursery:
+        first = parts.assemble()
+        await nursery.start(first.run)
+        first.states.pins.restore([pin])
+        while first.order.status().unknown:
+            await first.order.changes.wait_next()
+        nursery.cancel_scope.cancel()
+    with monkeypatch.context() as patch:
+        patch.setattr(state_file, "_write", full_disk)
+        async with trio.open_nursery() as nursery:
+            second = parts.assemble()
+            await nursery.start(second.run)
+            assert not second.order.status().unknown
+            nursery.cancel_scope.cancel()  # as if it were killed: it can't write its file either
+
+    third = parts.assemble()
+    third.state.restore()
+    assert third.order.empty() == ()
+    assert third.states.pins.all() == (pin,)
+    assert await third.state.save()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def full_disk(*_arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 async def test_the_session_of_a_key_has_one_syphon_at_a_time(harness):

@@ -192,13 +192,19 @@ class OrderedSends:
         if self.states.state_of(sending.entity) not in MAY_RETURN:
             return False
         now, away = trio.current_time(), queue.away.get(key.digest)
-        if queue.any_key is None and away is not None and not away.may_return_soon(now, FEW):
+        if queue.any_key is not None:
+            if now < queue.no_wait_before:
+                return False
+        elif away is not None and not away.may_return_soon(now, FEW):
             return False
         seconds = min(WAIT, sending.left * WAIT_SHARE)
         if await self.watch.wait_home(key, now + seconds):
             return True
+        no_wait_before = trio.current_time() + NO_WAIT
+        if queue.any_key is not None:
+            queue.no_wait_before = no_wait_before
         if away is not None:
-            away.no_wait_before = trio.current_time() + NO_WAIT
+            away.no_wait_before = no_wait_before
         return False
 
     async def _let_the_syphon_catch_up(
@@ -266,7 +272,7 @@ def _join(batch: Batch, parts: Sequence[Batch]) -> None:
     if not errors:
         accepted = {part.accepted_by for part in parts}
         batch.accepted_by = (
-            AcceptedBy.PRIMARY if accepted == {AcceptedBy.PRIMARY} else AcceptedBy.BACKLOG
+            AcceptedBy.PRIMARY if accepted <= {AcceptedBy.PRIMARY} else AcceptedBy.BACKLOG
         )
     elif len(errors) == len(parts) and all(e.outcome is Outcome.NOT_SENT for e in errors):
         batch.error = errors[0]

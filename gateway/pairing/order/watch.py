@@ -65,6 +65,8 @@ class OrderedQueue:
     most_away: int = MOST_AWAY  # keys
     away: dict[str, _Away] = attrs.field(factory=dict, init=False)  # by the key's digest
     waiting: int = attrs.field(default=0, init=False)  # sends that wait for a key's return
+    # While it may have messages of any key, no send waits for a key's return before that time.
+    no_wait_before: float = attrs.field(default=0.0, init=False)
     wanted: Changes = attrs.field(factory=Changes, init=False)  # a list is wanted earlier
     _version: int = attrs.field(default=0, init=False)
 

@@ -3,8 +3,10 @@ Empties one backlog queue of ordered entities: session by session, each in its o
 
 A session has the messages of one key, and only the receiver that holds its lock can receive them:
 so one syphon at a time moves a key. Messages are sent once those before them were accepted, or are
-in the dead letters for certain. If a message can't be moved, its session waits with it, locked,
-until its entity resumes: a later message never passes it, and the other sessions go on.
+in the dead letters for certain. If a message can't be moved, its session waits with it, so that
+a later message never passes it, and the other sessions go on. Half of the drain's sessions may wait
+locked. A further one is released, and isn't locked again while its entity is suspended: as the one
+with the oldest message would be locked first, the others are then locked by their names.
 
 A primary that has sessions itself (Service Bus, a store of ours) accepts a batch as a whole. Any
 other one gets one message at a time, as it may accept a later message of a batch, and refuse an
@@ -22,11 +24,18 @@ import attrs
 import trio
 
 from gateway.capabilities import SessionReceiver, Sessions
+from gateway.domain.bounded import Bounded
 from gateway.domain.copies import Step
 from gateway.domain.dead_letters import MALFORMED
+from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs, order_of
-from gateway.domain.errors import BrokerError, EntityNotFound, SessionLockLost
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    SessionLockLost,
+    SessionNotAvailable,
+)
 from gateway.domain.events.gateway import LeftUntouched, SyphonFailed
 from gateway.domain.message import Delivery
 from gateway.offering import offered, required
@@ -34,10 +43,21 @@ from gateway.pairing.syphon.backlog_message import BacklogMessage
 from gateway.pairing.syphon.drain import PATIENCE, Drain
 from gateway.pairing.syphon.mover import LOCK_SHARE, Mover
 
-MOST_SESSIONS: Final = 64  # that are locked at once, also while they wait
+MOST_SESSIONS: Final = 64  # that are locked at once; half of them may wait
 MOST_RECEIVED: Final = 100  # messages of a session that are received at once
+MOST_RELEASED: Final = 10_000  # sessions; beyond it the first is forgotten, and locked early
+PAGE: Final = 100  # names of sessions per request
+SEARCH_PAUSE: Final = 1.0  # seconds after a page without a session to lock
 PAUSE: Final = 1.0  # seconds from a failure to the release of the session
 IDLE: Final = 0.5  # seconds without a message after which a session is released
+
+
+@attrs.frozen
+class _Released:
+    """A session that was released because its first message can't be moved now."""
+
+    entity: EntityPath | None  # while it is suspended; None: not known
+    until: float = 0.0  # the session isn't locked again before that time
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -47,6 +67,13 @@ class OrderedDrain(Drain):
     most_sessions: int = MOST_SESSIONS
     # The sessions of this drain; a lost one may be locked again before its task has ended.
     _sessions: dict[str, trio.Event] = attrs.field(factory=dict, init=False)
+    _waiting: int = attrs.field(default=0, init=False)  # sessions, until their entity resumes
+    _released: Bounded[str, _Released] = attrs.field(init=False)
+    _listed: int = attrs.field(default=0, init=False)  # sessions, in the search that goes on
+
+    @_released.default
+    def _none_released(self) -> Bounded[str, _Released]:
+        return Bounded(MOST_RELEASED)
 
     async def run(self) -> BrokerError:
         """As `Drain.run`."""
@@ -54,31 +81,81 @@ class OrderedDrain(Drain):
         sessions, failures = required(self.source, Sessions), 0
         async with trio.open_nursery() as nursery:
             while True:
-                await self.pauses.wait_resumed(self.queue)
-                await room.acquire()
-                error = await nursery.start(self._run_session, sessions, room)
-                if isinstance(error, EntityNotFound):
-                    nursery.cancel_scope.cancel()
-                    return error
-                failures = 0 if error is None else failures + 1
-                if error is not None:  # the sessions that are locked go on
-                    self.observer.report(SyphonFailed(queue=self.queue, reason=str(error)))
-                    delay = self.options.queue_retry.delay(failures, self.redelivery_guard.rng)
-                    await trio.sleep(delay)
+                found = False
+                for wanted in await self._next_sessions(sessions):
+                    await self.pauses.wait_resumed(self.queue)
+                    await room.acquire()
+                    if wanted is not None and not self._may_lock(wanted):
+                        room.release()
+                        continue
+                    error = await nursery.start(self._run_session, sessions, wanted, room)
+                    if isinstance(error, EntityNotFound):
+                        nursery.cancel_scope.cancel()
+                        return error
+                    if isinstance(error, SessionNotAvailable):  # another syphon moves it
+                        continue
+                    found = True
+                    failures = 0 if error is None else failures + 1
+                    if error is not None:  # the sessions that are locked go on
+                        self.observer.report(SyphonFailed(queue=self.queue, reason=str(error)))
+                        delay = self.options.queue_retry.delay(failures, self.redelivery_guard.rng)
+                        await trio.sleep(delay)
+                if not found:
+                    await trio.sleep(SEARCH_PAUSE)
         raise AssertionError("the queue exists until it doesn't")
+
+    async def _next_sessions(self, sessions: Sessions) -> Sequence[str | None]:
+        """
+        The sessions to lock next; None: the one with the oldest message, whichever it is.
+
+        While sessions are released because their entities are suspended, those with the oldest
+        messages are probably among them, so the others are searched, a page at a time.
+        """
+        if not self._is_any_released():
+            self._listed = 0
+            await trio.lowlevel.checkpoint()
+            return (None,)
+        names: Sequence[str] = ()
+        with trio.move_on_after(PATIENCE * self.options.attempt_timeout):
+            try:
+                names = await sessions.list_sessions(self.queue, skip=self._listed, top=PAGE)
+            except BrokerError as error:
+                self.observer.report(SyphonFailed(queue=self.queue, reason=str(error)))
+        self._listed = self._listed + PAGE if len(names) == PAGE else 0
+        return [each for each in names if self._may_lock(each)]
+
+    def _is_any_released(self) -> bool:
+        now = trio.current_time()
+        if any(each.until > now for each in self._released.values()):
+            return True
+        entities = {each.entity for each in self._released.values()}
+        return any(each is not None and self.backoffs.is_suspended(each) for each in entities)
+
+    def _may_lock(self, session: str) -> bool:
+        return session not in self._sessions and not self._is_barred(session)
+
+    def _is_barred(self, session: str) -> bool:
+        """True if the session was released, and its first message still can't be moved."""
+        released = self._released.get(session)
+        if released is None:
+            return False
+        if released.entity is not None and self.backoffs.is_suspended(released.entity):
+            return True
+        return released.until > trio.current_time()
 
     async def _run_session(
         self,
         sessions: Sessions,
+        wanted: str | None,
         room: trio.Semaphore,
         *,
         task_status: trio.TaskStatus[BrokerError | None],
     ) -> None:
-        """Lock the next session and empty it. Starts once it is locked, or with the error."""
+        """Lock that session, or any, and empty it. Starts once it is locked, or with the error."""
         locked = False
         try:
             with trio.CancelScope() as scope:
-                async with sessions.open_session(self.queue, None) as receiver:
+                async with sessions.open_session(self.queue, wanted) as receiver:
                     locked = True
                     task_status.started(None)
                     await self._empty(receiver)
@@ -93,7 +170,10 @@ class OrderedDrain(Drain):
         session = receiver.session_id
         while session in self._sessions:
             await self._sessions[session].wait()
+        if self._is_barred(session):  # locked as the one with the oldest message
+            return
         over = self._sessions[session] = trio.Event()
+        self._released.pop(session, None)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_session, receiver, nursery.cancel_scope)
@@ -109,12 +189,15 @@ class OrderedDrain(Drain):
         while True:
             await self.pauses.wait_resumed(self.queue)
             deliveries: Sequence[Delivery] = ()
+            failed = False
             with trio.move_on_after(IDLE):
                 try:
                     deliveries = await receiver.receive(min(MOST_RECEIVED, self.options.batch))
                 except BrokerError:
-                    await trio.sleep(PAUSE)
-                    return  # the session is released, or was lost, and is locked again
+                    failed = True
+            if failed:
+                await trio.sleep(PAUSE)
+                return  # the session is released, or was lost, and is locked again
             if not deliveries:
                 return
             self.progress.note_received()
@@ -125,33 +208,38 @@ class OrderedDrain(Drain):
         self, receiver: SessionReceiver, mover: Mover, deliveries: Sequence[Delivery]
     ) -> bool:
         """Move these messages in their order. False: the session must be left."""
-        received, session = trio.current_time(), self._key_of(receiver.session_id)
+        received, session = trio.current_time(), receiver.session_id
         run: list[BacklogMessage] = []
         for delivery in deliveries:
             try:
-                unwrapped = self._open_in(receiver.session_id, delivery)
+                unwrapped = self._open_in(session, delivery)
             except NotOurs as error:
-                await self._move_run(mover, run)
-                reason = str(error)
-                self.observer.report(LeftUntouched(queue=self.queue, messages=1, reason=reason))
-                await trio.sleep(self._info.longest_lock)
+                if await self._move_run(mover, run, session):
+                    reason = str(error)
+                    self.observer.report(LeftUntouched(queue=self.queue, messages=1, reason=reason))
+                    until = trio.current_time() + self._info.longest_lock
+                    self._released[session] = _Released(None, until)
                 return False
             except Malformed as error:
-                if await self._move_run(mover, run):
-                    await mover.dead_letter(delivery, MALFORMED, str(error))
+                if not await self._move_run(mover, run, session):
+                    return False
+                await mover.dead_letter(delivery, MALFORMED, str(error))
                 if mover.unconfirmed:
                     return False
                 run = []
             else:
                 message = BacklogMessage.of(self.queue, delivery, unwrapped, received)
-                message.copy = (session, *message.copy[1:])
+                message.copy = (self._key_of(session), *message.copy[1:])
                 run.append(message)
-        return await self._move_run(mover, run)
+        return await self._move_run(mover, run, session)
 
-    async def _move_run(self, mover: Mover, messages: Sequence[BacklogMessage]) -> bool:
+    async def _move_run(
+        self, mover: Mover, messages: Sequence[BacklogMessage], session: str
+    ) -> bool:
         """
-        Return when all were moved or dead-lettered, however long that takes. False: a dead letter
-        wasn't confirmed, so that its message may still be in front of the others.
+        Return when all were moved or dead-lettered, however long that takes. False: the session
+        must be left, as too many others wait, or as a dead letter wasn't confirmed, so that its
+        message may still be in front of the others.
         """
         while messages:
             claimed = []
@@ -167,8 +255,20 @@ class OrderedDrain(Drain):
             if mover.unconfirmed:
                 await trio.sleep(PAUSE)
                 return False
-            if messages:
-                await self.backoffs.wait_until_resumed(entity)
+            if messages and not await self._wait_until_resumed(entity, session):
+                return False
+        return True
+
+    async def _wait_until_resumed(self, entity: EntityPath, session: str) -> bool:
+        """Wait with the session locked. False: too many do, so that it must be left."""
+        if self._waiting >= self.most_sessions // 2:
+            self._released[session] = _Released(entity)
+            return False
+        self._waiting += 1
+        try:
+            await self.backoffs.wait_until_resumed(entity)
+        finally:
+            self._waiting -= 1
         return True
 
     def _open_in(self, session: str, delivery: Delivery) -> Unwrapped:

@@ -10,6 +10,7 @@ from gateway.domain import backlog
 from gateway.domain.errors import InvalidRequest, NotAuthorized
 from gateway.domain.message import Message
 from gateway.pairing.order.keys import key_of
+from gateway.pairing.syphon.ordered_drain import MOST_SESSIONS, PAUSE
 from tests.harness.faults import LoseAnswer, Operation, Refuse
 from tests.pairing.harness import (
     BILLS,
@@ -210,3 +211,50 @@ async def test_the_queues_are_found_without_the_right_to_list(harness):
     await wait_empty(harness)
 
     assert await harness.primary.ids() == ["a", "b"]
+
+
+def same_queue(entity, *, first: int = 0, number: int) -> list[Message]:
+    """So many messages, each of a key of its own, that are all in one backlog queue."""
+    names = (f"m{index}" for index in range(first, first + 100 * number))
+    all_of_them = (message(name, session_id=name) for name in names)
+    return [each for each in all_of_them if key_of(entity, each).number == 0][:number]
+
+
+async def test_an_entity_with_many_keys_that_cant_be_moved_doesnt_hold_up_the_others(harness):
+    stuck = same_queue(ORDERS, number=3 * MOST_SESSIONS)
+    moved = same_queue(BILLS, number=5)
+    await divert(harness, *stuck)
+    await divert(harness, *moved, entity=BILLS)
+    harness.primary.fail(Refuse(), Operation.SEND, entity=ORDERS)
+    await harness.syphon()
+    await trio.sleep(60.0)
+
+    assert len(await harness.primary.ids(BILLS)) == 5
+    assert await harness.primary.ids(ORDERS) == []
+
+    harness.primary.heal()
+    await wait_empty(harness)
+
+    assert len(await harness.primary.ids(ORDERS)) == len(stuck)
+
+
+async def test_the_others_arent_held_up_either_if_the_queue_has_many_foreign_messages(harness):
+    await divert(harness, *same_queue(ORDERS, number=2 * MOST_SESSIONS), pair="west")
+    await divert(harness, *same_queue(BILLS, number=5), entity=BILLS)
+    await harness.syphon()
+    await trio.sleep(60.0)
+
+    assert len(await harness.primary.ids(BILLS)) == 5
+    assert await left(harness) == 2 * MOST_SESSIONS
+
+
+async def test_a_session_whose_messages_cant_be_received_is_left_for_a_while(harness):
+    await divert(harness, message("a"))
+    queue = backlog.ordered_queue(LABEL, key_of(ORDERS, message()).number)
+    harness.secondary.fail(None, Operation.RECEIVE, entity=queue, times=1)  # the session is locked
+    harness.secondary.fail(Refuse(), Operation.RECEIVE, entity=queue, times=2)
+    await harness.syphon()
+    await wait_empty(harness)
+
+    failed = harness.secondary.times(Operation.RECEIVE)[1]
+    assert harness.primary.times(Operation.SEND)[0] >= failed + PAUSE
