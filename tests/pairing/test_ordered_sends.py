@@ -212,8 +212,9 @@ async def test_a_wait_in_vain_for_an_unknown_backlog_isnt_repeated_soon(harness)
     for name in "abcd":
         await send(before, name)
     harness.primary.heal()
-    pair = await harness.pair(ordered=("orders",), **OUTAGE)
+    pair = harness.parts(ordered=("orders",), **OUTAGE).assemble()
     pair.order.most_listed = 3
+    await harness.nursery.start(pair.run)
     took = []
     for name in "ef":
         began = trio.current_time()

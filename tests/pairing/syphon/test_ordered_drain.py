@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from gateway.domain import backlog
+from gateway.domain.backoff import Backoff
 from gateway.domain.errors import InvalidRequest, NotAuthorized
 from gateway.domain.message import Message
 from gateway.pairing.order.keys import key_of
@@ -249,12 +250,13 @@ async def test_the_others_arent_held_up_either_if_the_queue_has_many_foreign_mes
 
 
 async def test_a_session_whose_messages_cant_be_received_is_left_for_a_while(harness):
+    await harness.syphon(queue_retry=Backoff(first=0.1, cap=0.1))
+    await trio.sleep(5.0)  # a session is waited for
+    harness.secondary.fail(Refuse(), Operation.RECEIVE)
     await divert(harness, message("a"))
-    queue = backlog.ordered_queue(LABEL, key_of(ORDERS, message()).number)
-    harness.secondary.fail(None, Operation.RECEIVE, entity=queue, times=1)  # the session is locked
-    harness.secondary.fail(Refuse(), Operation.RECEIVE, entity=queue, times=2)
-    await harness.syphon()
+    failed = trio.current_time()
+    await trio.sleep(0.1)
+    harness.secondary.heal()
     await wait_empty(harness)
 
-    failed = harness.secondary.times(Operation.RECEIVE)[1]
     assert harness.primary.times(Operation.SEND)[0] >= failed + PAUSE
