@@ -89,7 +89,7 @@ def test_a_repeated_send_counts_from_its_first_try():
     assert validity(sent("a", 1, 2), repeated, came("a", 2), came("b", 1)) is HOLDS
 
 
-def test_what_the_audit_finds_on_the_primary_has_arrived():
+def test_a_message_that_the_audit_finds_on_the_primary_has_arrived():
     found = Found(at=300, place=Place.PRIMARY, queue="orders", message_id="a", copy="2")
     lost = Found(at=300, place=Place.BACKLOG, queue="orders", message_id="a", copy="2")
 

@@ -38,12 +38,15 @@ from gateway.pairing.sending import Batch, Sending
 from gateway.pairing.states import EntityStates
 from gateway.ports import NewId
 
-FEW: Final = 50  # messages of a key for whose move a send waits
+# Messages: with more of its key on the backlog, a send doesn't wait for the key's return.
+FEW: Final = 50
 WAIT: Final = 5.0  # seconds, at most, that a send waits for its key's return
 WAIT_SHARE: Final = 0.4  # of the time that the send has left
-SLOWER: Final = 4.0  # times: the pause before a send to the backlog of a healthy entity
+# The pause before a send to the backlog of a healthy entity, in durations of the key's last
+# diverted send.
+SLOWER: Final = 4.0
 SLOWEST: Final = 0.5  # seconds
-NO_WAIT: Final = 10.0  # seconds after a wait in vain
+NO_WAIT: Final = 10.0  # seconds in which no send of the key waits, after a wait that timed out
 RETRY_SHARE: Final = 0.5  # of a send's time, in which its backlog queue is tried again
 MOST_TOGETHER: Final = 100  # messages of several batches that go as one
 MOST_BYTES: Final = 128 * 1024  # of their bodies

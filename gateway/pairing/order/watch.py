@@ -36,7 +36,8 @@ AT_ONCE: Final = 0.1
 SOON: Final = 1.0
 LATER: Final = 5.0
 MOST_AWAY: Final = 100_000  # keys of a queue; with more, all keys of the queue count as away
-ANY: Final = frozenset({State.PRIMARY, State.SUSPECT, State.HALF_OPEN})
+# States in which keys may return soon.
+MAY_REACH_PRIMARY: Final = frozenset({State.PRIMARY, State.SUSPECT, State.HALF_OPEN})
 
 
 @attrs.define(eq=False)
@@ -47,7 +48,7 @@ class _Away:
     version: int  # of the queue, when the key's last diverted send began or ended
     # Messages on the backlog by the last complete list, and those diverted since; None: no list.
     left: int | None = None
-    took: float = 0.0  # seconds, by the last diverted send
+    took: float = 0.0  # seconds that the key's last diverted send took
     no_wait_before: float = 0.0  # no send waits for the key's return before that time
 
     def may_return_soon(self, now: float, few: int) -> bool:
@@ -190,7 +191,7 @@ class OrderWatch:
         if queue.any_key is not None:
             return SOON
         for away in queue.away.values():
-            if away.entity is None or self.states.state_of(away.entity) in ANY:
+            if away.entity is None or self.states.state_of(away.entity) in MAY_REACH_PRIMARY:
                 return SOON
         return LATER
 

@@ -71,10 +71,11 @@ class Mover:
     moments: Moments
     observer: Observer
     lock: Callable[[], float]  # the shortest lock of that queue, in seconds
-    # The receiver holds a session, whose lock is the messages': who holds it renews it.
+    # The messages share the lock of a session. The drain renews it, so the mover doesn't.
     in_session: bool = False
     one_by_one: bool = False  # each send has one message
-    unconfirmed: bool = attrs.field(default=False, init=False)  # a dead letter, to the backlog
+    # True once the backlog hasn't confirmed a dead-lettering.
+    unconfirmed: bool = attrs.field(default=False, init=False)
     # The messages whose copies are received or sending, to give them the lock of a new delivery.
     _claimed: dict[CopyId, BacklogMessage] = attrs.field(factory=dict, init=False)
 
