@@ -21,8 +21,9 @@ it: otherwise, every client that may send to a backlog queue could send to any e
     x-pairgate-order              string      only of ordered entities: key.epoch.number
     x-pairgate-partition          string      only of ordered entities: the partition key
 
-The MAC covers the last three among the application's own properties. Older syphons, which don't
-know `x-pairgate-primary`, can therefore verify the MAC; older envelopes don't have it.
+The MAC covers `x-pairgate-primary`, `x-pairgate-order` and `x-pairgate-partition` among the
+application's own properties. Older syphons, which don't know them, can therefore verify the MAC;
+older envelopes don't have them.
 
 A message with `x-pairgate-order` is in the session of its key, in a backlog queue that requires
 sessions: its session id and partition key are therefore not its client's. Older syphons can't
