@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from tests.brokers.embedded.crashes import break_index, content
+from tests.brokers.embedded.stores import ORDERS, embedded
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, environment
 from tests.e2e.rest import send, take
 
@@ -40,6 +41,55 @@ async def test_a_store_that_is_served_is_left_alone(gateways: Gateways) -> None:
         code, output, errors = await store(broker, *command)
         assert (code, output) == (75, "")
         assert "another process has this store open; stop the gateway" in errors
+
+
+async def test_a_backup_beside_a_gateway_under_load_has_what_was_acknowledged_before(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    broker = await gateways.start(CONFIG)
+    sent: list[str] = []
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    copy, killed = copies / "a.db", copies / "killed.db"
+
+    async def keep_sending() -> None:
+        while True:
+            body = f"{len(sent)} ".ljust(20_000, "x")
+            status, _ = await send(broker.address, "orders", body.encode())
+            assert status == 201
+            sent.append(body)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_sending)
+        await broker.until(lambda: len(sent) >= 100)
+        # A backup that is killed leaves no copy, and the next one isn't in its way.
+        begun = await trio.lowlevel.open_process(
+            [*STORE, "backup", "here", str(killed), "--rate-limit", "0.5"],
+            cwd=broker.folder,
+            env=environment(),
+        )
+        await broker.until((copies / "killed.db.new").exists)
+        begun.kill()
+        await begun.wait()
+        assert not killed.exists()
+
+        before = len(sent)
+        code, output, errors = await store(broker, "backup", "here", copy, "--rate-limit", "2")
+        assert (code, errors) == (0, "")
+        told = json.loads((await store(broker, "check", f"embedded:{copy}", "--json"))[1])
+        assert (told["good"], told["problems"]) == (True, [])
+        after = len(sent)
+        code, _, _ = await store(broker, "backup", "here", killed)
+        assert code == 0
+        code, _, errors = await store(broker, "backup", "here", copy)
+        assert (code, "already there" in errors) == (1, True)
+        nursery.cancel_scope.cancel()
+
+    async with embedded(copies) as copied:
+        found = [each.message.body.decode() for each in await copied.peek(ORDERS, limit=10**6)]
+    assert set(found) >= set(sent[:before])
+    assert before < after
+    assert f"{len(found)} messages" in output
 
 
 async def test_a_check_after_a_crash_changes_nothing(gateways: Gateways) -> None:

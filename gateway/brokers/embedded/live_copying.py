@@ -206,8 +206,13 @@ def _is_file(path: Path, file: int) -> bool:
 
 
 def _chunks(file: int, size: int) -> Iterator[tuple[int, bytes]]:
-    offset = 0
-    while found := os.pread(file, size, offset):
+    """
+    The file up to the end that it has now: a file that grows as fast as it is copied would have no
+    end. Later steps copy what the file gets meanwhile; a log's end is that of a commit or is
+    ignored, and acknowledged commits of before are in front of it.
+    """
+    end, offset = os.fstat(file).st_size, 0
+    while found := os.pread(file, min(size, end - offset), offset):
         yield offset, found
         offset += len(found)
 
