@@ -17,6 +17,7 @@ from gateway.domain.errors import GatewayError
 from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
+from gateway.durable import sync_folder
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.order.watch import OrderWatch
@@ -240,15 +241,7 @@ def _rename(path: Path, name: Path) -> None:
     """Rename the file durably, if there is one."""
     with suppress(FileNotFoundError):
         path.replace(name)
-        _sync_folder(path)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        sync_folder(path.parent)
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -262,4 +255,4 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     _doubted(path).unlink(missing_ok=True)
-    _sync_folder(path)
+    sync_folder(path.parent)

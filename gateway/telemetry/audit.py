@@ -10,6 +10,7 @@ import attrs
 import trio
 
 from gateway.domain.events.control import AuditFailed
+from gateway.durable import sync_folder
 from gateway.ports import Observer
 
 MODE: Final = 0o600
@@ -71,8 +72,4 @@ def append(file: Path, line: bytes) -> None:
     finally:
         os.close(descriptor)
     if is_new:
-        folder = os.open(file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(file.parent)

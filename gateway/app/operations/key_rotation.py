@@ -23,6 +23,7 @@ from gateway.config.file import Loaded, parse
 from gateway.config.problems import ConfigError
 from gateway.config.showing import toml_value
 from gateway.domain.status import Status
+from gateway.durable import sync_folder
 
 ENVELOPE: Final = "envelope"
 _OLD: Final = ".old"  # the end of the name of an old key's file
@@ -350,7 +351,7 @@ def _replace(path: Path, text: str, *, like: Path) -> None:
     try:
         _write(fresh, text, like.stat())
         fresh.replace(path)
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise Failure(f"{error.filename or path}: {error.strerror}") from error
 
@@ -365,11 +366,3 @@ def _write(path: Path, text: str, like: os.stat_result) -> None:
         file.write(text)
         file.flush()
         os.fsync(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
