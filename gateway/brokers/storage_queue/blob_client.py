@@ -124,3 +124,26 @@ class BlobClient:
         if self._access is not None and response.status == _UNAUTHORIZED:
             self._access.refused(token)
         return response
+
+
+@attrs.define(eq=False)
+class InContainer:
+    """The base of a store that is used within its `async with` block, which is its client's."""
+
+    _blobs: BlobClient
+
+    async def __aenter__(self) -> Self:
+        await self._blobs.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._blobs.__aexit__(kind, error, traceback)  # noqa: ASYNC102 it only closes
+
+    async def prepare(self) -> None:
+        """As `BlobClient.prepare`."""
+        await self._blobs.prepare()

@@ -1,12 +1,11 @@
 """Stores message bodies in a container of Azure Blob Storage, or of Azurite."""
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import attrs
 
-from gateway.brokers.storage_queue.blob_client import BlobClient
+from gateway.brokers.storage_queue.blob_client import InContainer
 from gateway.domain.claim import ClaimCorrupt, ClaimMissing, Entry
 from gateway.domain.errors import Unavailable
 from gateway.wire.azure_blob import (
@@ -22,7 +21,7 @@ MOST_PAGES: Final = 10_000  # per list of names; a server that needs more is bro
 
 
 @attrs.define(eq=False)
-class AzureBlobStore:
+class AzureBlobStore(InContainer):
     """
     Implements `claims.store.ClaimStore`, within its `async with` block.
 
@@ -30,24 +29,7 @@ class AzureBlobStore:
     Connects on first use.
     """
 
-    _blobs: BlobClient
     _page: int = attrs.field(default=PAGE, kw_only=True)  # names of one answer
-
-    async def __aenter__(self) -> Self:
-        await self._blobs.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._blobs.__aexit__(kind, error, traceback)  # noqa: ASYNC102 it only closes
-
-    async def prepare(self) -> None:
-        """As `BlobClient.prepare`."""
-        await self._blobs.prepare()
 
     async def put(self, name: str, data: bytes) -> None:
         await self._blobs.done(build_put(self._blobs.container, name, data))

@@ -1,11 +1,8 @@
 """Versioned values as the blobs of a container, by the service's own ETags."""
 
-from types import TracebackType
-from typing import Self
-
 import attrs
 
-from gateway.brokers.storage_queue.blob_client import BlobClient
+from gateway.brokers.storage_queue.blob_client import BlobClient, InContainer
 from gateway.domain.errors import OutcomeUnknown, PreconditionFailed
 from gateway.ports import ABSENT, ANY, WallClock
 from gateway.wire.azure_blob import (
@@ -23,7 +20,7 @@ _STORE = "value store"
 
 
 @attrs.define(eq=False)
-class AzureBlobValues:
+class AzureBlobValues(InContainer):
     """
     Implements `Versioned[bytes | None]`, for processes of any number of machines, within its
     `async with` block. Connects on first use.
@@ -33,30 +30,12 @@ class AzureBlobValues:
         BrokerError: the service refused the request, or can't be reached.
     """
 
-    _blobs: BlobClient
-
     @classmethod
     def of(
         cls, account: BlobAccount, container: str, clock: WallClock, max_value: int
     ) -> "AzureBlobValues":
         """The values of a container, each of at most `max_value` bytes."""
         return cls(BlobClient(account, container, clock, max_value, _STORE))
-
-    async def __aenter__(self) -> Self:
-        await self._blobs.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._blobs.__aexit__(kind, error, traceback)  # noqa: ASYNC102 it only closes
-
-    async def prepare(self) -> None:
-        """As `BlobClient.prepare`."""
-        await self._blobs.prepare()
 
     async def read(self, key: str) -> tuple[bytes | None, str]:
         """As `Versioned.read`."""

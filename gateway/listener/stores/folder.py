@@ -11,13 +11,11 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote, unquote
 
 import attrs
-import trio
 
 from gateway.domain.errors import (
     InvalidRequest,
@@ -26,6 +24,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.durable import FULL, replace_file, sync_folder
+from gateway.listener.stores.in_thread import InThread
 from gateway.ports import ABSENT, ANY
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ _ETAG_BYTES: Final = 16
 
 
 @attrs.define(eq=False)
-class FolderValues:
+class FolderValues(InThread):
     """
     Implements `Versioned[bytes | None]` for the processes of one machine. The folder is made if it
     is missing.
@@ -49,26 +48,10 @@ class FolderValues:
     """
 
     path: Path
-    _limiter: trio.CapacityLimiter = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._limiter = trio.CapacityLimiter(1)
-
-    async def read(self, key: str) -> tuple[bytes | None, str]:
-        """As `Versioned.read`."""
-        return await self._do(partial(self._read, key))
-
-    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
-        """As `Versioned.write`."""
-        return await self._do(partial(self._write, key, value, if_match))
-
-    async def keys(self, prefix: str = "") -> Sequence[str]:
-        """Return the keys that have a value and begin with `prefix`, sorted."""
-        return await self._do(partial(self._keys, prefix))
-
-    async def _do(self, work: Callable[[], T]) -> T:
+    def _in_words(self, work: Callable[[], T]) -> T:
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+            return work()
         except OSError as error:
             kind = StorageFull if error.errno in FULL else Unavailable
             raise kind(f"{error.filename or self.path}: {error.strerror}") from error

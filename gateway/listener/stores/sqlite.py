@@ -2,7 +2,6 @@
 
 import fcntl
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -12,6 +11,7 @@ import attrs
 import trio
 
 from gateway.domain.errors import PreconditionFailed, StorageFull, Unavailable
+from gateway.listener.stores.in_thread import InThread
 from gateway.ports import ABSENT, ANY
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ _REMOVE: Final = "DELETE FROM pairgate_value WHERE key = ?"
 
 
 @attrs.define(eq=False)
-class SqliteValues:
+class SqliteValues(InThread):
     """
     Implements `Versioned[bytes | None]`, within its `async with` block. The file is made if it is
     missing; its tables may stand beside others in one database.
@@ -50,10 +50,8 @@ class SqliteValues:
 
     path: Path
     _database: apsw.Connection = attrs.field(init=False)
-    _limiter: trio.CapacityLimiter = attrs.field(init=False)
 
     async def __aenter__(self) -> Self:
-        self._limiter = trio.CapacityLimiter(1)
         self._database = await self._do(self._open)
         return self
 
@@ -66,21 +64,9 @@ class SqliteValues:
         with trio.move_on_after(_CLOSE_LIMIT, shield=True):
             await self._do(self._database.close)
 
-    async def read(self, key: str) -> tuple[bytes | None, str]:
-        """As `Versioned.read`."""
-        return await self._do(partial(self._read, key))
-
-    async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
-        """As `Versioned.write`."""
-        return await self._do(partial(self._write, key, value, if_match))
-
-    async def keys(self, prefix: str = "") -> Sequence[str]:
-        """Return the keys that have a value and begin with `prefix`, sorted."""
-        return await self._do(partial(self._keys, prefix))
-
-    async def _do(self, work: Callable[[], T]) -> T:
+    def _in_words(self, work: Callable[[], T]) -> T:
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+            return work()
         except apsw.FullError as error:
             raise StorageFull(f"{self.path}: {error}") from error
         except (apsw.Error, OSError) as error:
