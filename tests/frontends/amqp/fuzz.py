@@ -29,6 +29,7 @@ from gateway.wire.amqp.events import ACCEPTED
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import KEY, ROOT
+from tests.fuzz.by_input import Rng, change_bytes
 
 RECORDED: Final = json.loads((Path(__file__).parent / "recordings.json").read_text())
 SAID: Final = [base64.b64decode(text) for text in RECORDED["said"]]
@@ -37,8 +38,6 @@ SESSIONS: Final = ("sessions", "losing-sessions")
 WITNESS: Final = EntityPath("witness")
 HEADER: Final = 8  # bytes of a protocol's header
 END: Final = 3600.0  # virtual seconds: every limit of time is over then
-
-Rng = random.Random
 
 
 def pieces_of(said: bytes) -> list[bytes]:
@@ -52,24 +51,6 @@ def pieces_of(said: bytes) -> list[bytes]:
 
 
 CONVERSATIONS: Final = [pieces_of(said) for said in SAID]
-
-
-def change_bytes(data: bytes, rng: Rng) -> bytes:
-    changed = bytearray(data)
-    for _ in range(rng.choice((1, 1, 2, 8))):
-        if not changed:
-            break
-        at = rng.randrange(len(changed))
-        match rng.randrange(4):
-            case 0:
-                changed[at] = rng.choice((0, 0xFF, 0x7F, 0x80, rng.randrange(256)))
-            case 1:
-                del changed[at : at + rng.choice((1, 4, 100))]
-            case 2:
-                changed[at:at] = rng.randbytes(rng.choice((1, 4, 100)))
-            case _:
-                changed[at : at + 4] = rng.choice((b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x08"))
-    return bytes(changed)
 
 
 # What may happen to a conversation; each gets its pieces and changes them in place.
