@@ -81,7 +81,7 @@ PLOT: Final = Path("build/soak.svg")
 _LAG: Final = re.compile(r"^pairgate_event_loop_lag_seconds_(sum|count) (\S+)", re.MULTILINE)
 _TASKS: Final = re.compile(r"^pairgate_event_loop_tasks (\S+)", re.MULTILINE)
 
-# What a figure may grow by from the warm-up to the end; a share of its median, or so much.
+# A figure may grow by this share of its median, or by so much, from the warm-up to the end.
 MEMORY, FILES, TASKS, LAG = FIGURES = ("memory MiB", "descriptors", "tasks", "loop lag ms")
 ALLOWED: Final[Mapping[str, tuple[float, float]]] = {
     MEMORY: (0.03, 2.0),
@@ -90,7 +90,7 @@ ALLOWED: Final[Mapping[str, tuple[float, float]]] = {
     LAG: (0.5, 2.0),
 }
 
-# What is harmed, and how; in turn.
+# Each process that is harmed, and how, in turn.
 FAULTS: Final = (
     ("primary", Kind.KILLED),
     ("primary", Kind.REFUSED),

@@ -259,7 +259,7 @@ _STATE: Final = b"\0\x53\x15\xc0\x11\6\x41\x43\x43\x41\xf0\0\0\0\5\xff\xff\xff\x
 BILLIONS: Final = (len(_STATE) + 8).to_bytes(4) + b"\2\0\0\0" + _STATE
 
 Script = Callable[[Any], Iterable[bytes]]
-"""What the namespace says to an attach, a transfer or a disposition of the client."""
+"""Frames with which the namespace answers an attach, a transfer or a disposition."""
 
 
 def takes_links(heard: Any) -> Iterable[bytes]:

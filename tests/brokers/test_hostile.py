@@ -73,7 +73,7 @@ async def test_each_call_ends_in_time_with_an_error_of_the_gateway(
 
 
 async def error_of(call: Callable[[], Awaitable[object]]) -> BrokerError | trio.TooSlowError | None:
-    """What a call of at most `ATTEMPT` seconds raises; no other exception is one of a broker."""
+    """The exception of a call of at most `ATTEMPT` seconds; any but a broker's goes on."""
     try:
         with trio.fail_after(ATTEMPT):
             await call()

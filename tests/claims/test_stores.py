@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from unittest.mock import patch
 
 import jwt
 import pytest
@@ -87,7 +86,8 @@ async def blob_with_credential(path: Path) -> AsyncIterator[ClaimStore]:
     async with azurite(path / "azurite", service="blob", certificate=certificate) as (_, port):
         text = f"BlobEndpoint=https://localhost:{port}/{ACCOUNT};AccountName={ACCOUNT}"
         account = parse_blob_account(text, needs_key=False)
-        with patch.dict(os.environ, {"SSL_CERT_FILE": str(ca)}):  # the system's authorities
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SSL_CERT_FILE", str(ca))  # the system's authorities
             store = AzureBlobStore(BlobClient(account, "bodies", now, 1024 * 1024, access=access))
         async with store:
             await store.prepare()

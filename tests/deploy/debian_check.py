@@ -21,7 +21,8 @@ PACKAGES: Final = "ca-certificates,git,make,python3,python3-venv"
 # Read here and there; each only if this system has it.
 SHARED: Final = (
     *("/etc/ssl/certs", "/etc/apt/apt.conf.d", "/etc/resolv.conf", "/etc/hosts"),
-    *("/etc/pip.conf", "/root/.config/pip/pip.conf", "/root/.npmrc"),
+    "/etc/pip.conf",
+    *(str(Path.home() / name) for name in (".config/pip/pip.conf", ".npmrc")),
 )
 SOURCE: Final = "/src/pairgate"
 # The mounts end with the process, in a namespace of its own.

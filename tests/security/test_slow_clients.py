@@ -168,7 +168,7 @@ def post(*more: bytes) -> bytes:
     return b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\n" + b"".join(more)
 
 
-# What a client says, one byte a second, after it has said the rest at once; and the limit.
+# The bytes that a client sends at once, those that follow one each second, and the limit.
 DRIPS: Final = {
     "nothing": (b"", b"", HEAD),
     "a request's head": (b"", post(LENGTH), HEAD),

@@ -11,7 +11,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.domain.errors import InvalidRequest
 from gateway.wire.http import strict_json
 
-# What the library raises for a schema that it can't compile; its own errors are ValueErrors.
+# The library raises these for a schema that it can't compile; its own errors are ValueErrors.
 _NO_SCHEMA = (ValueError, TypeError, LookupError, AttributeError, RecursionError, re.error)
 _MOST_BYTES = 4 * 1024 * 1024  # of a schema's file
 
