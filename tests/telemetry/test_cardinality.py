@@ -26,7 +26,8 @@ from gateway.domain.events.gateway import (
 from gateway.domain.message import AcceptedBy, Message
 from gateway.domain.status import Status
 from gateway.frontends.refusals import Refusals
-from gateway.telemetry.metrics import MOST_QUEUES, OTHERS, exposition
+from gateway.telemetry.metrics import MOST_QUEUES, exposition
+from gateway.telemetry.metrics_of_pairs import OTHERS
 from gateway.telemetry.repeats import MOST
 from gateway.telemetry.watch import Watch
 from tests.harness.clocks import VirtualClock

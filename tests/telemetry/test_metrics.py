@@ -10,7 +10,8 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth, first_queues
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status import Status
-from gateway.telemetry.metrics import OTHERS, exposition
+from gateway.telemetry.metrics import exposition
+from gateway.telemetry.metrics_of_pairs import OTHERS
 from tests.wire.pairgate.test_status import NOW, OUTAGE, WELL
 
 
