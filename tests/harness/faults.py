@@ -1,8 +1,8 @@
 """A broker that misbehaves on command: every fault that a namespace shows at its port."""
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -237,9 +237,15 @@ class FaultyBroker:
         many = FaultyManyReceiver if offered(inner, SettlesMany) is not None else FaultyReceiver
         kind = self.receiver or many
         receiver = kind(broker=self, entity=entity, inner=inner, life=self.lives, left=left)
+        with self._used(receiver, left):
+            yield receiver
+
+    @contextmanager
+    def _used(self, receiver: "FaultyReceiver", left: trio.Event) -> Iterator[None]:
+        """Until a client leaves the receiver, or dies and leaves its locks."""
         self._receivers[receiver] = None
         try:
-            yield receiver
+            yield
         finally:
             receiver.report_unsettled()
             if not self.down:

@@ -47,14 +47,8 @@ class FaultySessionsBroker(FaultyBroker):
         receiver = FaultySession(
             broker=self, entity=entity, inner=inner, life=self.lives, left=left
         )
-        self._receivers[receiver] = None
-        try:
+        with self._used(receiver, left):
             yield receiver
-        finally:
-            receiver.report_unsettled()
-            if not self.down:
-                self._receivers.pop(receiver, None)
-                left.set()
 
     async def _hold_session(
         self,
