@@ -89,7 +89,8 @@ class Sending:
 
     @property
     def left(self) -> float:
-        return self.deadline - trio.current_time()
+        """Seconds until the deadline; 0: it has passed, as it may while a send awaits its turn."""
+        return max(0.0, self.deadline - trio.current_time())
 
     @property
     def backlog_seconds(self) -> float:

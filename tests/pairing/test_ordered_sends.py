@@ -25,11 +25,12 @@ from gateway.domain.operators.control import Override
 from gateway.offering import required
 from gateway.pairing import state_file
 from gateway.pairing.gathering import GatheringBroker
+from gateway.pairing.options import OnUnknown
 from gateway.pairing.order import sends
 from gateway.pairing.order.keys import key_of
 from gateway.pairing.order.watch import OrderedQueue
 from gateway.pairing.pair import Pair
-from gateway.pairing.sending import Batch
+from gateway.pairing.sending import Batch, Sending
 from gateway.pairing.state_file import parse
 from tests.harness.faults import LoseAnswer, Operation, Refuse
 from tests.pairing.harness import (
@@ -384,6 +385,29 @@ async def test_a_send_that_waits_for_another_ends_at_its_deadline(harness):
     assert first.accepted_by is PRIMARY
     assert second.error.outcome is Outcome.NOT_SENT
     assert "an earlier send" in str(second.error)
+
+
+async def test_nothing_is_sent_if_the_turn_comes_after_the_deadline(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair, "a")
+    harness.primary.heal()
+    await pair.states.wait_moved(ORDERS, State.SECONDARY)
+    late = Sending(
+        entity=ORDERS,
+        batches=[Batch([message("b")])],
+        taken=pair.broker.moments.now(),
+        deadline=trio.current_time() - 0.001,
+        attempt_timeout=1.0,
+        on_unknown=OnUnknown.DIVERT,
+        may_divert=True,
+    )
+
+    await pair.broker.ordered.try_ways(late, key_of(ORDERS, message("b")), lambda sending: None)
+
+    assert late.left == 0.0
+    assert [batch.error for batch in late.pending] == [None]
+    assert await ids_in_session(harness) == ["a"]
 
 
 async def test_without_knowledge_of_the_backlog_nothing_goes_to_the_primary(harness):
