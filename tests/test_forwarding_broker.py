@@ -13,6 +13,7 @@ from gateway.capabilities import (
     ChangesBody,
     DeletesByVersion,
     Diverts,
+    Enlists,
     FailsFast,
     Identifies,
     KeepsMessages,
@@ -28,6 +29,7 @@ from gateway.capabilities import (
     SettlesMany,
     TakesBack,
     Topology,
+    Transacts,
     Updates,
     Verifies,
     Visibility,
@@ -65,74 +67,74 @@ EVERYWHERE = {
 # withholds all others. A new capability or wrapper has its line here, or the test fails.
 WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     Announcing: (
-        {Diverts, FailsFast, SendsMany},
+        {Diverts, FailsFast, SendsMany, Transacts},
         {Identifies, Peeks, Placed, Schedules, Sessions},
         {BoundsSends},
     ),
     Watched: (
         {Diverts, FailsFast, Identifies, Placed, SendsMany},
-        {Peeks, Schedules, Sessions},
+        {Peeks, Schedules, Sessions, Transacts},
         {BoundsSends},
     ),
     CutBroker: (
-        {Diverts, FailsFast, Identifies, Peeks, Schedules, SendsMany, Sessions},
+        {Diverts, FailsFast, Identifies, Peeks, Schedules, SendsMany, Sessions, Transacts},
         {Placed},
         {BoundsSends},
     ),
     ClaimedBroker: (
         {Diverts, FailsFast, Peeks, Schedules, SendsMany, Sessions},
         {Identifies, Placed},
-        {BoundsSends},
+        {BoundsSends, Transacts},
     ),
     PackedBroker: (
         {Diverts, Peeks, SendsMany},
         {Identifies, Placed, Schedules, Sessions},
-        {BoundsSends, FailsFast},
+        {BoundsSends, FailsFast, Transacts},
     ),
     PairedBroker: (
-        {BoundsSends, Diverts, Identifies, Schedules, SendsMany},
+        {BoundsSends, Diverts, Identifies, Schedules, SendsMany, Transacts},
         {Peeks, Placed, Sessions},
         {FailsFast},
     ),
     Counted: (
-        {Diverts, FailsFast, SendsMany},
+        {Diverts, FailsFast, SendsMany, Transacts},
         {Identifies, Peeks, Placed, Schedules, Sessions},
         {BoundsSends},
     ),
     GatheringBroker: (
         {Diverts},
-        {BoundsSends, Identifies, Peeks, Placed, Schedules, SendsMany, Sessions},
+        {BoundsSends, Identifies, Peeks, Placed, Schedules, SendsMany, Sessions, Transacts},
         {FailsFast},
     ),
     Traced: (
         {Diverts, FailsFast, SendsMany},
-        {Identifies, Peeks, Placed, Schedules, Sessions},
+        {Identifies, Peeks, Placed, Schedules, Sessions, Transacts},
         {BoundsSends},
     ),
     TracedReceiver: (
         {SettlesMany},
-        {ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
+        {ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
         set(),
     ),
     WatchedReceiver: (
         {SettlesMany},
-        {ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
+        {ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
         set(),
     ),
     CutReceiver: (
         {Polls, ReceivesDeferred, SettlesMany},
-        {ChangesBody, KeepsMessages, TakesBack},
+        {ChangesBody, Enlists, KeepsMessages, TakesBack},
         set(),
     ),
     ClaimedReceiver: (
         {ReceivesDeferred, SettlesMany},
         set(),
-        {ChangesBody, KeepsMessages, Polls, TakesBack},
+        {ChangesBody, Enlists, KeepsMessages, Polls, TakesBack},
     ),
     PackedReceiver: (
         {ReceivesDeferred, SettlesMany},
         set(),
-        {ChangesBody, KeepsMessages, Polls, TakesBack},
+        {ChangesBody, Enlists, KeepsMessages, Polls, TakesBack},
     ),
 }
 

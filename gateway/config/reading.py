@@ -50,6 +50,7 @@ SIZES: Final = frozenset(
         "max_fetched",
         "max_frame_size",
         "max_group_bytes",
+        "max_transaction_bytes",
         "max_unsettled_bytes",
         "max_inflight",
         "max_pack",

@@ -28,6 +28,9 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
         ├── LockLost               not sent    no    the delivery's lock expired, or is not known
         │   └── SessionLockLost    not sent    no
         ├── MessageNotFound        not sent    no
+        ├── TransactionRolledBack  not sent    no    nothing of the transaction was done
+        │   ├── TransactionUnknown not sent    no    it was never begun here, or has ended
+        │   └── TransactionTimeout not sent    no    it lasted too long
         └── StateDamaged           not sent    no    the stored state of a session is corrupt
 
 The rows follow section 8 of Service Bus's error model. `wire` maps the conditions and status codes
@@ -185,6 +188,18 @@ class SessionNotAvailable(BrokerError):
 
 class MessageNotFound(BrokerError):
     """The message doesn't exist."""
+
+
+class TransactionRolledBack(BrokerError):
+    """The transaction was rolled back: nothing of it was done, and nothing will be."""
+
+
+class TransactionUnknown(TransactionRolledBack):
+    """There is no transaction with that id: it was never begun on this connection, or has ended."""
+
+
+class TransactionTimeout(TransactionRolledBack):
+    """The transaction lasted too long, and was rolled back."""
 
 
 class StateDamaged(BrokerError):

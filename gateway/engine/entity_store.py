@@ -1,6 +1,7 @@
 """Stores the entities of a namespace: in memory, or on disk."""
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import attrs
@@ -72,6 +73,13 @@ class EntityStore(Protocol):
 
         Raises:
             StorageFull: nothing more can be stored; stored messages can still be settled.
+        """
+        ...
+
+    def part(self) -> AbstractContextManager[None]:
+        """
+        Enter a scope that undoes on disk what was changed within, and nothing else, if it is left
+        by an exception. The journal undoes the changes in memory.
         """
         ...
 

@@ -1,6 +1,7 @@
 """The entities of the broker's own namespace: found by path, listed by name."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -251,6 +252,19 @@ class Namespace:
             StorageFull: nothing more can be stored.
         """
         self.store.check_room()
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """
+        Undo all changes that were made within, in memory and in the storage, if the block raises.
+        """
+        mark = self.journal.mark()
+        try:
+            with self.store.part():
+                yield
+        except Exception:
+            self.journal.rewind(mark)
+            raise
 
     # --- queues
 

@@ -21,7 +21,13 @@ import attrs
 import trio
 from attrs import validators
 
-from gateway.capabilities import ChangesBody, ReceivesDeferred, SettlesMany
+from gateway.capabilities import (
+    ChangesBody,
+    Enlists,
+    ReceivesDeferred,
+    SettlesMany,
+    TransactedSettlement,
+)
 from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -246,6 +252,30 @@ class Leases:
                 return await required(receiver, SettlesMany).settle_many(settlements)
             except BrokerError as error:
                 return [error] * len(settlements)  # noqa: ASYNC910 the same
+
+    def enlist(
+        self, entity: EntityPath, lock_token: str, settlement: Settlement
+    ) -> TransactedSettlement:
+        """
+        As `Enlists.enlist`. The lease stays; the caller ends it with `settled` once the transaction
+        is committed.
+
+        Raises:
+            LockLost: there is no such lease, or it has expired.
+            BrokerError: as `Enlists.enlist`.
+        """
+        lease = self._lease(entity, lock_token, trio.current_time())
+        receiver = lease.shared.receiver
+        if receiver is None:
+            raise LockLost(f"{entity}: the receiver of lock {lock_token} was closed")
+        return required(receiver, Enlists).enlist(lease.delivery, settlement)
+
+    def settled(self, lock_token: str) -> None:
+        """End the lease of a delivery that was settled in a transaction."""
+        lease = self._leases.get(lock_token.lower())
+        if lease is not None:
+            self._end(lock_token, lease)
+            lease.shared.note_whether_unused()
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
         """

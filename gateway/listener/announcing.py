@@ -5,11 +5,12 @@ from typing import TypeVar
 
 import attrs
 
-from gateway.capabilities import Batches, SendEach
+from gateway.capabilities import Batches, SendEach, TransactedWork, Transacts, sends_in
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.forwarding_broker import SendWrapper
 from gateway.listener.bodies import body_size
+from gateway.offering import required
 from gateway.ports import Broker
 
 T = TypeVar("T")
@@ -46,3 +47,20 @@ class Announcing(SendWrapper):
         finally:
             if come:
                 self._announce(entity, sum(body_size(each) for batch in come for each in batch))
+
+    async def check_transactions(self) -> None:
+        """As `Transacts.check_transactions`."""
+        await required(self._inner, Transacts).check_transactions()
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """As `Transacts.commit`."""
+        come = sends_in(work)  # as in `wrap_sends`
+        try:
+            await required(self._inner, Transacts).commit(work)
+        except BrokerError as error:
+            if error.outcome is Outcome.NOT_SENT:
+                come = []
+            raise
+        finally:
+            for each in come:
+                self._announce(each.entity, sum(map(body_size, each.messages)))

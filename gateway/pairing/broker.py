@@ -27,7 +27,17 @@ from typing import ClassVar, Final
 import attrs
 import trio
 
-from gateway.capabilities import Batches, BoundsSends, Diverts, Identifies, Schedules
+from gateway.capabilities import (
+    Batches,
+    BoundsSends,
+    Diverts,
+    Identifies,
+    Schedules,
+    TransactedSend,
+    TransactedWork,
+    Transacts,
+    sends_in,
+)
 from gateway.domain import envelope
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -54,6 +64,7 @@ from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker, NewId, Observer
 
 HASTE: Final = 1.0  # seconds for the primary, after a backlog queue that hangs
+_ALONE: Final = "a transaction is the primary's alone, and is never diverted"
 WAIT_SHARE: Final = 0.5  # share of a send's time that it may wait for `max_inflight`
 
 
@@ -367,3 +378,48 @@ class PairedBroker(ForwardingBroker):
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """As `Schedules.cancel_scheduled`, on the primary."""
         await required(self.primary, Schedules).cancel_scheduled(entity, sequence_numbers)
+
+    async def check_transactions(self) -> None:
+        """As `Transacts.check_transactions`, of the primary."""
+        try:
+            await required(self.primary, Transacts).check_transactions()
+        except Unavailable as error:
+            raise Unavailable(f"{error}; {_ALONE}") from error
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """
+        As `Transacts.commit`, on the primary: no other namespace could do all of it or nothing.
+
+        Raises:
+            Unavailable: an entity is failed over, or the primary can't be reached; nothing was
+                done. Nothing of a transaction is diverted.
+            NotSupported: an entity keeps its order; nothing was done.
+        """
+        began = trio.current_time()
+        failure, committed = None, False
+        prepared = [self._prepared(each) for each in work]
+        try:
+            for each in sends_in(prepared):
+                self._check_transacted(each)
+            await required(self.primary, Transacts).commit(prepared)
+            committed = True
+        except BrokerError as error:
+            failure = error
+            raise
+        finally:
+            messages = sum(len(each.messages) for each in sends_in(work))
+            seconds = trio.current_time() - began
+            self.sends.transaction_ended(messages, seconds, failure, committed=committed)
+
+    def _prepared(self, work: TransactedWork) -> TransactedWork:
+        if not isinstance(work, TransactedSend):
+            return work
+        return TransactedSend(work.entity, [self._with_id(message) for message in work.messages])
+
+    def _check_transacted(self, work: TransactedSend) -> None:
+        entity = work.entity
+        self.admission.admit(entity, work.messages)
+        if self.keeps_order(entity):
+            raise NotSupported(f"{entity} keeps its order: a transaction could overtake a send")
+        if self.states.state_of(entity) not in HEALTHY_OR_SUSPECT:
+            raise Unavailable(f"{entity} is failed over: {_ALONE}")

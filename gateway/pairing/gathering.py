@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import attrs
 import trio
 
-from gateway.capabilities import BoundsSends, SendsMany, SendsTogether
+from gateway.capabilities import BoundsSends, SendsMany, SendsTogether, Transacts
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import AcceptedBy, Message
@@ -77,7 +77,11 @@ class GatheringBroker(ForwardingBroker):
     """
 
     # `SendsMany` too: those sends share a call already.
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {BoundsSends, SendsMany}
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
+        BoundsSends,
+        SendsMany,
+        Transacts,
+    }
 
     pair: PairedBroker
     namespaces: Sequence[Broker]  # of the pair

@@ -10,7 +10,15 @@ from typing import ClassVar, Final, TypeVar
 import attrs
 import trio
 
-from gateway.capabilities import Batches, Identifies, Placed, SendEach
+from gateway.capabilities import (
+    Batches,
+    Identifies,
+    Placed,
+    SendEach,
+    TransactedWork,
+    Transacts,
+    sends_in,
+)
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, locate, no_answer
@@ -205,6 +213,7 @@ class Watched(SendWrapper):
     watch: AbilityWatch
 
     adds: ClassVar[frozenset[type]] = frozenset((Placed,))
+    forwards: ClassVar[frozenset[type]] = SendWrapper.forwards | {Transacts}
 
     @property
     def inner(self) -> Broker:
@@ -292,6 +301,25 @@ class Counted(SendWrapper):
                 accepted_by = verdict if isinstance(verdict, AcceptedBy) else AcceptedBy.PRIMARY
                 self.sends.accepted(accepted_by, len(batch), seconds)
         return verdicts
+
+    async def check_transactions(self) -> None:
+        """As `Transacts.check_transactions`."""
+        await required(self._inner, Transacts).check_transactions()
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """As `Transacts.commit`."""
+        began = trio.current_time()
+        failure, committed = None, False
+        try:
+            await required(self._inner, Transacts).commit(work)
+            committed = True
+        except BrokerError as error:
+            failure = error
+            raise
+        finally:
+            messages = sum(len(each.messages) for each in sends_in(work))
+            seconds = trio.current_time() - began
+            self.sends.transaction_ended(messages, seconds, failure, committed=committed)
 
     @asynccontextmanager
     async def open_receiver(

@@ -9,6 +9,7 @@ import trio
 
 from gateway.capabilities import (
     ChangesBody,
+    Enlists,
     KeepsMessages,
     Polls,
     ReceivesDeferred,
@@ -50,7 +51,7 @@ class WatchedReceiver(Wrapper):
     listens: Listens
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
+        (ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
     )
 
     @property

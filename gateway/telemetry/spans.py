@@ -28,12 +28,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from gateway.capabilities import (
     Batches,
     ChangesBody,
+    Enlists,
     KeepsMessages,
     Polls,
     ReceivesDeferred,
     SendEach,
     SettlesMany,
     TakesBack,
+    Transacts,
 )
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
@@ -134,6 +136,8 @@ class Traced(SendWrapper):
     _inner: Broker
     spans: SpanMaker
 
+    forwards: ClassVar[frozenset[type]] = SendWrapper.forwards | {Transacts}
+
     @property
     def inner(self) -> Broker:
         return self._inner
@@ -167,7 +171,7 @@ class TracedReceiver(Wrapper):
     spans: SpanMaker
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (ChangesBody, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
+        (ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
     )
 
     @property

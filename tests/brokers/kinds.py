@@ -67,6 +67,7 @@ class Capability(enum.Flag):
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
     IDENTITY = enum.auto()  # it says who it is, whatever its address
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
+    TRANSACTIONS = enum.auto()  # sends and settlements that are done together or not at all
 
 
 EVERYTHING = ~Capability(0)
@@ -261,6 +262,7 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.SETTLES_MANY
     | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
+    | Capability.TRANSACTIONS
 )
 
 # What a cancelled receive had on its way stays locked until its lock runs out.
@@ -273,7 +275,7 @@ OVER_AMQP = EVERYTHING & ~(
 )
 
 # Large bodies lie in a store, and the namespace sees their references.
-WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES)
+WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.TRANSACTIONS)
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
 # comes back behind all others, by a way that promises no order among them.
@@ -361,7 +363,12 @@ KINDS = [
         open=with_claims(on_rabbitmq("primary"), real_date),
         can=RABBITMQ & ~Capability.SIZES,
     ),
-    BrokerKind(name="memory, with packs", open=with_packs(memory), virtual_time=True),
+    BrokerKind(
+        name="memory, with packs",
+        open=with_packs(memory),
+        can=EVERYTHING & ~Capability.TRANSACTIONS,
+        virtual_time=True,
+    ),
     BrokerKind(name="memory, announced", open=announced(memory), virtual_time=True),
     BrokerKind(
         name="memory, watched",

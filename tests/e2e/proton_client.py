@@ -31,7 +31,6 @@ from proton import (
     LinkException,
     Message,
     SSLDomain,
-    Terminus,
     Timeout,
     byte,
     char,
@@ -44,7 +43,8 @@ from proton import (
     uint,
     ulong,
 )
-from proton.reactor import AtMostOnce, Filter, SenderOption
+from proton.handlers import MessagingHandler, TransactionHandler
+from proton.reactor import AtMostOnce, Container, Filter
 from proton.utils import BlockingConnection, LinkDetached, SendException
 
 OPTIONS, *PARTS = sys.argv[1:]
@@ -319,9 +319,66 @@ def topics():
         ]
 
 
-class Coordinator(SenderOption):
-    def apply(self, sender):
-        sender.target.type = Terminus.COORDINATOR
+class Transactional(MessagingHandler, TransactionHandler):
+    """
+    Commits a transaction that moves a message, then rolls one back that would move the next.
+
+    Proton's own transactions: it settles a delivery when its transaction is discharged.
+    """
+
+    def __init__(self):
+        super().__init__(prefetch=0, auto_accept=False)
+        self.steps = []
+        self.transaction = None
+
+    def on_start(self, event):
+        url = f"amqp://localhost:{OPTIONS['port']}"
+        login = {"user": KEY_NAME, "password": KEY, "allowed_mechs": "PLAIN"}
+        self.container = event.container
+        self.connection = self.container.connect(url, allow_insecure_mechs=True, **login)
+        self.sender = self.container.create_sender(self.connection, "to")
+        self.receiver = self.container.create_receiver(self.connection, "from")
+        self.container.declare_transaction(self.connection, handler=self)
+
+    def on_transaction_declared(self, event):
+        self.steps.append("declared")
+        self.transaction = event.transaction
+        self.receiver.flow(1)
+
+    def on_message(self, event):
+        body = "lost" if "committed" in self.steps else "sent"
+        self.transaction.send(self.sender, Message(body=body))
+        self.transaction.accept(event.delivery)
+        if "committed" in self.steps:
+            self.transaction.abort()
+        else:
+            self.transaction.commit()
+
+    def on_transaction_committed(self, event):
+        self.steps.append("committed")
+        self.container.declare_transaction(self.connection, handler=self)
+
+    def on_transaction_aborted(self, event):
+        self.steps.append("aborted")
+        self.connection.close()
+
+    def on_transaction_commit_failed(self, event):
+        self.steps.append(f"failed: {event.delivery.remote.condition}")
+        self.connection.close()
+
+    on_transaction_declare_failed = on_transaction_commit_failed
+
+
+def transactions():
+    with connected() as connection:
+        send(connection, "from", "moved", "kept")
+        client = Transactional()
+        Container(client).run()
+        return {
+            "steps": client.steps,
+            "from": left(connection, "from"),
+            "to": left(connection, "to"),
+        }
 
 
 def refusals():
@@ -338,7 +395,6 @@ def refusals():
             ),
             "dead_letters": error_of(lambda: sender_of(connection, "sending/$DeadLetterQueue")),
             "dynamic": error_of(lambda: receiver_of(connection, None, dynamic=True)),
-            "transactions": error_of(lambda: sender_of(connection, None, options=Coordinator())),
             "too_large": error_of(lambda: send(connection, "sending", "x" * 2_000_000)),
             "wrong_key": error_of(lambda: enter("PLAIN", "no key at all")),
             "no_token": error_of(lambda: enter("ANONYMOUS")),

@@ -19,7 +19,7 @@ PROGRAM = Path(__file__).parent / "proton_client.py"
 RHEA = Path(__file__).parent / "rhea_client.js"
 MODULES = Path(__file__).parents[2] / ".node" / "node_modules"
 TLS = 'tls = { certificate = "tls/server.pem", key = "tls/server.key" %s}\n'
-QUEUES = ("sending", "types", "outcomes", "deleting", "draining", "heartbeats")
+QUEUES = ("sending", "types", "outcomes", "deleting", "draining", "heartbeats", "from", "to")
 ENTITIES = {
     "Queues": [
         *({"Name": name, "Properties": {}} for name in QUEUES),
@@ -51,13 +51,17 @@ EXPECTED = {
     },
     "topics": [["news"], ["news"]],
     "heartbeats": ["still there"],
+    "transactions": {
+        "steps": ["declared", "committed", "declared", "aborted"],
+        "from": ["kept"],
+        "to": ["sent"],
+    },
     "refusals": {
         "sender": "amqp:not-found",
         "receiver": "amqp:not-found",
         "subscription": "amqp:not-found",
         "dead_letters": "amqp:not-allowed",
         "dynamic": "amqp:not-implemented",
-        "transactions": "amqp:not-implemented",
         "too_large": "rejected",
         "wrong_key": "ConnectionException",
         "no_token": "amqp:unauthorized-access",

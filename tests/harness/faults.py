@@ -11,7 +11,14 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 import trio
 
-from gateway.capabilities import Batches, ReceivesDeferred, SettlesMany, send_each
+from gateway.capabilities import (
+    Batches,
+    Enlists,
+    ReceivesDeferred,
+    SettlesMany,
+    TransactedSettlement,
+    send_each,
+)
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -492,6 +499,10 @@ class FaultyReceiver:
         )
         await self.broker.operate(call, lambda: self.inner.settle(delivery, settlement))
         self._unsettled.pop(delivery.lock_token, None)
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        self._check_same_life(LockLost("locks don't survive a restart"))
+        return required(self.inner, Enlists).enlist(delivery, settlement)
 
     async def renew(self, delivery: Delivery) -> datetime:
         self._check_same_life(LockLost("locks don't survive a restart"))

@@ -41,7 +41,7 @@ from gateway.net.hosts import places_of
 from gateway.net.reconnecting import ANY_TIME
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
-from gateway.wire.amqp.identity import told_by
+from gateway.wire.amqp.management.identity import told_by
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.hosts import parse_server_url
 

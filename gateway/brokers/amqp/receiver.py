@@ -138,7 +138,7 @@ class AmqpReceiver:
         except LinkVoid as void:
             raise LockLost("the delivery was settled meanwhile") from void
         self._dependencies.meter.settled(1)
-        _check_confirmed(outcome, state)
+        check_confirmed(outcome, state)
         self._held.pop(delivery.lock_token or "", None)
 
     async def renew(self, delivery: Delivery) -> datetime:
@@ -311,7 +311,7 @@ class AmqpReceiver:
         )
 
 
-def _check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:
+def check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:
     """
     Check the broker's answer to a settlement.
 

@@ -12,7 +12,7 @@ from gateway.brokers.amqp.peer import Peer, Take
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.net.amqp.links import ReceivingLink, SendingLink
-from gateway.wire.amqp.events import AmqpError, NewLink, Terminus
+from gateway.wire.amqp.events import AmqpError, NewLink, SessionId, Terminus
 
 T = TypeVar("T")
 
@@ -68,19 +68,23 @@ async def within(seconds: float, what: str, step: Callable[[], Awaitable[T]]) ->
     raise Unavailable(f"{what}: no link was attached within {seconds:g} s")
 
 
-async def attach_sender(take: Take, entity: EntityPath, options: LinkOptions) -> Sender:
+async def attach_sender(
+    take: Take, entity: EntityPath, options: LinkOptions, session: SessionId | None = None
+) -> Sender:
     """
-    Attach a new link to send to the entity.
+    Attach a new link to send to the entity, in a session of its own unless one is given.
 
     Raises:
         BrokerError: the entity doesn't exist, or the link can't be attached. Nothing was sent.
     """
     peer = await take()
     address = peer.dialect.address(entity)
-    return await peer.attach(address, partial(_attach, peer, address, options))
+    return await peer.attach(address, partial(_attach, peer, address, options, session))
 
 
-async def _attach(peer: Peer, address: str, options: LinkOptions) -> Sender:
+async def _attach(
+    peer: Peer, address: str, options: LinkOptions, session: SessionId | None
+) -> Sender:
     watch = await _watch(peer, address) if peer.dialect.watched else None
     try:
         name = peer.new_name("sender")
@@ -90,7 +94,7 @@ async def _attach(peer: Peer, address: str, options: LinkOptions) -> Sender:
             source=Terminus(address=name),
             target=Terminus(address=address),
         )
-        link = SendingLink(peer.client, new, window=options.window)
+        link = SendingLink(peer.client, new, session, window=options.window)
         try:
             await link.wait_attached()
         except BaseException:

@@ -16,16 +16,18 @@ from typing import Any, Final, Self
 import attrs
 import trio
 
+from gateway.brokers.amqp import transactions
 from gateway.brokers.amqp.broker import AmqpBroker, opened, tls_of
 from gateway.brokers.amqp.cbs import AccessTokenSource, Signer, TokenSource
 from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.options import ServiceBusOptions
-from gateway.brokers.amqp.peer import Access, Dial
+from gateway.brokers.amqp.peer import Access, Dial, Peer
 from gateway.brokers.amqp.servicebus_receivers import Locks, ServiceBusReceiver, ServiceBusSession
 from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.management import RestManagement
 from gateway.brokers.servicebus.peer import Authorization, BearerTokens, RestPeer, Tokens
+from gateway.capabilities import TransactedWork
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.identity import Identity
@@ -33,9 +35,9 @@ from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.net.dialing import FAILURES, Place, dial, failure_of
 from gateway.net.http.client import Connect, HttpClient, HttpClientOptions
 from gateway.ports import WallClock
-from gateway.wire.amqp.identity import identity_of, is_pairgate
-from gateway.wire.amqp.identity import request as identity_request
 from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.identity import identity_of, is_pairgate
+from gateway.wire.amqp.management.identity import request as identity_request
 from gateway.wire.amqp.management.requests import NODE
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.servicebus.connection_string import ConnectionString, parse_connection_string
@@ -155,12 +157,13 @@ def _web_tokens(target: ConnectionString, options: ServiceBusOptions, clock: Wal
 
 @attrs.define(eq=False, kw_only=True)
 class ServiceBusBroker(RestManagement, AmqpBroker):
-    """`ports.Broker`, `Peeks`, `Schedules`, `Sessions` and `Topology`."""
+    """`ports.Broker`, `Peeks`, `Schedules`, `Sessions`, `Topology` and `Transacts`."""
 
     _access_tokens: AccessTokens | None
     _web: HttpClient
     _peer: RestPeer
     _locks: Locks = attrs.field(factory=dict, init=False)
+    _transacting: dict[Peer, transactions.TransactionLinks] = attrs.field(factory=dict, init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     async def __aenter__(self) -> Self:
@@ -273,6 +276,25 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         """As `Schedules.cancel_scheduled`."""
         question = ops.CancelScheduled(sequence_numbers=tuple(sequence_numbers))
         await self._manage_node(entity, question, ops.Done)
+
+    async def check_transactions(self) -> None:
+        """As `Transacts.check_transactions`: attaches a link to the coordinator."""
+        await self._links_on(await self._sending.take(trio.current_time())).coordinator()
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """As `Transacts.commit`, as a transaction of the namespace."""
+        peer = transactions.peer_of(work) or await self._sending.take(trio.current_time())
+        user = self._access.credentials.user
+        await transactions.commit(self._links_on(peer), work, user, self.meter)
+
+    def _links_on(self, peer: Peer) -> transactions.TransactionLinks:
+        for each in [each for each in self._transacting if each.over]:
+            del self._transacting[each]
+        links = self._transacting.get(peer)
+        if links is None:
+            links = transactions.TransactionLinks(peer, self._options)
+            self._transacting[peer] = links
+        return links
 
     async def _manage_node(self, entity: EntityPath, question: ops.Operation, kind: Any) -> Any:
         peer = await self._sending.take(trio.current_time())

@@ -11,22 +11,25 @@ from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.peer import Peer
 from gateway.brokers.amqp.receiver import AmqpReceiver
 from gateway.brokers.amqp.senders import within
+from gateway.capabilities import TransactedSettlement
 from gateway.domain.bounded import Bounded
 from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
     LockLost,
+    NotSupported,
     Outcome,
     OutcomeUnknown,
     SessionLockLost,
 )
 from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
 from gateway.engine.queue_checks import check_session_id
-from gateway.wire.amqp.events import NewLink, Terminus, TransferReceived
+from gateway.net.amqp.links import ReceivingLink
+from gateway.wire.amqp.events import DeliveryId, NewLink, Terminus, TransferReceived
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.performatives import uint
 from gateway.wire.amqp.servicebus.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, moment_of
-from gateway.wire.amqp.servicebus.settlements import disposition_of, size_of
+from gateway.wire.amqp.servicebus.settlements import disposition_of, outcome_of, size_of
 
 _WAIT: Final = 60.0  # seconds per request that the namespace waits for a session
 _MAX_OUTCOME: Final = 48 * 1024  # bytes; an outcome must fit in one frame, of 64 KiB mostly
@@ -54,6 +57,31 @@ class ServiceBusReceiver(AmqpReceiver):
             self._held.pop(_token_of(delivery), None)
         else:
             await super().settle(delivery, settlement)
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        """As `Enlists.enlist`."""
+        self.place_of(delivery)
+        if size_of(settlement) > _MAX_OUTCOME:
+            raise NotSupported("its properties don't fit into a settlement of a transaction")
+        outcome_of(settlement)
+        return TransactedSettlement(self, delivery, settlement)
+
+    def place_of(self, delivery: Delivery) -> tuple[Peer, ReceivingLink, DeliveryId]:
+        """
+        The connection and the link on which a delivery arrived, and its id there.
+
+        Raises:
+            LockLost: the link has ended.
+        """
+        link, id_ = self._held.get(_token_of(delivery), (None, None))
+        peer = self._peer
+        if link is None or id_ is None or not link.holds(id_) or link.client is not peer.client:
+            raise LockLost("the link of this delivery has ended: no transaction can settle it")
+        return peer, link, id_
+
+    def forget(self, delivery: Delivery) -> None:
+        """Note that a delivery was settled in a transaction."""
+        self._held.pop(_token_of(delivery), None)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""

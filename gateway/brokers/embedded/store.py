@@ -111,7 +111,8 @@ class Store:
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """Write all changes made within, or undo them on disk if the block raises."""
+        """As `EntityStore.part`: write all changes made within, or undo them on disk."""
+        self._rows.flush()
         self._connection.execute("SAVEPOINT part")
         try:
             yield

@@ -25,7 +25,9 @@ from gateway.brokers.local.sending import Packed, check_target, cost_of, send_pa
 from gateway.brokers.local.sessions import LocalSessionReceiver, accept_session
 from gateway.brokers.local.step import STEP_COST, Step
 from gateway.brokers.local.timer import Timer
+from gateway.brokers.local.transactions import commit_in_one_step
 from gateway.brokers.meter import Meter
+from gateway.capabilities import TransactedWork
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -117,15 +119,13 @@ class LocalBroker(LocalQueues):
                 message was stored.
             StorageFull: the disk is full; no message was stored.
         """
-        numbers = await self._send(entity, messages)
-        if self.recent is not None:
-            self._note(entity, messages, numbers, self.recent)
+        self.note_numbers(entity, messages, await self._send(entity, messages))
 
     async def send_many(
         self, entity: EntityPath, batches: Sequence[Sequence[Message]], *, fails_fast: bool = False
     ) -> Sequence[BrokerError | None]:
         """As `SendsMany.send_many`: all accepted batches are stored in one transaction."""
-        packed = [self._packed(batch) for batch in batches]
+        packed = [self.packed(batch) for batch in batches]
         try:
             check_target(entity)
             verdicts = await send_packed(self, entity, packed)
@@ -134,9 +134,19 @@ class LocalBroker(LocalQueues):
         for batch, incoming, verdict in zip(batches, packed, verdicts, strict=True):
             if not isinstance(verdict, BrokerError):
                 self.meter.carried(Operation.SEND, len(batch), cost_of(incoming))
-                if self.recent is not None:
-                    self._note(entity, batch, verdict, self.recent)
+                self.note_numbers(entity, batch, verdict)
         return [verdict if isinstance(verdict, BrokerError) else None for verdict in verdicts]
+
+    async def check_transactions(self) -> None:
+        """As `Transacts.check_transactions`."""
+        await self.run_on(EntityPath(""), lambda space, _now: space.check_room(), billed=None)
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """
+        As `Transacts.commit`, in one step: after any end of the process the store has all of the
+        work or nothing of it.
+        """
+        await commit_in_one_step(self, work)
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """
@@ -157,7 +167,7 @@ class LocalBroker(LocalQueues):
 
     async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         check_target(entity)
-        incoming = self._packed(messages)
+        incoming = self.packed(messages)
         if isinstance(incoming, BrokerError):
             raise incoming
 
@@ -170,21 +180,20 @@ class LocalBroker(LocalQueues):
         self.meter.carried(Operation.SEND, len(messages), size)
         return numbers
 
-    def _packed(self, messages: Sequence[Message]) -> Packed:
+    def packed(self, messages: Sequence[Message]) -> Packed:
+        """The messages as they are stored, or the error why they can't be."""
         try:
             return [self.incoming(message) for message in messages]
         except MessageError as error:
             return InvalidRequest(str(error))
 
-    def _note(
-        self,
-        entity: EntityPath,
-        messages: Sequence[Message],
-        numbers: Sequence[int],
-        recent: Recent,
+    def note_numbers(
+        self, entity: EntityPath, messages: Sequence[Message], numbers: Sequence[int]
     ) -> None:
-        ids = (message.message_id for message in messages)
-        recent.note(entity.key, zip(ids, numbers, strict=True))
+        """Note the sequence numbers of sent messages, for clients that name messages by id."""
+        if self.recent is not None:
+            ids = (message.message_id for message in messages)
+            self.recent.note(entity.key, zip(ids, numbers, strict=True))
 
     @asynccontextmanager
     async def open_receiver(

@@ -7,6 +7,7 @@ Supports queues with their dead-letter sub-queues, both receive modes, scheduled
 import random
 import secrets
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -66,6 +67,10 @@ class MemoryEntityStore:
 
     def check_room(self) -> None:
         """Nothing to check: each queue's quota is the only limit."""
+
+    def part(self) -> AbstractContextManager[None]:
+        """Nothing to undo but what the journal undoes."""
+        return nullcontext()
 
     def next_sequence(self) -> int:
         return next(self._sequences)

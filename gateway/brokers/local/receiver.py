@@ -9,6 +9,7 @@ import trio
 
 from gateway.brokers.local.notifier import Notifier
 from gateway.brokers.meter import Meter
+from gateway.capabilities import TransactedSettlement
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
@@ -23,6 +24,7 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.engine.deliveries import Taken
+from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
 from gateway.engine.records import State
 
@@ -142,6 +144,25 @@ class LocalReceiver:
             await trio.lowlevel.checkpoint()
             return error
         return None
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        """As `Enlists.enlist`: the lock is checked when the transaction is committed."""
+        return TransactedSettlement(self, delivery, settlement)
+
+    def settle_in(self, namespace: Namespace, work: TransactedSettlement, now: Now) -> None:
+        """
+        Settle a delivery within a step of a transaction.
+
+        Raises:
+            BrokerError: as `settle`; the step must be undone.
+        """
+        namespace.concern(self._entity)
+        queue = namespace.find_or_create(self._entity, now)
+        self._settle_on(queue, work.delivery.lock_token, work.settlement, now)
+
+    def forget(self, delivery: Delivery) -> None:
+        """Note that a delivery was settled in a transaction."""
+        self._held.pop(delivery.lock_token or "", None)
 
     async def renew(self, delivery: Delivery) -> datetime:
         token = delivery.lock_token

@@ -45,6 +45,17 @@ class SendCounters:
         counted.messages += messages
         counted.seconds.note(seconds)
 
+    def transaction_ended(
+        self, messages: int, seconds: float, error: BrokerError | None, *, committed: bool
+    ) -> None:
+        """Count the messages of a transaction; neither committed nor an error: as in `failed`."""
+        if not messages:
+            return
+        if committed:
+            self.accepted(AcceptedBy.PRIMARY, messages, seconds)
+        else:
+            self.failed(error, messages, seconds)
+
     def refused_on_arrival(self, error: BrokerError, messages: int) -> None:
         """Count a batch that no namespace was asked to accept. It is counted as failed, too."""
         self._refused[type(error).__name__] += messages

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.capabilities import Transacts
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.frontends.amqp.cbs import answer_token
 from gateway.frontends.amqp.context import Context, need_to_receive, need_to_send
+from gateway.frontends.amqp.coordinator import CoordinatorLink
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.identity import answer_identity
 from gateway.frontends.amqp.incoming import IncomingLink
@@ -18,6 +20,7 @@ from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import Leased
 from gateway.frontends.amqp.requests import Answer, ReplyLink, RequestLink
 from gateway.frontends.amqp.sessions import open_session, session_wanted, wait_of, wants_session
+from gateway.offering import required
 from gateway.wire.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -30,7 +33,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Reply, Request
-from gateway.wire.amqp.identity import OPEN_PROPERTIES
+from gateway.wire.amqp.management.identity import OPEN_PROPERTIES
 from gateway.wire.amqp.servicebus.addresses import Node, NodeKind, parse_address
 
 # Before 7.15, azure-servicebus for Python reads a frame's fields by position, also the nulls at its
@@ -52,7 +55,7 @@ class Client:
         match event:
             case TransferReceived():
                 taking = links.get(event.link)
-                if isinstance(taking, IncomingLink | RequestLink):
+                if isinstance(taking, IncomingLink | RequestLink | CoordinatorLink):
                     taking.transfer(event)
             case DispositionReceived():
                 giving = links.get(event.link)
@@ -87,6 +90,9 @@ class Client:
 
     def _attach(self, attached: LinkAttached) -> None:
         try:
+            if not attached.we_send and attached.target and attached.target.coordinator:
+                self._open_coordinator(attached)
+                return
             node = parse_address(_address(attached))
             match node:
                 case Node(kind=NodeKind.ENTITY, entity=EntityPath() as entity):
@@ -101,7 +107,8 @@ class Client:
                     self._open_requests(attached, node, self._tell_identity)
         except BrokerError as error:
             self._context.refuse(attached.link, amqp_error(error))
-        self._on_links()
+        finally:
+            self._on_links()
 
     def _open(self, attached: LinkAttached, entity: EntityPath) -> None:
         link: IncomingLink | OutgoingLink
@@ -115,6 +122,13 @@ class Client:
             run = link.open
         self._context.links[attached.link] = link
         self._context.nursery.start_soon(run)
+
+    def _open_coordinator(self, attached: LinkAttached) -> None:
+        self._context.tokens.check_any()
+        required(self._context.broker, Transacts)  # otherwise the link is refused
+        link = CoordinatorLink(self._context, attached)
+        self._context.links[attached.link] = link
+        self._context.nursery.start_soon(link.open)
 
     def _outgoing(self, attached: LinkAttached, entity: EntityPath) -> OutgoingLink:
         context = self._context
@@ -159,13 +173,13 @@ def _address(attached: LinkAttached) -> str | None:
     The address of our end of the link.
 
     Raises:
-        NotSupported: the link is for transactions, or asks for a dynamic node.
+        NotSupported: the link asks for a dynamic node, or receives from a coordinator.
     """
     terminus = attached.source if attached.we_send else attached.target
     if terminus is None:
         return None
     if terminus.coordinator:
-        raise NotSupported("transactions aren't supported")
+        raise NotSupported("a coordinator can't be received from")
     if terminus.dynamic:
         raise NotSupported("dynamic nodes aren't supported: attach to an entity by name")
     return terminus.address

@@ -15,6 +15,7 @@ from gateway.domain.topics.property_values import check_message_id
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.tokens import Tokens
+from gateway.frontends.amqp.transactions import Transactions
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
@@ -69,6 +70,7 @@ class Context:
     tokens: Tokens
     pending: Pending
     nursery: trio.Nursery  # for tasks that end by themselves once their link is void
+    _transactions: Transactions | None = attrs.field(default=None, init=False)
     _turns: trio.CapacityLimiter | None = attrs.field(default=None, init=False)
     closed: bool = attrs.field(default=False, init=False)  # by us: the client gets no more outcomes
     links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
@@ -82,6 +84,13 @@ class Context:
         if self._turns is None:
             self._turns = trio.CapacityLimiter(self.options.max_requests)
         return self._turns
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions of this connection."""
+        if self._transactions is None:
+            self._transactions = Transactions(self.options, self.new_id, self.nursery)
+        return self._transactions
 
     @property
     def engine(self) -> Engine:

@@ -7,8 +7,8 @@ from gateway.deadlines import answered_within
 from gateway.domain.errors import BrokerError, NotSupported, Unavailable
 from gateway.frontends.amqp.context import Context
 from gateway.offering import required
-from gateway.wire.amqp import identity as wire
 from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.management import identity as wire
 from gateway.wire.amqp.management.requests import refusal_of
 
 

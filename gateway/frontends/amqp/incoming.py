@@ -12,6 +12,9 @@ namespace gets one step at a time, with every message that has arrived meanwhile
 (`capabilities.send_each`).
 
 A message that the client has already settled gets no answer; if it fails, its link ends.
+
+A message of a transaction is accepted provisionally, and sent when the transaction is committed
+(`transactions.py`).
 """
 
 from collections import deque
@@ -50,6 +53,7 @@ from gateway.wire.amqp.events import (
     LinkAttached,
     Rejected,
     SessionId,
+    TransactionalState,
     TransferReceived,
 )
 from gateway.wire.amqp.servicebus.batches import decode_payload
@@ -117,6 +121,9 @@ class IncomingLink:
     def transfer(self, event: TransferReceived) -> None:
         if self._context.closed and not event.settled:
             return  # the client gets no answer and sends it again: sent here too, it would be twice
+        if isinstance(event.state, TransactionalState):
+            self._enlist(event, event.state)
+            return
         try:
             self._context.pending.begin(len(event.payload))
         except Busy as error:
@@ -225,15 +232,40 @@ class IncomingLink:
         return group
 
     def _read(self, event: TransferReceived) -> tuple[Message, ...] | None:
+        read = self._decoded(event)
+        if isinstance(read, AmqpError):
+            self._reject(event, read)
+            return None
+        return read
+
+    def _decoded(self, event: TransferReceived) -> tuple[Message, ...] | AmqpError:
         try:
             messages = decode_payload(event.payload, event.message_format)
             return tuple(map(self._context.with_id, messages))
         except (MessageTooLarge, InvalidRequest) as error:
-            self._reject(event, amqp_error(error))
-            return None
+            return amqp_error(error)
         except MessageError as error:
-            self._reject(event, AmqpError(condition="amqp:decode-error", description=str(error)))
-            return None
+            return AmqpError(condition="amqp:decode-error", description=str(error))
+
+    def _enlist(self, event: TransferReceived, state: TransactionalState) -> None:
+        """
+        Have the messages sent in a transaction. Its messages aren't pending, as their transaction
+        may last: they have limits of their own.
+        """
+        transactions, size = self._context.transactions, len(event.payload)
+        read = self._decoded(event)
+        try:
+            if isinstance(read, AmqpError):
+                transactions.fail_if_open(state.txn_id, InvalidRequest(read.description))
+                self._refuse(event, read)
+                return
+            transactions.add_send(state.txn_id, self._entity, read, size)
+        except BrokerError as error:
+            self._refuse(event, amqp_error(error))
+            return
+        provisional = attrs.evolve(state, outcome=ACCEPTED)
+        self._context.engine.settle(event.delivery, provisional)
+        self._top_up()
 
     async def _send(self, group: Sequence[_Transfer]) -> None:  # noqa: ASYNC910 a send waits
         batches = [each.messages for each in group]

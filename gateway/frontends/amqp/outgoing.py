@@ -17,10 +17,10 @@ from typing import Final, TypeVarTuple, Unpack
 import attrs
 import trio
 
-from gateway.capabilities import SessionReceiver
+from gateway.capabilities import Enlists, SessionReceiver
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, MessageError, NotSupported
+from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
 from gateway.frontends.amqp.context import Context, Need, need_to_receive
 from gateway.frontends.amqp.disposition_handler import DispositionHandler
@@ -30,9 +30,11 @@ from gateway.frontends.amqp.receivers import (
     take_away,
 )
 from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
-from gateway.frontends.amqp.settling import confirmation_of
+from gateway.frontends.amqp.settling import confirmation_of, settlement_of
+from gateway.frontends.amqp.transactions import Enlisted
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.net.waiters import Waiters
+from gateway.offering import required
 from gateway.settling import settle_all, settle_one
 from gateway.wire.amqp.events import (
     RELEASED,
@@ -42,13 +44,15 @@ from gateway.wire.amqp.events import (
     LinkFlow,
     LinkId,
     OtherState,
+    Rejected,
     SenderSettles,
     SessionId,
+    TransactionalState,
 )
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from gateway.wire.amqp.servicebus.lock_tokens import tag_of
 from gateway.wire.amqp.servicebus.session_links import FILTER
-from gateway.wire.amqp.servicebus.settlements import outcome_of
+from gateway.wire.amqp.servicebus.settlements import outcome_of, size_of
 
 _TIMEOUT: Final = AmqpError(
     condition="com.microsoft:timeout",
@@ -159,12 +163,51 @@ class OutgoingLink:
         self._changed.wake()
 
     def disposition(self, event: DispositionReceived) -> None:
+        if isinstance(event.state, TransactionalState):
+            self._enlist(event, event.state)
+            return
         if not event.settled and (event.state is None or isinstance(event.state, OtherState)):
             return  # not an outcome yet (part 3, 3.4.1)
         delivery = self.unsettled.take(event.delivery)
         if delivery is not None:
             self._outcomes.settle(event, delivery)
             self._changed.wake()
+
+    def _enlist(self, event: DispositionReceived, state: TransactionalState) -> None:
+        """
+        Have the delivery settled in a transaction. Until that is committed, and after a rollback,
+        the client has the delivery with its lock, unless it has settled its own side.
+        """
+        if state.outcome is None and not event.settled:
+            return  # not an outcome yet
+        transactions, engine = self._context.transactions, self._context.engine
+        try:
+            delivery = self.unsettled.get(event.delivery)
+            if delivery is None or self.receiver is None:
+                raise LockLost("the delivery isn't locked on this link any more")
+            transactions.find(state.txn_id)
+            settlement = settlement_of(state.outcome)
+            enlisted = Enlisted(
+                id=event.delivery,
+                delivery=delivery,
+                work=required(self.receiver, Enlists).enlist(delivery, settlement),
+                confirmation=confirmation_of(state.outcome),
+                settled=self._settled_in_transaction,
+            )
+            transactions.add_settlement(state.txn_id, enlisted, size_of(settlement))
+        except BrokerError as error:
+            transactions.fail_if_open(state.txn_id, error)
+            engine.update(event.delivery, Rejected(error=amqp_error(error)))
+            return
+        provisional = attrs.evolve(state, outcome=enlisted.confirmation)
+        engine.update(event.delivery, provisional)
+
+    def _settled_in_transaction(self, enlisted: Enlisted) -> None:
+        self.unsettled.take(enlisted.id)
+        if isinstance(self.receiver, LeasedReceiver):
+            self.receiver.forget(enlisted.delivery)
+        self._context.engine.settle(enlisted.id, enlisted.confirmation)
+        self._changed.wake()
 
     def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:
         """A management request has settled a delivery of this link, or a deferred message."""

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import attrs
 
-from gateway.capabilities import SettlesMany
+from gateway.capabilities import SettlesMany, TransactedSettlement
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome
 from gateway.domain.message import Complete, Delivery, Settlement
@@ -43,6 +43,14 @@ class LeasedReceiver:
         if renewed.locked_until is None:
             raise LockLost(f"{self._entity} doesn't report when its locks expire")
         return renewed.locked_until
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        """As `Leases.enlist`."""
+        return self._leases.enlist(self._entity, _token(delivery), settlement)
+
+    def forget(self, delivery: Delivery) -> None:
+        """Note that the delivery was settled in a transaction."""
+        self._leases.settled(_token(delivery))
 
     def end_of(self, delivery: Delivery) -> float:
         """When the lock expires (by Trio's clock), unless it is renewed."""

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from gateway.domain.access import Right
-from gateway.domain.errors import Busy, MessageError
+from gateway.domain.errors import Busy, MessageError, NotSupported
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.wire.amqp.events import (
@@ -26,6 +26,7 @@ from gateway.wire.amqp.events import (
     LinkFlow,
     Rejected,
     SessionId,
+    TransactionalState,
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Dialect, Reply, Request, build_reply, parse_request
@@ -121,6 +122,12 @@ class RequestLink:
         engine.grant(link, _CREDIT)
 
     def transfer(self, event: TransferReceived) -> None:
+        if isinstance(event.state, TransactionalState):
+            error = NotSupported("a request to a node can't be part of a transaction")
+            self._context.transactions.fail_if_open(event.state.txn_id, error)
+            self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
+            self._top_up()
+            return
         try:
             self._context.pending.begin(len(event.payload))
         except Busy as error:

@@ -42,7 +42,7 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
     the info of a rejection besides its reason.
 
     Raises:
-        NotSupported: a state of transactions.
+        NotSupported: the state isn't an outcome.
     """
     match state:
         case Accepted():
@@ -55,7 +55,7 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
             return _dead_letter(error)
         case Released() | None:
             return Abandon(delivered=False)
-    raise NotSupported(f"delivery state {state.code:#x}: transactions aren't supported")
+    raise NotSupported(f"delivery state {state}: an outcome expected")
 
 
 def confirmation_of(state: DeliveryState | None) -> Outcome | None:

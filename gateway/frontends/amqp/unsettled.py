@@ -38,6 +38,10 @@ class Unsettled:
             self._ids.pop(delivery.lock_token, None)
         return delivery
 
+    def get(self, id_: DeliveryId) -> Delivery | None:
+        """A delivery that was sent and isn't settled; the client may still settle it."""
+        return self._sent.get(id_)
+
     def take_by_token(self, lock_token: str) -> DeliveryId | None:
         """
         Remove the sent delivery with that lock token and return its id; the caller settles it.

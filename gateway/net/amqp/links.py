@@ -20,6 +20,7 @@ from gateway.wire.amqp.events import (
     Outcome,
     ReceiverSettles,
     SessionId,
+    TransactionalState,
     TransferReceived,
 )
 
@@ -100,9 +101,12 @@ class SendingLink(ClientLink):
         """
         return await (await self.post(payload, message_format)).outcome()
 
-    async def post(self, payload: bytes, message_format: int = 0) -> InFlight:
+    async def post(
+        self, payload: bytes, message_format: int = 0, state: DeliveryState | None = None
+    ) -> InFlight:
         """
-        Write a message as soon as there is credit. If cancelled, it wasn't written.
+        Write a message as soon as there is credit, with a state if it is part of a transaction. If
+        cancelled, it wasn't written.
 
         Raises:
             LinkVoid: the link had ended before.
@@ -117,7 +121,9 @@ class SendingLink(ClientLink):
             raise LinkVoid(self)  # noqa: ASYNC910 the caller tries another one
         self._tags += 1
         tag = self.id.to_bytes(4) + self._tags.to_bytes(8)
-        delivery = self.engine.send(self.id, tag, payload, message_format=message_format)
+        delivery = self.engine.send(
+            self.id, tag, payload, message_format=message_format, state=state
+        )
         assert delivery is not None, "the link isn't void"
         mine = self._in_flight[delivery] = InFlight(self)
         return mine  # noqa: ASYNC910 its outcome waits
@@ -173,6 +179,8 @@ class ReceivingLink(ClientLink):
     def __init__(self, client: AmqpClient, new: NewLink, session: SessionId | None = None) -> None:
         self.arrived: deque[TransferReceived] = deque()
         self._unsettled: dict[DeliveryId, InFlight] = {}
+        # Settlements in transactions, until their provisional outcomes come.
+        self._enlisted: dict[DeliveryId, InFlight] = {}
         super().__init__(client, new, session)
 
     def set_credit(self, credit: int) -> None:
@@ -220,6 +228,20 @@ class ReceivingLink(ClientLink):
             self.engine.update(delivery, outcome)
         return mine
 
+    def enlist(self, delivery: DeliveryId, state: TransactionalState) -> InFlight:
+        """
+        Write an outcome in a transaction; the caller waits for the peer's provisional outcome. The
+        delivery stays unsettled, unless the peer settles it.
+
+        Raises:
+            LinkVoid: the delivery can't be settled here.
+        """
+        if delivery not in self._unsettled:
+            raise LinkVoid(self)
+        asked = self._enlisted[delivery] = InFlight(self)
+        self.engine.update(delivery, state)
+        return asked
+
     def handle(self, event: Event) -> None:
         match event:
             case TransferReceived(delivery=delivery, settled=settled):
@@ -227,14 +249,21 @@ class ReceivingLink(ClientLink):
                 if not settled:
                     self._unsettled[delivery] = InFlight(self)
                 self._changed.unpark_all()
-            case DispositionReceived(delivery=delivery, settled=True):
-                mine = self._unsettled.pop(delivery, None)
-                if mine is not None:
-                    mine.said = event
-                    mine.answered.set()
+            case DispositionReceived(delivery=delivery, settled=settled):
+                if self._enlisted:
+                    _answer(self._enlisted.pop(delivery, None), event)
+                if settled:
+                    _answer(self._unsettled.pop(delivery, None), event)
 
     def over(self, why: AmqpError) -> None:
         super().over(why)
-        unsettled, self._unsettled = self._unsettled, {}
-        for each in unsettled.values():
+        waiting = (*self._unsettled.values(), *self._enlisted.values())
+        self._unsettled, self._enlisted = {}, {}
+        for each in waiting:
             each.answered.set()
+
+
+def _answer(asked: InFlight | None, event: DispositionReceived) -> None:
+    if asked is not None:
+        asked.said = event
+        asked.answered.set()

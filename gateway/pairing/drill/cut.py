@@ -17,6 +17,7 @@ from gateway.capabilities import (
     Batches,
     ChangesBody,
     DeletesByVersion,
+    Enlists,
     Identifies,
     KeepsMessages,
     Peeks,
@@ -31,8 +32,11 @@ from gateway.capabilities import (
     SettlesMany,
     TakesBack,
     Topology,
+    TransactedWork,
+    Transacts,
     Updates,
     Verifies,
+    sends_in,
 )
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Busy, Unavailable, Unreachable
@@ -170,6 +174,16 @@ class CutBroker(SendWrapper):
             return [error] * len(batches)
         return await send(entity, batches)
 
+    async def check_transactions(self) -> None:
+        """As `Transacts.check_transactions`."""
+        await required(self._inner, Transacts).check_transactions()
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """As `Transacts.commit`: it crosses the way if all of its sends do."""
+        for each in sends_in(work):
+            await self.cut.cross(each.entity)
+        await required(self._inner, Transacts).commit(work)
+
     async def probe(self, entity: EntityPath) -> None:
         await self.cut.cross(entity)
         await self._inner.probe(entity)
@@ -264,7 +278,9 @@ class CutReceiver(Wrapper):
     cut: Cut
     mode: ReceiveMode
 
-    forwards: ClassVar[frozenset[type]] = frozenset((ChangesBody, KeepsMessages, TakesBack))
+    forwards: ClassVar[frozenset[type]] = frozenset(
+        (ChangesBody, Enlists, KeepsMessages, TakesBack)
+    )
 
     @property
     def inner(self) -> Receiver:

@@ -27,6 +27,9 @@ from gateway.domain.errors import (
     SessionLockLost,
     SessionNotAvailable,
     SessionRequired,
+    TransactionRolledBack,
+    TransactionTimeout,
+    TransactionUnknown,
     Unavailable,
 )
 from gateway.wire.rabbitmq.errors import is_of_a_queue_that_is_down
@@ -84,9 +87,10 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "com.microsoft:store-lock-lost": OutcomeUnknown,  # the broker fails over
         "com.microsoft:partition-not-owned": OutcomeUnknown,
         "com.microsoft:no-matching-subscription": InvalidRequest,
-        "amqp:transaction:unknown-id": OutcomeUnknown,
-        "amqp:transaction:rollback": OutcomeUnknown,
-        "amqp:transaction:timeout": OutcomeUnknown,
+        # Each says that the transaction has ended, and that nothing of it was done (part 4, 4.5.8).
+        "amqp:transaction:unknown-id": TransactionUnknown,
+        "amqp:transaction:rollback": TransactionRolledBack,
+        "amqp:transaction:timeout": TransactionTimeout,
         # Never sent: azure-servicebus for Python gives this condition to failures of its own
         # connection.
         "amqp:client-error": OutcomeUnknown,
@@ -119,6 +123,9 @@ _TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType
         LockLost: ("com.microsoft:message-lock-lost", 410),
         SessionLockLost: ("com.microsoft:session-lock-lost", 410),
         MessageNotFound: ("com.microsoft:message-not-found", 404),
+        TransactionRolledBack: ("amqp:transaction:rollback", 409),
+        TransactionUnknown: ("amqp:transaction:unknown-id", 404),
+        TransactionTimeout: ("amqp:transaction:timeout", 408),
     }
 )
 

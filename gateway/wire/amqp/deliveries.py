@@ -71,7 +71,7 @@ class Deliveries:
         """A whole message in a frame like those before it, on a link that isn't void."""
         link: Link = shape.link
         self._count_transfer(link.session)
-        self._whole(link, delivery_id, tag, shape.message_format, payload, settled=shape.settled)
+        self._whole(link, shape, delivery_id, tag, payload, settled=shape.settled)
 
     def transfer(self, session: Session, transfer: Transfer, payload: bytes) -> Link | None:
         """
@@ -95,21 +95,14 @@ class Deliveries:
             raise SessionError(INVALID_FIELD, text)
         if link.arriving is not None:
             transfer.check_follows(first)
-        settled = transfer.settled or first.settled
+        settled, state = transfer.settled or first.settled, transfer.state or first.state
         if transfer.aborted or first.resume:
             self._drop(link, first, transfer)
         elif transfer.more or link.arriving is not None:
-            link.arriving = attrs.evolve(first, settled=settled)
+            link.arriving = attrs.evolve(first, settled=settled, state=state)
             self._part(link, payload, more=transfer.more)
         else:
-            self._whole(
-                link,
-                first.delivery_id,
-                first.tag,
-                first.message_format or 0,
-                payload,
-                settled=settled,
-            )
+            self._whole(link, first, first.delivery_id, first.tag, payload, settled=settled)
         return link
 
     def _drop(self, link: Link, first: Transfer, transfer: Transfer) -> None:
@@ -154,21 +147,14 @@ class Deliveries:
             self._count_message(link)
             self._refuse_size(link, first.delivery_id, settled=first.settled)
         else:
-            self._whole(
-                link,
-                first.delivery_id,
-                first.tag,
-                first.message_format or 0,
-                payload,
-                settled=first.settled,
-            )
+            self._whole(link, first, first.delivery_id, first.tag, payload, settled=first.settled)
 
     def _whole(
         self,
         link: Link,
+        first: Transfer | TransferShape,
         delivery_id: int,
         tag: bytes,
-        message_format: int,
         payload: bytes,
         *,
         settled: bool,
@@ -189,7 +175,8 @@ class Deliveries:
             # azure-servicebus for Python may use an id twice: then the peer means the last one.
             link.session.received[delivery_id] = delivery
             registry.unsettled += size
-        self.report(TransferReceived(link.id, id_, tag, message_format, payload, settled))
+        kind = first.message_format or 0
+        self.report(TransferReceived(link.id, id_, tag, kind, payload, settled, first.state))
 
     def _refuse_size(self, link: Link, delivery_id: int, *, settled: bool) -> None:
         if not settled:

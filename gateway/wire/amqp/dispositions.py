@@ -1,5 +1,5 @@
 """
-Disposition frames (AMQP 1.0, part 2, 2.7.6) and delivery states (part 3, 3.4).
+Disposition frames (AMQP 1.0, part 2, 2.7.6) and delivery states (part 3, 3.4; part 4, 4.5).
 
     size 02 00 channel 00 53 15 C0 size count role first last settled state
 
@@ -13,20 +13,26 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.domain.errors import MessageError
 from gateway.domain.message import Described
 from gateway.wire.amqp.events import (
     ACCEPTED,
     RELEASED,
     Accepted,
+    Declared,
     DeliveryState,
     Modified,
     OtherState,
+    Outcome,
     Rejected,
     Released,
+    TransactionalState,
 )
 from gateway.wire.amqp.performatives import (
+    DECLARED,
     DISPOSITION,
     FIELDS,
+    TRANSACTIONAL_STATE,
     by_name,
     code_of,
     described,
@@ -105,7 +111,7 @@ def read_disposition(fields: list[Any]) -> Disposition:
         first=first,
         last=uint_in(fields, 2, first),
         settled=field(fields, 3, bool, False),
-        state=_read_state(field(fields, 4, Described)),
+        state=read_state(field(fields, 4, Described)),
     )
 
 
@@ -161,6 +167,17 @@ def _write_state(state: DeliveryState | None) -> Described | None:
     match state:
         case None:
             return None
+        case Declared(txn_id=txn_id):
+            return described(DECLARED, [txn_id])
+        case TransactionalState(txn_id=txn_id, outcome=outcome):
+            return described(TRANSACTIONAL_STATE, [txn_id, _write_state(outcome)])
+        case OtherState(code=code):
+            return described(code, [])
+    return _write_outcome(state)
+
+
+def _write_outcome(outcome: Outcome) -> Described:
+    match outcome:
         case Accepted():
             return described(_ACCEPTED, [])
         case Released():
@@ -168,17 +185,33 @@ def _write_state(state: DeliveryState | None) -> Described | None:
         case Rejected(error=error):
             return described(_REJECTED, [] if error is None else [write_error(error)])
         case Modified():
-            annotations = symbols_or_null(state.annotations)
-            flags = [state.delivery_failed, state.undeliverable_here]
+            annotations = symbols_or_null(outcome.annotations)
+            flags = [outcome.delivery_failed, outcome.undeliverable_here]
             return described(_MODIFIED, [*flags, annotations] if annotations else flags)
-        case OtherState(code=code):
-            return described(code, [])
 
 
-def _read_state(value: Described | None) -> DeliveryState | None:
+def read_state(value: Described | None) -> DeliveryState | None:
+    """
+    The delivery state in a field.
+
+    Raises:
+        MessageError: the state is malformed.
+    """
     if value is None:
         return None
     code, fields = code_of(value), fields_of(value)
+    if code == DECLARED:
+        return Declared(txn_id=field(fields, 0, bytes, b""))
+    if code == TRANSACTIONAL_STATE:
+        inner = field(fields, 1, Described)
+        outcome = None if inner is None else _read_outcome(code_of(inner), fields_of(inner))
+        if inner is not None and outcome is None:
+            raise MessageError(f"{code_of(inner):#x} is no outcome")
+        return TransactionalState(txn_id=field(fields, 0, bytes, b""), outcome=outcome)
+    return _read_outcome(code, fields) or OtherState(code=code)
+
+
+def _read_outcome(code: int, fields: list[Any]) -> Outcome | None:
     match code:
         case 0x24:
             return ACCEPTED
@@ -192,4 +225,4 @@ def _read_state(value: Described | None) -> DeliveryState | None:
                 undeliverable_here=field(fields, 1, bool, False),
                 annotations=by_name(field(fields, 2, dict, {})),
             )
-    return OtherState(code=code)
+    return None

@@ -79,15 +79,33 @@ class Rejected:
 
 @attrs.frozen(kw_only=True)
 class OtherState:
-    """
-    A delivery state that isn't an outcome: one on the way to an outcome, or one of transactions.
-    """
+    """A delivery state that is neither an outcome nor one of transactions."""
 
     code: int  # the descriptor's number
 
 
 Outcome = Accepted | Released | Modified | Rejected
-DeliveryState = Outcome | OtherState
+
+
+# --------------------------------------------------------------------------- states (part 4, 4.5)
+
+
+@attrs.frozen(kw_only=True)
+class Declared:
+    """The coordinator has begun the transaction that a message asked for."""
+
+    txn_id: bytes
+
+
+@attrs.frozen(kw_only=True)
+class TransactionalState:
+    """The delivery, or its outcome, counts only once its transaction is committed."""
+
+    txn_id: bytes
+    outcome: Outcome | None = None
+
+
+DeliveryState = Outcome | Declared | TransactionalState | OtherState
 
 ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
@@ -229,6 +247,7 @@ class TransferReceived:
     message_format: int
     payload: bytes  # the encoded sections
     settled: bool
+    state: DeliveryState | None = None  # what its sender says of it: its transaction
 
 
 @attrs.frozen

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.domain.message import Described, Kind, Typed, Value
+from gateway.wire.amqp.dispositions import encode_state
 from gateway.wire.amqp.events import (
     NOTHING,
     AmqpError,
@@ -20,6 +21,7 @@ from gateway.wire.amqp.output import Output
 from gateway.wire.amqp.performatives import (
     ADDRESS,
     ATTACH,
+    CAPABILITIES,
     FILTERS,
     MAX_UINT,
     SOURCE,
@@ -27,6 +29,7 @@ from gateway.wire.amqp.performatives import (
     echo_terminus,
     field,
     read_settle_modes,
+    symbols,
     symbols_or_null,
     ubyte,
     uint,
@@ -83,6 +86,26 @@ class Links:
             properties=properties,
         )
         send_queued(self._output, record)
+        self._wake()
+
+    def accept_coordinator(
+        self, link: LinkId, capabilities: tuple[str, ...], max_message_size: int
+    ) -> None:
+        """As `accept`, where the target is our coordinator, with these capabilities."""
+        record = self._registry.links.get(link)
+        if record is None or record.ours is not Side.IDLE:
+            return
+        record.max_message_size = max_message_size
+        target = field(record.attach, 6, Described)
+        _write_attach(
+            self._output,
+            record,
+            termini=(
+                field(record.attach, 5, Described),
+                echo_terminus(target, {CAPABILITIES: symbols(capabilities)}),
+            ),
+            settles=read_settle_modes(record.attach),
+        )
         self._wake()
 
     def refuse(self, link: LinkId, error: AmqpError) -> None:
@@ -189,9 +212,12 @@ class Links:
         *,
         settled: bool = False,
         message_format: int = 0,
+        state: DeliveryState | None = None,
     ) -> DeliveryId | None:
         """
         Send a message: encoded sections, of any size. None if the link is void: nothing was sent.
+
+        `state` is what the sender says of it (part 4, 4.4.1): the transaction that it belongs to.
 
         Unless it is `settled`, `DispositionReceived` follows, or the end of the link: then the
         outcome is unknown. Without credit the message waits in memory for the peer's next flow.
@@ -202,15 +228,18 @@ class Links:
         registry = self._registry
         id_ = DeliveryId(next(registry.ids))
         delivery = None
+        encoded = b"" if state is None else encode_state(state)
         if not settled:
             delivery = Delivery(id_, record, None)
             registry.deliveries[id_] = record.deliveries[id_] = delivery
         record.credit -= 1
         if record.credit < 0 or record.ours is not Side.OPEN:
-            record.wait(Queued(tag, payload, message_format, delivery))
+            record.wait(Queued(tag, payload, message_format, delivery, encoded))
             self._output.queued += len(payload)
         else:
-            number = self._output.transfer(record, tag, payload, message_format, settled=settled)
+            number = self._output.transfer(
+                record, tag, payload, message_format, settled=settled, state=encoded
+            )
             if delivery is not None:
                 delivery.number = number
                 record.session.sent[number] = delivery
@@ -264,7 +293,12 @@ def send_queued(output: Output, link: Link) -> None:
         # Settled in the meantime: then it isn't of interest to us what the peer thinks of it.
         settled = delivery is None or delivery.id not in link.deliveries
         number = output.transfer(
-            link, waited.tag, waited.payload, waited.message_format, settled=settled
+            link,
+            waited.tag,
+            waited.payload,
+            waited.message_format,
+            settled=settled,
+            state=waited.state,
         )
         if delivery is not None and not settled:
             delivery.number = number

@@ -16,7 +16,7 @@ from typing import Any, Final
 import attrs
 
 from gateway.wire.amqp.dispositions import Range, encode_state, write_disposition
-from gateway.wire.amqp.events import AmqpError, DeliveryState
+from gateway.wire.amqp.events import AmqpError, DeliveryState, TransactionalState
 from gateway.wire.amqp.frames import AMQP_HEADER, HEARTBEAT, LEAST_MAX_FRAME_SIZE, write_frame
 from gateway.wire.amqp.performatives import (
     CLOSE,
@@ -228,7 +228,10 @@ class Output:
                 return
             self._write_due(session)
         session.due = Range(receiver, delivery_id, delivery_id, settled, encoded)
-        self._due[session] = None
+        if isinstance(state, TransactionalState):
+            self._write_due(session)  # the discharge, a transfer, must not overtake it
+        else:
+            self._due[session] = None
 
     def _write_due(self, session: Session) -> None:
         due, session.due = session.due, None
@@ -322,22 +325,27 @@ class Output:
     # ------------------------------------------------------------------ transfers
 
     def transfer(
-        self, link: Link, tag: bytes, payload: bytes, message_format: int, *, settled: bool
+        self,
+        link: Link,
+        tag: bytes,
+        payload: bytes,
+        message_format: int,
+        *,
+        settled: bool,
+        state: bytes = b"",
     ) -> int:
-        """Write a message, in as many frames as the peer needs; return its delivery-id."""
+        """
+        Write a message, in as many frames as the peer needs, with an encoded delivery state if
+        there is one; return its delivery-id.
+        """
         session = link.session
         delivery_id = session.next_delivery
         session.next_delivery = (delivery_id + 1) & MAX_UINT
         link.delivery_count += 1
-        writer = link.writer
-        if writer is None or writer.key != (len(tag), message_format, settled):
+        writer, key = link.writer, (len(tag), message_format, settled, state)
+        if writer is None or writer.key != key:
             writer = link.writer = TransferWriter(
-                channel=session.channel,
-                handle=link.handle,
-                tag_size=len(tag),
-                message_format=message_format,
-                settled=settled,
-                pads=self.pads,
+                channel=session.channel, handle=link.handle, key=key, pads=self.pads
             )
         size = len(payload)
         room = self.max_frame_size - writer.size

@@ -23,10 +23,15 @@ CLOSE: Final = 0x18
 SOURCE: Final = 0x28
 TARGET: Final = 0x29
 COORDINATOR: Final = 0x30
+DECLARE: Final = 0x31
+DISCHARGE: Final = 0x32
+DECLARED: Final = 0x33
+TRANSACTIONAL_STATE: Final = 0x34
 
 MAX_UINT: Final = 0xFFFFFFFF
 
 ADDRESS: Final = 0  # the place of the address among the fields of a source or target
+CAPABILITIES: Final = 0  # the place of the capabilities among the fields of a coordinator
 FILTERS: Final = 7  # the place of the filters among the fields of a source
 
 _ERROR: Final = 0x1D
@@ -70,6 +75,10 @@ _SYMBOLS: Final = {
         "source": SOURCE,
         "target": TARGET,
         "coordinator": COORDINATOR,
+        "declare": DECLARE,
+        "discharge": DISCHARGE,
+        "declared": DECLARED,
+        "transactional-state": TRANSACTIONAL_STATE,
         "sasl-mechanisms": 0x40,
         "sasl-init": 0x41,
         "sasl-outcome": 0x44,
@@ -243,7 +252,7 @@ def read_terminus(value: Value) -> Terminus | None:
         return None
     code, fields = code_of(value), fields_of(value)
     if code == COORDINATOR:
-        return Terminus(coordinator=True)
+        return Terminus(coordinator=True, capabilities=named(fields, CAPABILITIES))
     if code not in (SOURCE, TARGET):
         raise MessageError(f"{code:#x} is no terminus")
     return Terminus(

@@ -133,6 +133,7 @@ class Queued:
     payload: bytes
     message_format: int
     delivery: Delivery | None
+    state: bytes = b""  # encoded
 
 
 @attrs.define(eq=False)

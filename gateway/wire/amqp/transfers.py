@@ -17,6 +17,9 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.domain.message import Described
+from gateway.wire.amqp.dispositions import read_state
+from gateway.wire.amqp.events import DeliveryState
 from gateway.wire.amqp.frames import SessionError
 from gateway.wire.amqp.performatives import FIELDS, MAX_UINT, TRANSFER, field, uint_in
 from gateway.wire.amqp.types import decode_at
@@ -45,6 +48,7 @@ class Transfer:
     more: bool
     aborted: bool
     resume: bool
+    state: DeliveryState | None = None
 
     def check_follows(self, first: "Transfer") -> None:
         """
@@ -82,6 +86,7 @@ def read_transfer(data: bytes, at: int) -> tuple[Transfer, int]:
         more=field(fields, 5, bool, False),
         aborted=field(fields, 9, bool, False),
         resume=field(fields, 8, bool, False),
+        state=read_state(field(fields, 7, Described)),
     )
     return transfer, end
 
@@ -103,14 +108,18 @@ class TransferShape:
     link: Any  # `registry.Link`
     message_format: int
     settled: bool
+    state: None = None  # a transfer with a state has no shape
 
 
 def shape_of(data: bytes, at: int, end: int, transfer: Transfer, link: Any) -> TransferShape | None:
     """
     The shape of the whole transfer whose frame starts at byte `at` and whose payload at `end`; None
-    if the frame is rare: its tag or its delivery-id is encoded unusually, or it is one of several.
+    if the frame is rare: its tag or its delivery-id is encoded unusually, it is one of several, or
+    it has a state.
     """
     if transfer.more or transfer.aborted or transfer.resume or transfer.tag is None:
+        return None
+    if transfer.state is not None:
         return None
     if data[at + 4] != 2 or data[at + _HEAD : at + _HEAD + 3] != _DESCRIPTOR:
         return None
@@ -136,25 +145,23 @@ def shape_of(data: bytes, at: int, end: int, transfer: Transfer, link: Any) -> T
     )
 
 
-class TransferWriter:
-    """Writes the heads of a link's frames, for tags of one size and one message format."""
+TransferKey = tuple[int, int, bool, bytes]
+"""Size of the tag, message format, settled, and the encoded delivery state (empty: none)."""
 
-    def __init__(
-        self,
-        *,
-        channel: int,
-        handle: int,
-        tag_size: int,
-        message_format: int,
-        settled: bool,
-        pads: bool,
-    ) -> None:
-        self.key = (tag_size, message_format, settled)
+
+class TransferWriter:
+    """Writes the heads of a link's frames, for messages that have the key in common."""
+
+    def __init__(self, *, channel: int, handle: int, key: TransferKey, pads: bool) -> None:
+        self.key = key
+        tag_size, message_format, settled, state = key
         before = _uint(handle) + b"\x70"
         tag_head = bytes((0xA0, tag_size)) if tag_size < 256 else b"\xb0" + _u32.pack(tag_size)
         flags = _uint(message_format) + (_TRUE if settled else _FALSE)
-        rest = b"\x40" * (FIELDS[TRANSFER] - 6) if pads else b""
-        count = FIELDS[TRANSFER] if pads else 6
+        rest, count = (b"\x40" + state, 8) if state else (b"", 6)
+        if pads:
+            rest += b"\x40" * (FIELDS[TRANSFER] - count)
+            count = FIELDS[TRANSFER]
         size = len(before) + 4 + len(tag_head) + tag_size + len(flags) + 1 + len(rest)
         if size < 255:
             list_head = bytes((0xC0, size + 1, count))

@@ -39,6 +39,9 @@ from gateway.domain.errors import (
     SessionRequired,
     StateDamaged,
     StorageFull,
+    TransactionRolledBack,
+    TransactionTimeout,
+    TransactionUnknown,
     Unavailable,
     Untrusted,
 )
@@ -137,6 +140,9 @@ _OF_BROKER: Final[Mapping[type[BrokerError], str]] = {
     Untrusted: "InternalError",
     InternalError: "InternalError",
     StateDamaged: "InternalError",
+    TransactionRolledBack: "InternalError",  # never: there are no transactions over HTTP
+    TransactionUnknown: "InternalError",
+    TransactionTimeout: "InternalError",
     Busy: "ServerBusy",
     StorageFull: "ServerBusy",
     Unavailable: "ServerBusy",

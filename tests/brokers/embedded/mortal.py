@@ -2,7 +2,8 @@
 Real processes that end at the n-th call to the disk, by a signal that nobody can handle.
 
 One process has everything imported and forks another for each n, so that a hundred deaths take a
-second. Started as a program: reads "<n> <folder>" lines, answers each with "acked <m>" for every
+second. Started as a program (`transactions` as an argument: with these
+as its work): reads "<n> <folder>" lines, answers each with "acked <m>" for every
 batch that was acknowledged, and with "died" or "lived".
 """
 
@@ -16,10 +17,18 @@ from typing import Any
 
 import apsw
 
+from gateway.brokers.local.step import Step
+from gateway.domain.clocks.times import Now
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import EntityNotFound, LockLost
+from gateway.domain.message import Complete, ReceiveMode
+from gateway.engine.namespace import Namespace
+from gateway.engine.records import Incoming, State
 from tests.brokers.embedded.crash_states import STORE
-from tests.harness.store_work import Work, World, open_committer, roomy
+from tests.harness.store_work import Kept, Work, World, open_committer, roomy
 
 BATCHES = 3
+TRANSACTIONS = 4
 CALLS = ("pwrite", "rename", "ftruncate", "unlink", "open", "fsync")
 
 
@@ -102,7 +111,66 @@ def live(folder: Path, tell: Callable[[str], None]) -> list[World]:
     return worlds
 
 
+def live_transactions(folder: Path, tell: Callable[[str], None]) -> list[World]:
+    """
+    Move one message after the other from a queue to another one and put a new one behind it, each
+    in a transaction, beside others that are undone; return what the store held after each batch.
+    """
+    source, target, nowhere = map(EntityPath, ("source", "target", "nowhere"))
+    committer, _store = open_committer(folder / STORE, roomy())
+    clock = Now(monotonic=1.0, wall=10**15)
+    worlds: list[World] = [{}]
+
+    def run(*works: Callable[[Namespace], Any]) -> list[Step[Any]]:
+        steps = [Step(source, clock, lambda space, _, work=work: work(space)) for work in works]
+        committer.run(steps)
+        return steps
+
+    def begin(space: Namespace) -> None:
+        for path in (source, target):
+            space.create(path, QueueProperties(), clock)
+        send(space, source, 0)
+
+    def send(space: Namespace, path: EntityPath, number: int) -> None:
+        space.find(path).send([Incoming(content=b"%d" % number, size=1)], clock)
+
+    def take(space: Namespace) -> str:
+        [taken] = space.find(source).take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, clock)
+        return str(taken.token)
+
+    def move(space: Namespace) -> None:
+        with space.all_or_nothing():
+            space.find(source).settle(token, Complete(), clock)
+            send(space, target, number)
+            send(space, source, number + 1)
+
+    def fail(space: Namespace) -> None:
+        with space.all_or_nothing():
+            send(space, target, 1000 + number)
+            space.find(source).settle(token, Complete(), clock)
+            send(space, nowhere, number)
+
+    tell("acked 0")
+    run(begin)
+    worlds.append({"source": kept(0), "target": kept()})
+    tell("acked 1")
+    for number in range(TRANSACTIONS):
+        token = run(take)[0].result()
+        done = run(fail, move, fail)
+        if [type(step.error) for step in done] != [EntityNotFound, type(None), LockLost]:
+            raise RuntimeError(f"unexpected: {[step.error for step in done]}")
+        worlds.append({"source": kept(number + 1), "target": kept(*range(number + 1))})
+        tell(f"acked {len(worlds) - 1}")
+    committer.close()
+    return worlds
+
+
+def kept(*numbers: int) -> Kept:
+    return Kept({b"%d" % number: (State.ACTIVE, None) for number in numbers})
+
+
 def main() -> None:
+    live_as = live_transactions if "transactions" in sys.argv else live
     for line in sys.stdin:
         calls, folder = line.rstrip().split(" ", 1)
         child = os.fork()
@@ -110,7 +178,7 @@ def main() -> None:
             countdown = Countdown(int(calls))
             disk = MortalDisk(countdown)
             mortal_calls(countdown)
-            live(Path(folder), lambda text: os.write(1, f"{text}\n".encode()) and None)
+            live_as(Path(folder), lambda text: os.write(1, f"{text}\n".encode()) and None)
             disk.unregister()
             os._exit(0)
         _, status = os.waitpid(child, 0)

@@ -21,8 +21,9 @@ def worlds(tmp_path_factory) -> list[World]:
 
 
 @pytest.fixture
-def nursery() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.brokers.embedded.mortal"]
+def nursery(request) -> Iterator[subprocess.Popen[str]]:
+    work = getattr(request, "param", ())
+    command = [sys.executable, "-m", "tests.brokers.embedded.mortal", *work]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -43,21 +44,41 @@ def last_words(nursery: subprocess.Popen[str], calls: int, folder: Path) -> tupl
     raise RuntimeError("the nursery has died")
 
 
-@pytest.mark.slow
-def test_a_kill_at_any_call_to_the_disk_loses_nothing(tmp_path, nursery, worlds):
+def kill_at_each_call(
+    folder: Path, nursery: subprocess.Popen[str], worlds: list[World]
+) -> tuple[int, int, list[int]]:
+    """How many batches the last process acknowledged, the kills, and those after which it lied."""
     wrong: list[int] = []
-    calls, lived = 0, False
+    calls, acked, lived = 0, 0, False
     while not lived:
         calls += 1
-        folder = tmp_path / str(calls)
-        folder.mkdir()
-        acked, lived = last_words(nursery, calls, folder)
-        _committer, store = open_committer(folder / STORE, roomy())
+        place = folder / str(calls)
+        place.mkdir()
+        acked, lived = last_words(nursery, calls, place)
+        _committer, store = open_committer(place / STORE, roomy())
         if read_world(store) not in worlds[acked : acked + 2]:
             wrong.append(calls)
         store.forsake()
+    return acked, calls, wrong
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_call_to_the_disk_loses_nothing(tmp_path, nursery, worlds):
+    acked, calls, wrong = kill_at_each_call(tmp_path, nursery, worlds)
     print(f"kills: {calls - 1}")  # noqa: T201 a figure, for -rP
 
     assert acked == len(worlds) - 1
     assert calls > 300
+    assert wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nursery", [("transactions",)], indirect=True)
+def test_a_kill_at_any_call_to_the_disk_leaves_whole_transactions(tmp_path, nursery):
+    worlds = mortal.live_transactions(tmp_path, lambda _: None)
+
+    acked, calls, wrong = kill_at_each_call(tmp_path, nursery, worlds)
+
+    assert acked == len(worlds) - 1 == 5
+    assert calls > 100
     assert wrong == []

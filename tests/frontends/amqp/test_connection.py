@@ -55,13 +55,6 @@ async def closed(sdk):
     return (await sdk.until(amqp.ConnectionClosed)).error
 
 
-async def test_transactions_are_refused_with_a_clear_condition(sdk, autojump_clock):
-    error = await sdk.refusal(we_send=True, address="x", target=amqp.Terminus(coordinator=True))
-
-    assert error.condition == "amqp:not-implemented"
-    assert "transactions" in error.description
-
-
 @pytest.mark.parametrize(
     ("terminus", "condition"),
     [

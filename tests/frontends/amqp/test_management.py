@@ -12,9 +12,9 @@ from gateway.domain.topics.filters import DEFAULT_RULE, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.exchange import Request, build_request, parse_reply
-from gateway.wire.amqp.identity import identity_of
-from gateway.wire.amqp.identity import request as identity_request
 from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.identity import identity_of
+from gateway.wire.amqp.management.identity import request as identity_request
 from gateway.wire.amqp.management.requests import answer_of, request_of
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from gateway.wire.amqp.servicebus.lock_tokens import token_of

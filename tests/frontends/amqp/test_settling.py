@@ -75,9 +75,9 @@ def test_a_reason_is_cut_off_where_it_is_too_long() -> None:
     assert len(settlement.reason) == MAX_REASON_LENGTH
 
 
-def test_there_are_no_transactions() -> None:
-    with pytest.raises(NotSupported, match="0x34: transactions"):
-        settlement_of(OtherState(code=0x34))
+def test_a_state_that_is_no_outcome_settles_nothing() -> None:
+    with pytest.raises(NotSupported, match="an outcome expected"):
+        settlement_of(OtherState(code=0x99))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from gateway.domain.topics.filters import Rule
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.exchange import Reply, Request, build_request, parse_reply
-from gateway.wire.amqp.identity import request as identity_request
 from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.identity import request as identity_request
 from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk

@@ -25,6 +25,9 @@ from gateway.domain.errors import (
     SessionNotAvailable,
     SessionRequired,
     StorageFull,
+    TransactionRolledBack,
+    TransactionTimeout,
+    TransactionUnknown,
     Unavailable,
 )
 from gateway.wire.amqp.conditions import (
@@ -69,9 +72,9 @@ ROWS = [
     ("com.microsoft:store-lock-lost", OutcomeUnknown, COUNTS),
     ("com.microsoft:partition-not-owned", OutcomeUnknown, COUNTS),
     ("com.microsoft:no-matching-subscription", InvalidRequest, NOT),
-    ("amqp:transaction:unknown-id", OutcomeUnknown, COUNTS),
-    ("amqp:transaction:rollback", OutcomeUnknown, COUNTS),
-    ("amqp:transaction:timeout", OutcomeUnknown, COUNTS),
+    ("amqp:transaction:unknown-id", TransactionUnknown, NOT),
+    ("amqp:transaction:rollback", TransactionRolledBack, NOT),
+    ("amqp:transaction:timeout", TransactionTimeout, NOT),
     ("amqp:client-error", OutcomeUnknown, COUNTS),
     ("amqp:socket-error", OutcomeUnknown, COUNTS),
     ("amqp:unknown-error", OutcomeUnknown, COUNTS),

@@ -1,0 +1,295 @@
+"""
+Commits transactions in a namespace of Service Bus's kind (AMQP 1.0, part 4).
+
+All links of a transaction are on one connection: the coordinator's, those to send on, and those on
+which the settled deliveries arrived. The links to send on are in one session, that of the first
+delivery, as Service Bus wants it for transactions across entities.
+
+    declare ──▶ transfers and dispositions ──▶ discharge ──▶ accepted   all of it is done
+                         │                          ├──────▶ rejected   nothing is done
+                         └─ any failure: discharge with fail  └──────▶ no answer  unknown
+
+Nothing is discharged before all of the work was accepted: until then a failure, of whatever kind,
+means that nothing is done.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.options import LinkOptions
+from gateway.brokers.amqp.peer import Peer
+from gateway.brokers.amqp.receiver import check_confirmed
+from gateway.brokers.amqp.senders import Sender, attach_sender, within
+from gateway.brokers.amqp.sending import encoded, transfers_of, verdict
+from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver
+from gateway.brokers.meter import Meter
+from gateway.capabilities import TransactedSend, TransactedSettlement, TransactedWork
+from gateway.domain.billing import Operation
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    NotSupported,
+    Outcome,
+    OutcomeUnknown,
+    TransactionRolledBack,
+)
+from gateway.net.amqp.links import InFlight, LinkVoid, ReceivingLink, SendingLink
+from gateway.wire.amqp.conditions import error_from_condition
+from gateway.wire.amqp.events import (
+    Accepted,
+    Declared,
+    DeliveryId,
+    DeliveryState,
+    NewLink,
+    Rejected,
+    SessionId,
+    Terminus,
+    TransactionalState,
+)
+from gateway.wire.amqp.events import Outcome as AmqpOutcome
+from gateway.wire.amqp.servicebus.settlements import outcome_of
+from gateway.wire.amqp.transactions import LOCAL, Control, Declare, Discharge, build_control
+
+_NAMESPACE: Final = ""  # the address that the token for the coordinator is for
+_MOST_SENDERS: Final = 100  # links of one connection that are kept for later transactions
+_UNDO: Final = 2.0  # seconds to discharge with fail; later the namespace rolls back by itself
+
+
+@attrs.define(eq=False)
+class TransactionLinks:
+    """The links of one connection that only transactions use."""
+
+    peer: Peer
+    _options: LinkOptions
+    _coordinator: SendingLink | None = attrs.field(default=None, init=False)
+    _session: SessionId | None = attrs.field(default=None, init=False)
+    # By session and entity; the last used is last.
+    _senders: dict[tuple[SessionId, str], Sender] = attrs.field(factory=dict, init=False)
+    _attaching: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    async def coordinator(self) -> SendingLink:
+        """
+        Return the link to the coordinator.
+
+        Raises:
+            NotSupported: the namespace has no transactions.
+            BrokerError: the link can't be attached.
+        """
+        async with self._attaching:
+            if self._coordinator is None or self._coordinator.why is not None:
+                attach = partial(self.peer.attach, _NAMESPACE, self._attach_coordinator)
+                seconds = self._options.connect_timeout
+                self._coordinator = await within(seconds, "the coordinator", attach)
+        return self._coordinator
+
+    async def sender(self, entity: EntityPath, session: SessionId | None) -> Sender:
+        """
+        Return a link to send to the entity, in that session or else in one for all.
+
+        Raises:
+            BrokerError: the link can't be attached.
+        """
+        async with self._attaching:
+            if session is None:
+                if self._session is None:
+                    self._session = self.peer.client.take_session()
+                session = self._session
+            key = session, entity.key
+            sender = self._senders.pop(key, None)
+            if sender is None or sender.link.why is not None:
+                attach = partial(attach_sender, self._take, entity, self._options, session)
+                sender = await within(self._options.connect_timeout, str(entity), attach)
+            self._senders[key] = sender
+            self._drop_idle()
+        return sender
+
+    async def _take(self) -> Peer:
+        await trio.lowlevel.checkpoint()
+        return self.peer
+
+    async def _attach_coordinator(self) -> SendingLink:
+        name = self.peer.new_name("coordinator")
+        new = NewLink(
+            name=name,
+            we_send=True,
+            source=Terminus(address=name),
+            target=Terminus(coordinator=True, capabilities=(LOCAL,)),
+        )
+        link = SendingLink(self.peer.client, new)
+        try:
+            await link.wait_attached()
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _drop_idle(self) -> None:
+        surplus = len(self._senders) - _MOST_SENDERS
+        for key, sender in list(self._senders.items())[: max(0, surplus)]:
+            if sender.link.idle:
+                del self._senders[key]
+                sender.close()
+
+
+@attrs.frozen
+class _Send:
+    asked: TransactedSend
+    sender: Sender
+    transfers: Sequence[tuple[bytes, int]]
+    size: int  # bytes
+
+
+@attrs.frozen
+class _Settlement:
+    asked: TransactedSettlement
+    receiver: ServiceBusReceiver
+    peer: Peer
+    link: ReceivingLink
+    id: DeliveryId
+    outcome: AmqpOutcome
+
+
+def peer_of(work: Sequence[TransactedWork]) -> Peer | None:
+    """
+    The connection on which the settled deliveries arrived; None: the work settles none.
+
+    Raises:
+        LockLost: a delivery isn't locked any more.
+        NotSupported: they arrived on several connections, or from another namespace.
+    """
+    peers = {each.peer for each in _settlements_in(work)}
+    if len(peers) > 1:
+        raise NotSupported("a transaction can't settle deliveries of several connections")
+    return next(iter(peers), None)
+
+
+async def commit(
+    links: TransactionLinks, work: Sequence[TransactedWork], user: str, meter: Meter
+) -> None:
+    """As `Transacts.commit`, on the connection of these links."""
+    settlements = _settlements_in(work)
+    session = settlements[0].link.session if settlements else None
+    coordinator = await links.coordinator()
+    sends = [
+        await _prepared(links, each, session, user)
+        for each in work
+        if isinstance(each, TransactedSend)
+    ]
+    txn_id = await _declare(coordinator)
+    accepted = False
+    try:
+        await _do(sends, settlements, txn_id)
+        accepted = True
+    except BrokerError as error:
+        if error.outcome is Outcome.UNKNOWN:
+            raise TransactionRolledBack(str(error)) from error
+        raise
+    finally:
+        if not accepted:
+            await _roll_back(coordinator, txn_id)  # noqa: ASYNC102 it is shielded, with a limit
+    await _discharge(coordinator, txn_id)
+    for settled in settlements:
+        settled.link.drop(settled.id, settled.outcome)
+        settled.receiver.forget(settled.asked.delivery)
+    if settlements:
+        meter.settled(len(settlements))
+    for sent in sends:
+        meter.carried(Operation.SEND, len(sent.asked.messages), sent.size)
+
+
+def _settlements_in(work: Sequence[TransactedWork]) -> list[_Settlement]:
+    found = []
+    for each in work:
+        if not isinstance(each, TransactedSettlement):
+            continue
+        if not isinstance(each.receiver, ServiceBusReceiver):
+            raise NotSupported("a transaction settles deliveries of its own namespace only")
+        place = each.receiver.place_of(each.delivery)
+        found.append(_Settlement(each, each.receiver, *place, outcome_of(each.settlement)))
+    return found
+
+
+async def _prepared(
+    links: TransactionLinks, work: TransactedSend, session: SessionId | None, user: str
+) -> _Send:
+    payloads = encoded(work.messages, links.peer.dialect, user)
+    sender = await links.sender(work.entity, session)
+    return _Send(work, sender, transfers_of(payloads, sender), sum(map(len, payloads)))
+
+
+async def _do(sends: Sequence[_Send], settlements: Sequence[_Settlement], txn_id: bytes) -> None:
+    """
+    Write all of the work, then wait until all of it is accepted provisionally.
+
+    Raises:
+        BrokerError: a part of it wasn't.
+    """
+    state = TransactionalState(txn_id=txn_id)
+    posted: list[tuple[_Send, InFlight]] = []
+    told: list[tuple[_Settlement, InFlight]] = []
+    try:
+        for each in settlements:
+            settling = attrs.evolve(state, outcome=each.outcome)
+            told.append((each, each.link.enlist(each.id, settling)))
+        for send in sends:
+            for payload, message_format in send.transfers:
+                in_flight = await send.sender.link.post(payload, message_format, state)
+                posted.append((send, in_flight))
+    except LinkVoid as void:
+        raise void.link.refusal() from void
+    for send, in_flight in posted:
+        error = verdict(_final(await in_flight.outcome()), send.sender.peer.dialect)
+        if error is not None:
+            raise error
+    for each, in_flight in told:
+        check_confirmed(each.outcome, _final(await in_flight.outcome()))
+
+
+def _final(state: DeliveryState | None) -> DeliveryState | None:
+    return state.outcome if isinstance(state, TransactionalState) else state
+
+
+async def _declare(coordinator: SendingLink) -> bytes:
+    try:
+        state = await _ask(coordinator, Declare())
+    except LinkVoid as void:
+        raise void.link.refusal() from void
+    except OutcomeUnknown as error:
+        raise TransactionRolledBack(f"no transaction was begun: {error}") from error
+    if isinstance(state, Declared):
+        return state.txn_id
+    if isinstance(state, Rejected) and state.error is not None:
+        error_told = error_from_condition(state.error.condition, state.error.description)
+        if error_told.outcome is not Outcome.UNKNOWN:
+            raise error_told
+    raise TransactionRolledBack(f"no transaction was begun: {state}")
+
+
+async def _discharge(coordinator: SendingLink, txn_id: bytes) -> None:
+    try:
+        state = await _ask(coordinator, Discharge(txn_id=txn_id))
+    except LinkVoid as void:  # it wasn't written: the namespace rolls back
+        raise TransactionRolledBack(str(void.link.refusal())) from void
+    if isinstance(state, Accepted):
+        return
+    if isinstance(state, Rejected) and state.error is not None:
+        error = error_from_condition(state.error.condition, state.error.description)
+        if isinstance(error, TransactionRolledBack) or error.outcome is Outcome.UNKNOWN:
+            raise error
+        raise TransactionRolledBack(str(error))
+    raise OutcomeUnknown(f"the namespace answered a discharge with {state}")
+
+
+async def _roll_back(coordinator: SendingLink, txn_id: bytes) -> None:
+    """Roll back, if the namespace answers in time."""
+    with trio.move_on_after(_UNDO, shield=True), suppress(BrokerError, LinkVoid):
+        await _ask(coordinator, Discharge(txn_id=txn_id, fail=True))
+
+
+async def _ask(coordinator: SendingLink, control: Control) -> DeliveryState | None:
+    return await coordinator.send(build_control(control))

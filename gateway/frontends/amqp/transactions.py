@@ -1,0 +1,201 @@
+"""
+The transactions of one connection (AMQP 1.0, part 4).
+
+A transaction collects the sends and settlements that its client asks for, which get provisional
+outcomes. The namespace does all of them in one step when the client commits the transaction, and
+learns of none that is rolled back.
+
+    declared ──▶ open ──▶ discharged with fail, timed out, coordinator's link ended: nothing is done
+                   └────▶ discharged: all of it is done, or nothing (`coordinator.py`)
+
+A transaction of which a part was refused can only be rolled back: a client that doesn't wait for
+the outcomes would otherwise commit the rest.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+import attrs
+import trio
+
+from gateway.capabilities import TransactedSend, TransactedSettlement, TransactedWork
+from gateway.domain.bounded import Bounded
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    QuotaExceeded,
+    TransactionRolledBack,
+    TransactionTimeout,
+    TransactionUnknown,
+)
+from gateway.domain.message import Delivery, Message
+from gateway.frontends.amqp.options import AmqpOptions
+from gateway.wire.amqp.events import DeliveryId, LinkId, Outcome
+
+_MOST_REMEMBERED: Final = 100  # transactions that have timed out
+_LEAST_SIZE: Final = 256  # bytes that a message or a settlement counts as
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Enlisted:
+    """A delivery that is settled when its transaction is committed."""
+
+    id: DeliveryId
+    delivery: Delivery
+    work: TransactedSettlement
+    confirmation: Outcome | None
+    # Called once the delivery is settled in the namespace.
+    settled: "Callable[[Enlisted], None]"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Transaction:
+    """One transaction that is open, or about to be committed."""
+
+    id: bytes
+    link: LinkId  # the coordinator's, on which it was declared
+    work: list[TransactedWork] = attrs.field(factory=list)
+    enlisted: list[Enlisted] = attrs.field(factory=list)
+    count: int = 0  # messages and settlements
+    size: int = 0  # bytes
+    failure: BrokerError | None = None  # why it can only be rolled back
+    timer: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+
+@attrs.define(eq=False)
+class Transactions:
+    """The open transactions of one connection. All limits of them are here."""
+
+    _options: AmqpOptions
+    _new_id: Callable[[], UUID]
+    _nursery: trio.Nursery
+    _open: dict[bytes, Transaction] = attrs.field(factory=dict, init=False)
+    _timed_out: Bounded[bytes, None] = attrs.field(
+        factory=lambda: Bounded(_MOST_REMEMBERED), init=False
+    )
+    _size: int = attrs.field(default=0, init=False)  # bytes
+    _enlisted: set[DeliveryId] = attrs.field(factory=set, init=False)
+
+    def declare(self, link: LinkId) -> Transaction:
+        """
+        Begin a transaction, on that coordinator's link.
+
+        Raises:
+            QuotaExceeded: too many are open.
+        """
+        most = self._options.max_transactions
+        if len(self._open) >= most:
+            raise QuotaExceeded(f"this connection has {most} open transactions: discharge some")
+        made = Transaction(id=self._new_id().bytes, link=link)
+        self._open[made.id] = made
+        return made
+
+    def find(self, txn_id: bytes) -> Transaction:
+        """
+        Return an open transaction.
+
+        Raises:
+            TransactionTimeout: it has timed out.
+            TransactionUnknown: there is none with that id.
+        """
+        found = self._open.get(txn_id)
+        if found is not None:
+            return found
+        if txn_id in self._timed_out:
+            seconds = self._options.transaction_timeout
+            raise TransactionTimeout(
+                f"the transaction wasn't discharged within {seconds:g} s, and was rolled back"
+            )
+        raise TransactionUnknown("no such transaction is open on this connection")
+
+    def add_send(
+        self, txn_id: bytes, entity: EntityPath, messages: Sequence[Message], size: int
+    ) -> None:
+        """
+        Have messages, of so many bytes, sent when the transaction is committed.
+
+        Raises:
+            QuotaExceeded: a limit is exceeded; the transaction can only be rolled back.
+            TransactionRolledBack: there is no such transaction, or it can only be rolled back.
+        """
+        self._add(self.find(txn_id), TransactedSend(entity, messages), len(messages), size)
+
+    def add_settlement(self, txn_id: bytes, enlisted: Enlisted, size: int) -> None:
+        """
+        Have a delivery settled when the transaction is committed.
+
+        Raises:
+            InvalidRequest: the delivery is in a transaction already; this one can only be rolled
+                back.
+            QuotaExceeded, TransactionRolledBack: as `add_send`.
+        """
+        found = self.find(txn_id)
+        if enlisted.id in self._enlisted:
+            raise self.fail(found, InvalidRequest("the delivery is in a transaction already"))
+        self._add(found, enlisted.work, 1, size)
+        found.enlisted.append(enlisted)
+        self._enlisted.add(enlisted.id)
+
+    def fail_if_open(self, txn_id: bytes, error: BrokerError) -> None:
+        """Note that a part of a transaction was refused: it can only be rolled back."""
+        found = self._open.get(txn_id)
+        if found is not None:
+            self.fail(found, error)
+
+    @staticmethod
+    def fail(transaction: Transaction, error: BrokerError) -> BrokerError:
+        """Note that a part of the transaction was refused; return the error."""
+        transaction.failure = transaction.failure or error
+        transaction.work.clear()
+        return error
+
+    def take(self, txn_id: bytes, link: LinkId) -> Transaction:
+        """
+        End a transaction that was declared on that link; the caller commits it.
+
+        Raises:
+            TransactionTimeout, TransactionUnknown: as `find`.
+        """
+        found = self.find(txn_id)
+        if found.link != link:
+            raise TransactionUnknown("the transaction was declared on another link")
+        self._end(found)
+        return found
+
+    def roll_back_all(self, link: LinkId) -> None:
+        """Roll back the transactions of a coordinator's link that has ended."""
+        for each in [each for each in self._open.values() if each.link == link]:
+            self._end(each)
+
+    def _add(self, to: Transaction, work: TransactedWork, count: int, size: int) -> None:
+        if to.failure is not None:
+            raise TransactionRolledBack(f"the transaction can only be rolled back: {to.failure}")
+        options, size = self._options, max(size, _LEAST_SIZE)
+        if to.count + count > options.max_transaction_work:
+            most = options.max_transaction_work
+            text = f"a transaction has at most {most} messages and settlements"
+            raise self.fail(to, QuotaExceeded(text))
+        if self._size + size > options.max_transaction_bytes:
+            most = options.max_transaction_bytes
+            text = f"the open transactions of a connection have at most {most} bytes"
+            raise self.fail(to, QuotaExceeded(text))
+        if not to.work:
+            self._nursery.start_soon(self._time_out, to)
+        to.work.append(work)
+        to.count += count
+        to.size += size
+        self._size += size
+
+    async def _time_out(self, transaction: Transaction) -> None:
+        with transaction.timer:
+            await trio.sleep(self._options.transaction_timeout)
+            self._end(transaction)
+            self._timed_out[transaction.id] = None
+
+    def _end(self, transaction: Transaction) -> None:
+        del self._open[transaction.id]
+        self._size -= transaction.size
+        self._enlisted.difference_update(each.id for each in transaction.enlisted)
+        transaction.timer.cancel()

@@ -1,0 +1,761 @@
+"""Transactions of clients: all of their work is done at the commit, or none of it ever."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
+from gateway.domain.message import Message, ValueBody
+from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.events import ACCEPTED, TransactionalState
+from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
+from gateway.wire.amqp.servicebus.session_links import FILTER
+from gateway.wire.amqp.transactions import (
+    CAPABILITIES,
+    Control,
+    Declare,
+    Discharge,
+    build_control,
+)
+from tests.frontends.amqp.conftest import House
+from tests.frontends.amqp.sdk import Sdk
+from tests.frontends.rest_client import ORDERS
+
+INVOICES = EntityPath("invoices")
+COORDINATOR = amqp.Terminus(coordinator=True, capabilities=("amqp:local-transactions",))
+ROLLBACK = "amqp:transaction:rollback"
+UNKNOWN_ID = "amqp:transaction:unknown-id"
+TIMEOUT = "amqp:transaction:timeout"
+LIMIT = "amqp:resource-limit-exceeded"
+
+
+@attrs.define(eq=False)
+class Controller:
+    """A client with a link to the coordinator."""
+
+    sdk: Sdk
+    link: amqp.LinkId
+
+    def ask(self, control: Control) -> amqp.DeliveryId:
+        asked = self.sdk.engine.send(self.link, b"control", build_control(control))
+        assert asked is not None
+        return asked
+
+    async def declare(self) -> bytes:
+        state = await self.sdk.outcome(self.ask(Declare()))
+        assert isinstance(state, amqp.Declared), state
+        return state.txn_id
+
+    async def discharge(self, txn_id: bytes, *, fail: bool = False) -> amqp.DeliveryState | None:
+        return await self.sdk.outcome(self.ask(Discharge(txn_id=txn_id, fail=fail)))
+
+    def post(self, link: amqp.LinkId, txn_id: bytes, body: str) -> amqp.DeliveryId:
+        return self.sdk.transfer(
+            link, Message(body=ValueBody(body)), state=TransactionalState(txn_id=txn_id)
+        )
+
+    async def send(self, link: amqp.LinkId, txn_id: bytes, body: str) -> Any:
+        return await self.sdk.outcome(self.post(link, txn_id, body))
+
+    async def settle(
+        self, transfer: amqp.TransferReceived, txn_id: bytes, outcome: amqp.Outcome = ACCEPTED
+    ) -> amqp.DeliveryState | None:
+        """The provisional outcome."""
+        state = TransactionalState(txn_id=txn_id, outcome=outcome)
+        self.sdk.engine.update(transfer.delivery, state)
+        told = await self.sdk.until(
+            amqp.DispositionReceived, lambda event: event.delivery == transfer.delivery
+        )
+        assert not told.settled
+        state_told: amqp.DeliveryState | None = told.state
+        return state_told
+
+
+async def controller_of(sdk: Sdk) -> Controller:
+    link = await sdk.attached(we_send=True, address="", target=COORDINATOR)
+    await sdk.until(amqp.LinkFlow, lambda event: event.link == link)
+    return Controller(sdk, link)
+
+
+@pytest.fixture
+async def controller(house: House, sdk: Sdk) -> Controller:
+    await house.broker.create_queue(INVOICES, QueueProperties())
+    return await controller_of(sdk)
+
+
+async def bodies(house: House, entity: EntityPath = ORDERS) -> list[str]:
+    """The bodies of all messages that can be received, or are locked."""
+    peeked = await house.broker.peek(entity, limit=1000)
+    return [str(body_of(delivery.message)) for delivery in peeked]
+
+
+def body_of(message: Message) -> Any:
+    return message.body.value if isinstance(message.body, ValueBody) else message.body
+
+
+def condition(state: amqp.DeliveryState | None) -> str:
+    assert isinstance(state, amqp.Rejected), state
+    assert state.error is not None
+    return state.error.condition
+
+
+async def test_the_coordinator_tells_its_capabilities(house: House, sdk: Sdk) -> None:
+    link = sdk.attach(we_send=True, address="", target=COORDINATOR)
+
+    answer = await sdk.until(amqp.LinkAttached, lambda event: event.link == link)
+
+    assert answer.target == amqp.Terminus(coordinator=True, capabilities=CAPABILITIES)
+
+
+async def test_messages_of_a_transaction_appear_together_when_it_is_committed(
+    house: House, controller: Controller
+) -> None:
+    orders, invoices = await controller.sdk.sender(), await controller.sdk.sender("invoices")
+    txn = await controller.declare()
+
+    provisional = await controller.send(orders, txn, "order")
+    await controller.send(invoices, txn, "invoice")
+    before = await bodies(house), await bodies(house, INVOICES)
+    outcome = await controller.discharge(txn)
+
+    assert provisional == TransactionalState(txn_id=txn, outcome=ACCEPTED)
+    assert before == ([], [])
+    assert outcome == ACCEPTED
+    assert (await bodies(house), await bodies(house, INVOICES)) == (["order"], ["invoice"])
+
+
+async def test_nothing_is_left_of_a_transaction_that_is_rolled_back(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    await controller.send(orders, txn, "order")
+
+    outcome = await controller.discharge(txn, fail=True)
+
+    assert outcome == ACCEPTED
+    assert await bodies(house) == []
+
+
+async def test_what_was_sent_before_the_discharge_counts_without_waiting_for_outcomes(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+
+    for number in range(5):
+        controller.post(orders, txn, str(number))
+    outcome = await controller.discharge(txn)
+
+    assert outcome == ACCEPTED
+    assert await bodies(house) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_batch_is_part_of_a_transaction(house: House, controller: Controller) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    batch = encode_batch([Message(body=ValueBody("1")), Message(body=ValueBody("2"))])
+
+    sent = controller.sdk.engine.send(
+        orders, b"b", batch, message_format=BATCH, state=TransactionalState(txn_id=txn)
+    )
+    assert sent is not None
+    await controller.sdk.outcome(sent)
+    before = await bodies(house)
+    await controller.discharge(txn)
+
+    assert before == []
+    assert await bodies(house) == ["1", "2"]
+
+
+async def test_a_settled_message_is_part_of_a_transaction(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+
+    message = Message(body=ValueBody("settled"))
+    controller.sdk.transfer(orders, message, settled=True, state=TransactionalState(txn_id=txn))
+    outcome = await controller.discharge(txn)
+
+    assert outcome == ACCEPTED
+    assert await bodies(house) == ["settled"]
+
+
+async def test_a_message_of_many_frames_is_part_of_a_transaction(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+
+    await controller.send(orders, txn, "x" * 300_000)
+    before = await bodies(house)
+    await controller.discharge(txn)
+
+    assert before == []
+    assert [len(body) for body in await bodies(house)] == [300_000]
+
+
+async def test_a_message_without_a_transaction_is_sent_at_once_beside_one(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    await controller.send(orders, txn, "later")
+
+    await controller.sdk.send(orders, Message(body=ValueBody("now")))
+    before = await bodies(house)
+    await controller.discharge(txn)
+
+    assert before == ["now"]
+    assert await bodies(house) == ["now", "later"]
+
+
+async def test_a_delivery_is_settled_when_its_transaction_is_committed(
+    house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    invoices = await sdk.sender("invoices")
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    txn = await controller.declare()
+
+    provisional = await controller.settle(taken, txn)
+    await controller.send(invoices, txn, "invoice")
+    before = await bodies(house)
+    outcome = await controller.discharge(txn)
+
+    assert provisional == TransactionalState(txn_id=txn, outcome=ACCEPTED)
+    assert before == ["order"]
+    assert outcome == ACCEPTED
+    assert await sdk.outcome(taken.delivery) == ACCEPTED
+    assert (await bodies(house), await bodies(house, INVOICES)) == ([], ["invoice"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "left", "dead"),
+    [
+        (amqp.Modified(delivery_failed=True), ["order"], []),
+        (amqp.Modified(delivery_failed=True, undeliverable_here=True), ["order"], []),
+        (amqp.Rejected(error=amqp.AmqpError(condition="my:reason")), [], ["order"]),
+        (amqp.RELEASED, ["order"], []),
+    ],
+)
+async def test_each_outcome_can_be_part_of_a_transaction(
+    house: House, controller: Controller, outcome: amqp.Outcome, left: list[str], dead: list[str]
+) -> None:
+    sdk = controller.sdk
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    txn = await controller.declare()
+
+    await controller.settle(taken, txn, outcome)
+    discharged = await controller.discharge(txn)
+
+    assert discharged == ACCEPTED
+    assert await bodies(house) == left
+    assert await bodies(house, ORDERS.dead_letter) == dead
+
+
+async def test_after_a_rollback_the_client_still_has_the_delivery_with_its_lock(
+    autojump_clock: MockClock, house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    link = await sdk.receiver(credit=1)
+    taken = await sdk.delivery(link)
+    txn = await controller.declare()
+    await controller.settle(taken, txn)
+
+    await controller.discharge(txn, fail=True)
+    sdk.engine.grant(link, 1)
+    with trio.move_on_after(5):
+        await sdk.delivery(link)
+        pytest.fail("the message was delivered again")
+    settled = await sdk.settle(taken, ACCEPTED)
+
+    assert settled == ACCEPTED
+    assert await bodies(house) == []
+
+
+async def test_a_delivery_settled_by_its_client_stays_locked_after_a_rollback(
+    autojump_clock: MockClock, house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    link = await sdk.receiver(credit=1)
+    taken = await sdk.delivery(link)
+    txn = await controller.declare()
+    sdk.engine.settle(taken.delivery, TransactionalState(txn_id=txn, outcome=ACCEPTED))
+
+    await controller.discharge(txn, fail=True)
+    sdk.engine.grant(link, 1)
+    again = await sdk.delivery(link)  # its lock has expired
+
+    assert trio.current_time() > 50
+    assert body_of(decode_message(again.payload)) == "order"
+
+
+async def test_a_delivery_settled_by_its_client_is_settled_at_the_commit(
+    house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    txn = await controller.declare()
+
+    sdk.engine.settle(taken.delivery, TransactionalState(txn_id=txn, outcome=ACCEPTED))
+    outcome = await controller.discharge(txn)
+
+    assert outcome == ACCEPTED
+    assert await bodies(house) == []
+
+
+async def test_a_message_of_a_session_is_settled_in_a_transaction(
+    house: House, controller: Controller
+) -> None:
+    sdk, entity = controller.sdk, EntityPath("sessions")
+    await house.broker.create_queue(entity, QueueProperties(requires_session=True))
+    await house.broker.send(entity, [Message(body=ValueBody("1"), session_id="a")])
+    source = amqp.Terminus(address="sessions", filters={FILTER: "a"})
+    taken = await sdk.delivery(await sdk.receiver("sessions", credit=1, source=source))
+    txn = await controller.declare()
+
+    await controller.settle(taken, txn)
+    before = await bodies(house, entity)
+    outcome = await controller.discharge(txn)
+
+    assert before == ["1"]
+    assert outcome == ACCEPTED
+    assert await bodies(house, entity) == []
+
+
+async def test_a_lost_lock_rolls_everything_back(
+    autojump_clock: MockClock, house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    orders = await sdk.sender()
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    txn = await controller.declare()
+    await controller.send(orders, txn, "new")
+    await controller.settle(taken, txn)
+
+    await trio.sleep(61)  # the lock has expired
+    outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert await bodies(house) == ["order"]
+
+
+async def test_a_full_queue_rolls_everything_back(house: House, controller: Controller) -> None:
+    sdk, full = controller.sdk, EntityPath("full")
+    await house.broker.create_queue(full, QueueProperties(max_size_in_megabytes=1))
+    orders, last = await sdk.sender(), await sdk.sender("full")
+    await house.broker.send(full, [Message(body=b"x" * 1_000_000)])
+    txn = await controller.declare()
+    await controller.send(orders, txn, "order")
+    await controller.send(last, txn, "x" * 200_000)
+
+    outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert LIMIT in str(outcome)
+    assert await bodies(house) == []
+
+
+async def test_an_entity_that_is_deleted_meanwhile_rolls_everything_back(
+    house: House, controller: Controller
+) -> None:
+    orders, invoices = await controller.sdk.sender(), await controller.sdk.sender("invoices")
+    txn = await controller.declare()
+    await controller.send(orders, txn, "order")
+    await controller.send(invoices, txn, "invoice")
+
+    await house.broker.delete_queue(INVOICES)
+    outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert await bodies(house) == []
+
+
+async def test_a_transaction_ends_with_its_coordinators_link(
+    house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    orders = await sdk.sender()
+    txn = await controller.declare()
+    await controller.send(orders, txn, "order")
+
+    sdk.engine.detach(controller.link)
+    other = await controller_of(sdk)
+    outcome = await other.discharge(txn)
+
+    assert condition(outcome) == UNKNOWN_ID
+    assert await bodies(house) == []
+
+
+async def test_nothing_is_left_of_a_transaction_whose_connection_ends(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    await controller.send(orders, txn, "order")
+
+    await controller.sdk.connection.close()
+
+    assert await bodies(house) == []
+
+
+async def test_a_transaction_belongs_to_its_connection(
+    house: House, controller: Controller
+) -> None:
+    txn = await controller.declare()
+    other = await controller_of(await house.client())
+    orders = await other.sdk.sender()
+
+    sent = await other.send(orders, txn, "order")
+    discharged = await other.discharge(txn)
+
+    assert condition(sent) == UNKNOWN_ID
+    assert condition(discharged) == UNKNOWN_ID
+    assert await bodies(house) == []
+
+
+async def test_transactions_of_one_connection_are_independent(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    first, second = await controller.declare(), await controller.declare()
+    await controller.send(orders, first, "first")
+    await controller.send(orders, second, "second")
+
+    await controller.discharge(second)
+    before = await bodies(house)
+    await controller.discharge(first)
+
+    assert before == ["second"]
+    assert await bodies(house) == ["second", "first"]
+
+
+@pytest.mark.parametrize("txn_id", [b"", b"strange", b"x" * 1000])
+async def test_a_transaction_that_was_never_declared_is_unknown(
+    house: House, controller: Controller, txn_id: bytes
+) -> None:
+    sdk = controller.sdk
+    orders = await sdk.sender()
+    await house.broker.send(INVOICES, [Message(body=ValueBody("invoice"))])
+    taken = await sdk.delivery(await sdk.receiver("invoices", credit=1))
+
+    sent = await controller.send(orders, txn_id, "order")
+    settled = await controller.settle(taken, txn_id)
+    discharged = await controller.discharge(txn_id)
+    afterwards = await sdk.settle(taken, ACCEPTED)
+
+    assert [condition(each) for each in (sent, settled, discharged)] == [UNKNOWN_ID] * 3
+    assert await bodies(house) == []
+    assert afterwards == ACCEPTED
+
+
+async def test_a_transaction_is_discharged_once(house: House, controller: Controller) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    await controller.send(orders, txn, "order")
+    await controller.discharge(txn)
+
+    again = await controller.discharge(txn)
+    late = await controller.send(orders, txn, "late")
+
+    assert condition(again) == UNKNOWN_ID
+    assert condition(late) == UNKNOWN_ID
+    assert await bodies(house) == ["order"]
+
+
+async def test_an_empty_transaction_is_committed(controller: Controller) -> None:
+    assert await controller.discharge(await controller.declare()) == ACCEPTED
+
+
+async def test_a_transaction_times_out_after_its_first_work(
+    autojump_clock: MockClock, house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    orders = await sdk.sender()
+    txn, undone = await controller.declare(), await controller.declare()
+    await trio.sleep(100)
+    await controller.send(orders, txn, "order")
+    await controller.send(orders, undone, "order")
+
+    await trio.sleep(119)
+    in_time = await controller.send(orders, txn, "in time")
+    await trio.sleep(2)
+    late = await controller.send(orders, txn, "late")
+    outcome = await controller.discharge(txn)
+
+    assert in_time == TransactionalState(txn_id=txn, outcome=ACCEPTED)
+    assert condition(late) == TIMEOUT
+    assert condition(outcome) == TIMEOUT
+    assert await controller.discharge(undone, fail=True) == ACCEPTED
+    assert await bodies(house) == []
+
+
+async def test_a_transaction_has_a_limited_number_of_messages_and_settlements(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    sent = [await controller.send(orders, txn, str(number)) for number in range(101)]
+
+    outcome = await controller.discharge(txn)
+
+    assert all(isinstance(state, TransactionalState) for state in sent[:100])
+    assert condition(sent[100]) == LIMIT
+    assert condition(outcome) == ROLLBACK
+    assert await bodies(house) == []
+
+
+async def test_the_transactions_of_a_connection_have_a_limited_size(
+    house: House, controller: Controller
+) -> None:
+    house.change(max_transaction_bytes=1000)
+    limited = await controller_of(await house.client())
+    orders = await limited.sdk.sender()
+    first, second = await limited.declare(), await limited.declare()
+
+    await limited.send(orders, first, "x" * 600)
+    refused = await limited.send(orders, second, "y" * 600)
+    of_second = await limited.discharge(second)
+    of_first = await limited.discharge(first)
+    third = await limited.declare()
+    afterwards = await limited.send(orders, third, "y" * 600)
+
+    assert condition(refused) == LIMIT
+    assert condition(of_second) == ROLLBACK
+    assert of_first == ACCEPTED
+    assert isinstance(afterwards, TransactionalState)
+    assert [len(body) for body in await bodies(house)] == [600]
+
+
+async def test_a_connection_has_a_limited_number_of_transactions(
+    house: House, controller: Controller
+) -> None:
+    house.change(max_transactions=2)
+    limited = await controller_of(await house.client())
+    first = await limited.declare()
+    await limited.declare()
+
+    refused = await limited.sdk.outcome(limited.ask(Declare()))
+    await limited.discharge(first, fail=True)
+    again = await limited.declare()
+
+    assert condition(refused) == LIMIT
+    assert again
+
+
+async def test_a_transaction_with_a_refused_part_can_only_be_rolled_back(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    await controller.send(orders, txn, "good")
+
+    bad = controller.sdk.engine.send(
+        orders, b"t", b"no message", state=TransactionalState(txn_id=txn)
+    )
+    assert bad is not None
+    refused = await controller.sdk.outcome(bad)
+    late = await controller.send(orders, txn, "late")
+    outcome = await controller.discharge(txn)
+
+    assert condition(refused) == "amqp:decode-error"
+    assert condition(late) == ROLLBACK
+    assert condition(outcome) == ROLLBACK
+    assert await bodies(house) == []
+
+
+async def test_a_delivery_is_part_of_one_transaction(house: House, controller: Controller) -> None:
+    sdk = controller.sdk
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    first, second = await controller.declare(), await controller.declare()
+    await controller.settle(taken, first)
+
+    refused = await controller.settle(taken, second)
+
+    assert condition(refused) == "amqp:not-allowed"
+    assert condition(await controller.discharge(second)) == ROLLBACK
+    assert await controller.discharge(first) == ACCEPTED
+    assert await bodies(house) == []
+
+
+async def test_a_settlement_meanwhile_rolls_the_transaction_back(
+    house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    orders = await sdk.sender()
+    await house.broker.send(INVOICES, [Message(body=ValueBody("invoice"))])
+    taken = await sdk.delivery(await sdk.receiver("invoices", credit=1))
+    txn = await controller.declare()
+    await controller.send(orders, txn, "order")
+    await controller.settle(taken, txn)
+
+    await sdk.settle(taken, ACCEPTED)
+    outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert await bodies(house) == []
+
+
+@pytest.mark.parametrize(
+    "body", [ValueBody("declare"), ValueBody(None), b"bytes", ValueBody([b"id", True])]
+)
+async def test_anything_else_is_rejected_by_the_coordinator(
+    controller: Controller, body: Any
+) -> None:
+    asked = controller.sdk.engine.send(controller.link, b"t", encode_message(Message(body=body)))
+    assert asked is not None
+
+    outcome = await controller.sdk.outcome(asked)
+
+    assert condition(outcome) == "amqp:decode-error"
+    assert await controller.declare()
+
+
+async def test_a_management_request_is_refused_in_a_transaction(
+    house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    requests = await sdk.attached(we_send=True, address="orders/$management")
+    txn = await controller.declare()
+
+    refused = await sdk.outcome(
+        sdk.transfer(requests, Message(), state=TransactionalState(txn_id=txn))
+    )
+
+    assert condition(refused) == "amqp:not-implemented"
+    assert condition(await controller.discharge(txn)) == ROLLBACK
+
+
+async def test_many_transactions_follow_one_another_on_one_link(
+    house: House, controller: Controller
+) -> None:
+    orders = await controller.sdk.sender()
+    for _ in range(200):
+        txn = await controller.declare()
+        await controller.send(orders, txn, "order")
+        await controller.discharge(txn)
+
+    assert len(await bodies(house)) == 200
+
+
+async def test_a_client_without_a_token_has_no_coordinator(house: House) -> None:
+    sdk = await house.connect().open()
+
+    refusal = await sdk.refusal(we_send=True, address="", target=COORDINATOR)
+
+    assert refusal.condition == "amqp:unauthorized-access"
+
+
+class Broken:
+    """A namespace whose transactions fail, around a good one."""
+
+    def __init__(self, inner: Any, error: Exception, *, at_declare: bool = False) -> None:
+        self._inner, self._error, self._at_declare = inner, error, at_declare
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def check_transactions(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._at_declare:
+            raise self._error
+
+    async def commit(self, work: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        raise self._error
+
+
+@asynccontextmanager
+async def broken(house: House, error: Exception, **how: Any) -> AsyncIterator[Controller]:
+    house.frontend = attrs.evolve(house.frontend, broker=Broken(house.faulty, error, **how))
+    yield await controller_of(await house.client())
+
+
+async def test_an_unknown_commit_ends_the_connection_without_a_verdict(house: House) -> None:
+    async with broken(house, OutcomeUnknown("no answer")) as controller:
+        orders = await controller.sdk.sender()
+        txn = await controller.declare()
+        await controller.send(orders, txn, "order")
+
+        asked = controller.ask(Discharge(txn_id=txn))
+        closed = await controller.sdk.until(amqp.ConnectionClosed)
+
+    assert closed.error.condition == "com.microsoft:timeout"
+    assert not [
+        each
+        for each in controller.sdk.told
+        if isinstance(each, amqp.DispositionReceived) and each.delivery == asked
+    ]
+
+
+async def test_a_commit_that_a_namespace_refuses_is_a_rollback(house: House) -> None:
+    async with broken(house, Unavailable("the primary is down")) as controller:
+        orders = await controller.sdk.sender()
+        txn = await controller.declare()
+        await controller.send(orders, txn, "order")
+
+        outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert "the primary is down" in str(outcome)
+
+
+async def test_a_declare_fails_while_the_namespace_is_down(house: House) -> None:
+    async with broken(house, Unavailable("it is down"), at_declare=True) as controller:
+        outcome = await controller.sdk.outcome(controller.ask(Declare()))
+
+    assert condition(outcome) == "com.microsoft:container-close"
+    assert "it is down" in str(outcome)
+
+
+class Without:
+    """A namespace without transactions."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"commit", "check_transactions"}:
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+
+async def test_a_namespace_without_transactions_has_no_coordinator(house: House) -> None:
+    house.frontend = attrs.evolve(house.frontend, broker=Without(house.faulty))
+    sdk = await house.client()
+
+    refusal = await sdk.refusal(we_send=True, address="", target=COORDINATOR)
+
+    assert refusal.condition == "amqp:not-implemented"
+    assert "no transactions" in refusal.description
+
+
+async def test_a_namespace_that_says_that_it_has_no_transactions_has_no_coordinator(
+    house: House,
+) -> None:
+    error = NotSupported("no transactions here")
+    house.frontend = attrs.evolve(
+        house.frontend, broker=Broken(house.faulty, error, at_declare=True)
+    )
+    sdk = await house.client()
+
+    refusal = await sdk.refusal(we_send=True, address="", target=COORDINATOR)
+
+    assert refusal.condition == "amqp:not-implemented"
+    assert "no transactions here" in refusal.description
