@@ -41,7 +41,7 @@ PLAIN_TEXT: Final = """
     kid kill kind label last late left legacy level lifetime line link listen live load log
     longest loop lost mac made management match max memory metric min missing mode most move
     name need next not now number off oldest on open operation origin out pairgate parallel
-    partial password pause peer pending per pid pin ping poll port possibly problem progress
+    partial password pause pending per pid pin ping poll port possibly problem progress
     protocol python quota ready reason receive redriven refuse regain reload remedy remove renew
     repeat replace request require rescan rest restart retry return right role rule running save
     scale second seen sender sent sequence server share short shortest since size slow start

@@ -186,7 +186,9 @@ def test_a_piece_of_configuration_is_understood(
     page: str, code: tuple[str, str], tmp_path: Path
 ) -> None:
     _, text = code
-    environ = dict.fromkeys(re.findall(r'env = "(\w+)"', text), "c2VjcmV0IG9mIG1hbnkgYnl0ZXM=")
+    environ = dict.fromkeys(
+        re.findall(r'env = "(\w+)"', text), "c2VjcmV0IG9mIG1hbnksIG1hbnkgYnl0ZXM="
+    )
     missing = set(re.findall(r'^namespace = "(\w+)"', text, re.MULTILINE))
     if "[namespaces." not in text:
         missing.add("east")

@@ -1,7 +1,7 @@
 """The ports that clients connect to, each with the front end of its protocol."""
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Protocol
@@ -19,13 +19,22 @@ from gateway.config.places import is_loopback
 from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.cluster.cluster import ClusterPort
+from gateway.frontends.cluster.server import HANDSHAKE_SECONDS
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.refusals import Refusals
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
 from gateway.net import unix
 from gateway.net.body_budget import BodyBudget
-from gateway.net.listeners import BoundSockets, CannotListen, Listener, OnEnd, open_listener
+from gateway.net.listeners import (
+    BoundSockets,
+    CannotListen,
+    Listener,
+    ListenerOptions,
+    OnEnd,
+    open_listener,
+)
 from gateway.net.tls import TlsFileError, server_context
 from gateway.net.tls_handshake import UntrustedCertificate
 from gateway.net.visits import host_of
@@ -95,6 +104,46 @@ async def open_endpoints(
         stack.push_async_callback(opened.listener.aclose)
         endpoints.append(opened)
     return endpoints
+
+
+async def open_cluster_port(
+    stack: AsyncExitStack,
+    parts: Parts,
+    runtime: Runtime,
+    on_open: Callable[[trio.CancelScope], None],
+    *,
+    port_offset: int = 0,
+    given: Given | None = None,
+) -> ClusterPort:
+    """
+    Bind the port at which the peers of the cluster are answered, which the stack closes, or use
+    `given` sockets.
+
+    Raises:
+        Failure: the port is in use.
+    """
+    cluster = parts.cluster
+    assert cluster is not None, "the caller has looked"
+    options = cluster.options
+    bind = moved(options.bind or options.address, port_offset)
+    limits = ListenerOptions(
+        max_connections=options.max_connections,
+        max_connections_per_peer=options.max_connections,
+        first_timeout=HANDSHAKE_SECONDS,
+    )
+    sockets = (given or NothingGiven()).take(bind)
+    on_crash = crash_reporter(runtime)
+    if sockets is not None:
+        await trio.lowlevel.checkpoint()
+        listener = Listener(sockets.sockets, on_crash=on_crash, options=limits)
+    else:
+        try:
+            listener = await open_listener(bind, on_crash=on_crash, options=limits)
+        except CannotListen as error:
+            raise Failure(f"cluster.bind: {error}") from error
+    stack.push_async_callback(listener.aclose)
+    server = cluster.server(parts.leases, parts.held)
+    return ClusterPort(bind, listener, server, on_open)
 
 
 def make_budget(config: Config) -> BodyBudget:

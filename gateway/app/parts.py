@@ -45,6 +45,7 @@ from gateway.domain.events.gateway import Doubtful
 from gateway.domain.status import Status
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
+from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
@@ -81,6 +82,7 @@ class Parts:
     broker: Broker
     leases: Leases
     visibility: Visibility  # of the primary, if there is a pair
+    held: Visibility  # the same, without what other gateways of a cluster hold
     services: Sequence[Service]
     stores: Sequence[EmbeddedBroker]  # the gateway ends if one fails
     announcements: Announcements
@@ -89,6 +91,7 @@ class Parts:
     issuers: Issuers
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
+    cluster: Cluster | None = None  # None in a worker, too
     control: Control | None = None  # of the pair and its syphons; None in a worker
     drills: Drills | None = None  # of the pair; None in a worker
     cuts: Mapping[str, Cut] = attrs.field(factory=dict)  # that drills begin and end
@@ -132,15 +135,19 @@ async def make_parts(
         keepers = {namespace.name: adapter}
         announcers = await make_announcers(stack, config, runtime, announcements, keepers)
         seen, services = await with_claims(stack, config, observed, runtime)
-        leases = Leases(seen, runtime.now, config.limits.leases)
+        cluster = make_cluster(config, runtime)
+        leases = _make_leases(config, seen, runtime, cluster)
         refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
         control = Control(clock=runtime.now, observer=runtime.observer, pauses=Pauses())
         visibility = make_visibility(adapter, seen, leases, runtime)
         return Parts(
             broker=seen,
             leases=leases,
-            visibility=visibility,
+            visibility=visibility if cluster is None else cluster.shown(visibility),
+            held=visibility,
+            cluster=cluster,
             services=[
+                *([cluster] if cluster else []),
                 leases,
                 *services_among(visibility),
                 *services,
@@ -196,7 +203,8 @@ async def _make_paired_parts(
     namespaces = [observed.primary, observed.secondary]
     gathering = GatheringBroker(pair=pair.broker, namespaces=namespaces)
     seen, services = await with_claims(stack, config, gathering, runtime)
-    leases = Leases(seen, runtime.now, config.limits.leases)
+    cluster = make_cluster(config, runtime)
+    leases = _make_leases(config, seen, runtime, cluster)
     visibility = make_visibility(sides.primary, seen, leases, runtime)
     if isinstance(sides.primary, LocalBroker) and _has_storage(config):
         sides.primary.recent = Recent()
@@ -217,9 +225,12 @@ async def _make_paired_parts(
     return Parts(
         broker=seen,
         leases=leases,
-        visibility=visibility,
+        visibility=visibility if cluster is None else cluster.shown(visibility),
+        held=visibility,
+        cluster=cluster,
         services=[
             pair,
+            *([cluster] if cluster else []),
             control,
             drills,
             leases,
@@ -253,6 +264,18 @@ async def _make_paired_parts(
         ),
         redrive_spool=make_redrive(pairing, sides.spool, runtime) if sides.spool else None,
     )
+
+
+def make_cluster(config: Config, runtime: Runtime) -> Cluster | None:
+    """The cluster that this gateway is one of; None: it is in none."""
+    if config.cluster is None:
+        return None
+    return Cluster.of(config.cluster, runtime.rng("cluster"), runtime.observer)
+
+
+def _make_leases(config: Config, seen: Broker, runtime: Runtime, cluster: Cluster | None) -> Leases:
+    elsewhere = None if cluster is None else cluster.peers
+    return Leases(seen, runtime.now, config.limits.leases, elsewhere)
 
 
 def make_cuts(config: Config, pairing: Pairing) -> Mapping[str, Cut]:

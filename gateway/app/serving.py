@@ -18,7 +18,13 @@ import attrs
 import trio
 
 from gateway.app.certificates import CertificateWatch
-from gateway.app.endpoints import OpenEndpoint, moved, open_endpoints, tls_of
+from gateway.app.endpoints import (
+    OpenEndpoint,
+    moved,
+    open_cluster_port,
+    open_endpoints,
+    tls_of,
+)
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
 from gateway.app.pairs import renew_envelopes
@@ -38,6 +44,7 @@ from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload
 from gateway.domain.status import Status
 from gateway.frontends.admin.readiness import STARTING, Readiness
+from gateway.frontends.cluster.cluster import ClusterPort
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
 from gateway.ports import Observer, Service
@@ -201,14 +208,10 @@ class _Gateway:
                 certificates := CertificateWatch.of(config, SERVE, runtime.now, runtime.observer)
             ),
         )
-        endpoints = await open_endpoints(
-            stack, config, parts, runtime, port_offset=options.port_offset, given=given
-        )
-        if given is not None:
-            given.close()  # those of addresses that aren't configured any more
+        endpoints, ports = await self._open(stack, parts, ending, given)
         own = pool.share(endpoints)
         serving = trio.Event()
-        further = self._of_take_over(parts, endpoints, ending, serving)
+        further = [*ports, *self._of_take_over(parts, endpoints, ports, ending, serving)]
 
         def apply(fresh: Loaded) -> None:
             self._reloaded = fresh
@@ -238,10 +241,31 @@ class _Gateway:
             pool=pool,
         )
 
+    async def _open(
+        self, stack: AsyncExitStack, parts: Parts, ending: Ending, given: GivenSockets | None
+    ) -> tuple[list[OpenEndpoint], list[ClusterPort]]:
+        """Open all ports, for clients and for peers; the stack closes them."""
+        offset = self.options.port_offset
+        endpoints = await open_endpoints(
+            stack, self.config, parts, self.runtime, port_offset=offset, given=given
+        )
+        ports = list[ClusterPort]()
+        if parts.cluster is not None:
+            on_open = ending.operators.append  # it too accepts until the last client is gone
+            ports = [
+                await open_cluster_port(
+                    stack, parts, self.runtime, on_open, port_offset=offset, given=given
+                )
+            ]
+        if given is not None:
+            given.close()  # those of addresses that aren't configured any more
+        return endpoints, ports
+
     def _of_take_over(
         self,
         parts: Parts,
         endpoints: Sequence[OpenEndpoint],
+        ports: Sequence[ClusterPort],
         ending: Ending,
         serving: trio.Event,
     ) -> list[Service]:
@@ -252,12 +276,13 @@ class _Gateway:
             found.append(self.predecessor)
         if self.door is not None:
             offset = self.options.port_offset
+            listeners = [
+                (moved(self.config.endpoints[each.number].bind, offset), each.listener)
+                for each in endpoints
+            ]
             hand_over = HandOver(
                 door=self.door,
-                listeners=[
-                    (moved(self.config.endpoints[each.number].bind, offset), each.listener)
-                    for each in endpoints
-                ],
+                listeners=[*listeners, *((port.bind, port.listener) for port in ports)],
                 state=None if parts.pair is None else parts.pair.state,
                 has_stores=bool(parts.stores),
                 ending=ending,

@@ -76,7 +76,7 @@ def problems_of(config: Config) -> list[str]:
     """One line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += [*_names_twice(config), *_agent(config), *_workers(config), *_traces(config)]
-    found += [*_tokens(config), *_keyless_accounts(config)]
+    found += [*_tokens(config), *_keyless_accounts(config), *_cluster(config)]
     if config.claims is not None:
         found += _claims(config.claims)
     if config.triggers is not None:
@@ -96,6 +96,7 @@ def warnings_of(config: Config) -> list[str]:
     """One line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
     found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
+    found += _idle_cluster(config)
     if config.pairing is not None:
         found += _shared_fate(config, config.pairing)
         found += _slow_connects(config, config.pairing)
@@ -345,6 +346,30 @@ def _workers(config: Config) -> Iterator[str]:
         yield (
             "workers: 1 expected, because one process serves the protocols"
             f" {', '.join(sorted(OF_PARENT))}, and there is no other endpoint"
+        )
+
+
+def _cluster(config: Config) -> Iterator[str]:
+    cluster = config.cluster
+    if cluster is None:
+        return
+    if not cluster.peers and cluster.service is None:
+        yield (
+            "cluster.peers: is missing; write the addresses of all gateways, or"
+            " `service`, the name that has them in DNS"
+        )
+    bind = cluster.bind or cluster.address
+    if bind in {endpoint.bind for endpoint in config.endpoints_of(SERVE).values()}:
+        yield f"cluster.bind: {bind} is an endpoint's address; peers need a port of their own"
+
+
+def _idle_cluster(config: Config) -> Iterator[str]:
+    """Deliveries of an embedded store are of no use to another gateway, which has its own store."""
+    home = config.home.url.partition(":")[0]
+    if config.cluster is not None and home in {"embedded", "memory"}:
+        yield (
+            f"cluster: the namespace {config.home.name} is a store of this gateway alone; gateways"
+            " of one cluster have the same namespace, which is another process's"
         )
 
 

@@ -24,6 +24,7 @@ from gateway.domain.scaling.autoscaling import AutoscalingOptions
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
 from gateway.frontends.admin.frontend import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.cluster.options import ClusterOptions
 from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus.rest import RestOptions
@@ -460,6 +461,7 @@ class Config:
     triggers: TriggerTopic | None = None
     audit: Audit | None = None
     drill: DrillOptions = attrs.field(factory=DrillOptions)
+    cluster: ClusterOptions | None = None
     logging: Logging = attrs.field(factory=Logging)
     traces: Traces | None = None
 

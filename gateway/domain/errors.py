@@ -9,7 +9,8 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
         │   ├── NoToken            not sent    yes   the identity provider gives no access token
         │   └── StorageFull        not sent    yes   the broker's disk is full (HTTP 507)
         ├── OutcomeUnknown         unknown     yes   connection loss after the hand-over
-        │   └── NoAnswer           unknown     yes   time-out after the hand-over
+        │   ├── NoAnswer           unknown     yes   time-out after the hand-over
+        │   └── HolderSilent       unknown     yes   no answer of the gateway that holds a delivery
         ├── Busy                   not sent    no    ServerBusy: wait, then send again
         ├── QuotaExceeded          not sent    no    the entity is full
         ├── NotAuthorized          not sent    no    wrong or expired credentials, missing right
@@ -101,6 +102,14 @@ class OutcomeUnknown(BrokerError):
 
 class NoAnswer(OutcomeUnknown):
     """No answer came in time. Several entities without one mean that the broker is unreachable."""
+
+
+class HolderSilent(OutcomeUnknown):
+    """
+    The gateway that holds the delivery was asked to settle it, and didn't say whether it has. To
+    ask again tells nothing: after a restart it knows nothing of the delivery, whatever has
+    happened.
+    """
 
 
 class Busy(BrokerError):

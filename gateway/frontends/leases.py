@@ -16,6 +16,7 @@ delivery is a lease until it is settled or its lock expires.
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from typing import Protocol
 
 import attrs
 import trio
@@ -53,6 +54,32 @@ class LeaseOptions:
     # Used if the namespace doesn't report how long its locks hold: deliveries are abandoned after
     # this time.
     lock_duration: float = attrs.field(default=60.0, validator=validators.gt(0.0))
+
+
+class Elsewhere(Protocol):
+    """The other gateways of a cluster, each of which has leases of its own."""
+
+    def new_token(self) -> str:
+        """A lock token by which they know that this gateway holds the delivery."""
+        ...
+
+    def is_elsewhere(self, lock_token: str) -> bool:
+        """True if one of them has made that token."""
+        ...
+
+    async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
+        """
+        As `Leases.settle`, by the gateway that has made the token.
+
+        Raises:
+            LockLost: also if that gateway is gone.
+            HolderSilent: it was asked and didn't answer.
+        """
+        ...
+
+    async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
+        """As `Leases.renew`, by the gateway that has made the token. Raises as `settle`."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -111,11 +138,15 @@ class Leases:
 
     A `gateway.ports.Service`: `run` owns the receivers. Deliveries that aren't settled when `run`
     ends go back to the namespace.
+
+    With `elsewhere`, deliveries get lock tokens of the cluster instead of the namespace's, and what
+    another gateway holds is settled and renewed there.
     """
 
     _broker: Broker
     _wall_clock: WallClock
     _options: LeaseOptions = attrs.field(factory=LeaseOptions)
+    elsewhere: Elsewhere | None = None
 
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _receivers: dict[str, _SharedReceiver] = attrs.field(factory=dict, init=False)
@@ -193,10 +224,9 @@ class Leases:
                 except BrokerError:
                     self._retire(shared)
                     raise
-                self._begin(shared, deliveries)
+                return self._begin(shared, deliveries)
         finally:
             self._awaited -= limit
-        return deliveries
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
         """
@@ -204,8 +234,19 @@ class Leases:
 
         Raises:
             LockLost: there is no such lease, or it has expired.
-            BrokerError: as `Receiver.settle`.
+            BrokerError: as `Receiver.settle`; as `Elsewhere.settle`, for what another gateway
+                holds.
         """
+        elsewhere = self._elsewhere(lock_token)
+        if elsewhere is None:
+            await self.settle_here(entity, lock_token, settlement)
+        else:
+            await elsewhere.settle(entity, lock_token, settlement)
+
+    async def settle_here(
+        self, entity: EntityPath, lock_token: str, settlement: Settlement
+    ) -> None:
+        """As `settle`, for the leases of this gateway alone."""
         lease = self._lease(entity, lock_token, trio.current_time())
         with lease.shared:
             receiver = await lease.shared.opened()
@@ -224,6 +265,36 @@ class Leases:
 
         `NotSupported` means that the namespace settles one delivery at a time.
         """
+        away = [
+            index
+            for index, (token, _) in enumerate(settlements)
+            if self._elsewhere(token) is not None
+        ]
+        if not away:
+            return await self._settle_many_here(entity, settlements)
+        verdicts: list[BrokerError | None] = [None] * len(settlements)
+        here = [index for index in range(len(settlements)) if index not in set(away)]
+
+        async def settle_here() -> None:
+            found = await self._settle_many_here(entity, [settlements[each] for each in here])
+            for index, verdict in zip(here, found, strict=True):
+                verdicts[index] = verdict
+
+        async def settle(index: int) -> None:
+            try:
+                await self.settle(entity, *settlements[index])
+            except BrokerError as error:
+                verdicts[index] = error
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(settle_here)
+            for index in away:
+                nursery.start_soon(settle, index)
+        return verdicts
+
+    async def _settle_many_here(
+        self, entity: EntityPath, settlements: Sequence[tuple[str, Settlement]]
+    ) -> Sequence[BrokerError | None]:
         verdicts: list[BrokerError | None] = [None] * len(settlements)
         of_shared: dict[_SharedReceiver, list[tuple[int, _Lease]]] = {}
         now = trio.current_time()
@@ -284,8 +355,15 @@ class Leases:
 
         Raises:
             LockLost: there is no such lease, or it has expired.
-            BrokerError: as `Receiver.renew`.
+            BrokerError: as `Receiver.renew`; as `Elsewhere.renew`, for what another gateway holds.
         """
+        elsewhere = self._elsewhere(lock_token)
+        if elsewhere is not None:
+            return await elsewhere.renew(entity, lock_token)
+        return await self.renew_here(entity, lock_token)
+
+    async def renew_here(self, entity: EntityPath, lock_token: str) -> Delivery:
+        """As `renew`, for the leases of this gateway alone."""
         return await self._renew(
             entity, lock_token, lambda receiver, delivery: receiver.renew(delivery)
         )
@@ -414,16 +492,30 @@ class Leases:
             del self._receivers[shared.entity.key]
         shared.note_whether_unused()
 
-    def _begin(self, shared: _SharedReceiver, deliveries: Sequence[Delivery]) -> None:
-        """Lease the deliveries, without their messages: there may be very many leases."""
+    def _begin(self, shared: _SharedReceiver, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+        """
+        Lease the deliveries, without their messages: there may be very many leases. Return them as
+        the client gets them.
+        """
         locks: dict[datetime | None, LockEnds] = {}  # those of one batch mostly end together
-        for delivery in deliveries:
-            assert delivery.lock_token is not None, "a locked delivery has a token"
-            token, until = delivery.lock_token.lower(), delivery.locked_until
+        elsewhere, given = self.elsewhere, deliveries
+        if elsewhere is not None:
+            given = [attrs.evolve(each, lock_token=elsewhere.new_token()) for each in deliveries]
+        for delivery, client_has in zip(deliveries, given, strict=True):
+            assert client_has.lock_token is not None, "a locked delivery has a token"
+            token, until = client_has.lock_token.lower(), delivery.locked_until
             lock = locks.get(until)
             if lock is None:
                 lock = locks[until] = self._lock_of(delivery)
             self._leases[token] = shared.leases[token] = _Lease(shared, delivery.handle, lock)
+        return given
+
+    def _elsewhere(self, lock_token: str) -> Elsewhere | None:
+        """The other gateways, if one of them holds the delivery."""
+        elsewhere = self.elsewhere
+        if elsewhere is None or lock_token.lower() in self._leases:
+            return None
+        return elsewhere if elsewhere.is_elsewhere(lock_token) else None
 
     def _end(self, lock_token: str, lease: _Lease) -> None:
         """End a lease, unless that was done while the caller waited."""

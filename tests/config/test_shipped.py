@@ -36,6 +36,7 @@ from gateway.config.options import (
     TriggerTopic,
 )
 from gateway.config.reading import option_names
+from gateway.frontends.cluster.options import ClusterOptions
 from gateway.pairing.options import EntityRule
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -77,6 +78,7 @@ def read(text: str, folder: Path) -> Loaded:
         "STORAGE_CONNECTION": STORAGE_CONNECTION,
         "STORAGE_CONNECTION_2": STORAGE_CONNECTION,
     }
+    environ["CLUSTER_SECRET"] = "a secret of at least thirty-two bytes"
     environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
@@ -118,6 +120,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("agent", Agent),
         ("triggers", TriggerTopic),
         ("audit", Audit),
+        ("cluster", ClusterOptions),
         ("logging", Logging),
         ("traces", Traces),
     ],

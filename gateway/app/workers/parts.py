@@ -88,10 +88,12 @@ async def make_parts(
     shown, further = await with_claims(stack, config, broker, runtime, collects=False)
     leases, refusals = Leases(shown, runtime.now, config.limits.leases), Refusals(runtime.observer)
     issuers = make_issuers(config, runtime)
+    visibility = make_visibility(adapter, shown, leases, runtime)
     return Parts(
         broker=shown,
         leases=leases,
-        visibility=make_visibility(adapter, shown, leases, runtime),
+        visibility=visibility,
+        held=visibility,
         services=[*services, leases, *further, refusals, issuers],
         stores=(),
         announcements=announcements,

@@ -10,12 +10,14 @@ class PopReceipt:
     """
     A pop receipt, valid until the message is received or changed again.
 
-    `deliveries` is the delivery count at that time, since a lock doesn't change the stamp.
+    `deliveries` is the delivery count at that time, since a lock doesn't change the stamp. `holder`
+    is the tag of the gateway that holds the message; 0: this one, or any.
     """
 
     sequence: int
     stamp: int
     deliveries: int = 0
+    holder: int = 0
 
 
 @attrs.frozen(kw_only=True)

@@ -22,7 +22,7 @@ from attrs import validators
 from gateway.deadlines import answered_within
 from gateway.domain.access import Claim
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, Outcome
+from gateway.domain.errors import BrokerError, Busy, HolderSilent, Outcome
 from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.notes import LastNotes
@@ -271,6 +271,8 @@ def _check_secondary(operation: storage.Operation, address: Address) -> None:
 
 def _can_help(error: BrokerError, operation: storage.Operation) -> bool:
     """True if a retry may have a better outcome."""
+    if isinstance(error, HolderSilent):
+        return False
     if error.outcome is Outcome.UNKNOWN:
         # A retried update would no longer match its receipt, and a retried creation would find its
         # own queue.

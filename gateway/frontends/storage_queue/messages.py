@@ -27,6 +27,7 @@ _NUMBERED: Final = UUID("70616972-6761-8465-8000-000000000000")
 _NUMBER: Final = (1 << 56) - 1
 _GUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 _RECEIPT: Final = struct.Struct(">qqI")
+_HOLDER: Final = struct.Struct(">I")  # after the receipt, if a gateway of a cluster holds it
 _MARK: Final = 16  # bytes of the signature in a receipt
 _MOST: Final = 2**32 - 1
 UNNUMBERED: Final = PopReceipt(0, 0)  # of a put whose sequence number wasn't returned
@@ -64,6 +65,8 @@ def write_receipt(message_id: str, receipt: PopReceipt | None, marks: Marks) -> 
     """The receipt as text for clients, signed together with the message's id."""
     receipt = receipt or UNNUMBERED
     packed = _RECEIPT.pack(receipt.sequence, receipt.stamp, min(receipt.deliveries, _MOST))
+    if receipt.holder:
+        packed += _HOLDER.pack(receipt.holder)
     mark = marks(_signed(packed, message_id))[0][:_MARK]
     return base64.b64encode(packed + mark).decode()
 
@@ -75,12 +78,14 @@ def read_receipt(text: str, message_id: str, marks: Marks) -> PopReceipt | None:
     """
     try:
         whole = base64.b64decode(text, validate=True)
-        packed, mark = whole[: _RECEIPT.size], whole[_RECEIPT.size :]
-        number, stamp, deliveries = _RECEIPT.unpack(packed)
+        packed, mark = whole[:-_MARK], whole[-_MARK:]
+        number, stamp, deliveries = _RECEIPT.unpack(packed[: _RECEIPT.size])
+        rest = packed[_RECEIPT.size :]
+        (holder,) = _HOLDER.unpack(rest) if rest else (0,)
     except (ValueError, struct.error):
         return None
     fits = [hmac.compare_digest(own[:_MARK], mark) for own in marks(_signed(packed, message_id))]
-    return PopReceipt(number, stamp, deliveries) if any(fits) else None
+    return PopReceipt(number, stamp, deliveries, holder) if any(fits) else None
 
 
 def put_answer(taken: TakenMessage, now: datetime, marks: Marks) -> storage.QueueMessage:

@@ -11,6 +11,7 @@ from gateway.domain.errors import (
     EntityDisabled,
     EntityExists,
     EntityNotFound,
+    HolderSilent,
     InvalidRequest,
     LockLost,
     MessageTooLarge,
@@ -30,7 +31,7 @@ from gateway.wire.http.messages import Headers, Response
 from gateway.wire.servicebus.errors import build_error, parse_error
 
 # Of a gateway's own connections and credentials: another gateway is told what they extend.
-LOCAL = {Unreachable, NoAnswer, NoToken, CredentialRefused}
+LOCAL = {Unreachable, NoAnswer, HolderSilent, NoToken, CredentialRefused}
 ALL = [
     error
     for error in vars(errors).values()

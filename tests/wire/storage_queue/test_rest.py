@@ -436,7 +436,7 @@ ALL = [
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, BrokerError) and error is not BrokerError
     # Those two are of a gateway's own connections: another one is told what they extend.
-    if error not in {errors.Unreachable, errors.NoAnswer}
+    if error not in {errors.Unreachable, errors.NoAnswer, errors.HolderSilent}
 ]
 
 

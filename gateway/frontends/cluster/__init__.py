@@ -1,0 +1,5 @@
+"""
+Gateways that know each other: each settles what another one holds, on behalf of its own clients.
+
+`members` knows the addresses, `channel` is an encrypted connection, `peers` asks, `server` answers.
+"""

@@ -1,0 +1,114 @@
+"""The addresses of the gateways of a cluster, and which of them a token means."""
+
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.frontends.cluster.options import ClusterOptions
+from gateway.net.listeners import split_address, written
+from gateway.wire.pairgate.cluster_tokens import tag_of
+
+MOST_MEMBERS: Final = 1000
+LOOK_UP_SECONDS: Final = 2.0
+BETWEEN_LOOK_UPS: Final = 1.0  # seconds: however many unknown tags are asked for
+
+LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses `HOST:PORT` of a name; raises OSError."""
+
+
+def normal(address: str) -> str:
+    """
+    The one way to write an address, so that all gateways compute the same tag from it.
+
+    Raises:
+        gateway.net.listeners.CannotListen: it isn't HOST:PORT.
+    """
+    host, port = split_address(address)
+    host = host.rstrip(".").lower()
+    try:
+        host = str(ipaddress.ip_address(host))
+    except ValueError:
+        return f"{host}:{port}"
+    return written((host, port))
+
+
+async def look_up(host: str, port: int) -> Sequence[str]:
+    """
+    The addresses of the name, by DNS.
+
+    Raises:
+        OSError: DNS doesn't answer, or doesn't know the name.
+    """
+    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [normal(written(address)) for *_, address in found]
+
+
+@attrs.define(eq=False)
+class Members:
+    """
+    Knows the peers: those of the configuration, and those of the service's name in DNS.
+
+    A `gateway.ports.Service`: `run` looks the name up again and again. If DNS fails, the last
+    addresses are kept.
+    """
+
+    _options: ClusterOptions
+    _look_up: LookUp = look_up
+    own: str = attrs.field(init=False)
+    _fixed: Sequence[str] = attrs.field(init=False)
+    _addresses: dict[int, str] = attrs.field(factory=dict, init=False)  # by tag
+    _looked_up: float = attrs.field(default=float("-inf"), init=False)
+    _lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.own = normal(self._options.address)
+        self._fixed = [normal(each) for each in self._options.peers]
+        self._set(())
+
+    @property
+    def peers(self) -> Sequence[str]:
+        """The addresses of all other gateways."""
+        return list(self._addresses.values())
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look the service's name up until cancelled. Without a service, return at once."""
+        await trio.lowlevel.checkpoint()
+        task_status.started()
+        while self._options.service is not None:
+            await self._refresh()
+            await trio.sleep(self._options.refresh)
+
+    async def find(self, tag: int) -> str | None:
+        """
+        The address of the peer with that tag; None: there is no such peer. A tag that is unknown so
+        far has the name looked up, at most once a second.
+        """
+        await trio.lowlevel.checkpoint()
+        if tag not in self._addresses and self._options.service is not None:
+            async with self._lock:
+                if tag not in self._addresses and self._is_due():
+                    await self._refresh()
+        return self._addresses.get(tag)
+
+    def _is_due(self) -> bool:
+        return trio.current_time() - self._looked_up >= BETWEEN_LOOK_UPS
+
+    async def _refresh(self) -> None:
+        await trio.lowlevel.checkpoint()
+        host, port = split_address(self._options.service or "")
+        try:
+            with trio.move_on_after(LOOK_UP_SECONDS):
+                self._set(await self._look_up(host, port))
+        except OSError:
+            return  # the name may be unknown until the first gateway is ready
+        finally:
+            self._looked_up = trio.current_time()
+
+    def _set(self, found: Sequence[str]) -> None:
+        others = dict.fromkeys([*self._fixed, *found][:MOST_MEMBERS])
+        others.pop(self.own, None)
+        self._addresses = {tag_of(each): each for each in others}

@@ -1,0 +1,64 @@
+"""The options of a cluster of gateways."""
+
+from typing import Final
+
+import attrs
+from attrs import validators
+
+from gateway.net.listeners import CannotListen, split_address
+
+SHORTEST_SECRET: Final = 32  # bytes of the text
+
+
+def _is_address(_: object, field: "attrs.Attribute[str]", text: str | None) -> None:
+    """
+    Raises:
+        ValueError: it isn't HOST:PORT of one gateway, as its peers connect to it.
+    """
+    if text is None:
+        return
+    try:
+        host, port = split_address(text)
+    except CannotListen as error:
+        raise ValueError(str(error)) from error
+    if port == 0 or (host in {"0.0.0.0", "::"} and field.name != "bind"):
+        raise ValueError(f"the address by which peers connect expected, found {text!r:.80}")
+
+
+def _are_addresses(
+    _: object, field: "attrs.Attribute[tuple[str, ...]]", texts: tuple[str, ...]
+) -> None:
+    for text in texts:
+        _is_address(None, field, text)  # type: ignore[arg-type]
+
+
+def _are_long(_: object, __: object, secrets: tuple[str, ...]) -> None:
+    if any(len(secret.encode()) < SHORTEST_SECRET for secret in secrets):
+        raise ValueError(
+            f"at least {SHORTEST_SECRET} bytes expected; `openssl rand -base64 32` prints one"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ClusterOptions:
+    """`[cluster]`. Times are in seconds."""
+
+    # HOST:PORT by which the peers know this gateway; also from the environment.
+    address: str = attrs.field(validator=_is_address)
+    bind: str | None = attrs.field(default=None, validator=_is_address)  # None: the address
+    peers: tuple[str, ...] = attrs.field(default=(), validator=_are_addresses)  # its own too
+    # HOST:PORT whose addresses in DNS are those of all gateways.
+    service: str | None = attrs.field(default=None, validator=_is_address)
+    # The first is used, all are accepted.
+    secrets: tuple[str, ...] = attrs.field(
+        repr=False, validator=[validators.min_len(1), validators.max_len(4), _are_long]
+    )
+    refresh: float = attrs.field(default=5.0, validator=validators.ge(0.1))  # of DNS
+    connect_timeout: float = attrs.field(default=2.0, validator=validators.gt(0.0))
+    timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))  # of a request
+    # Requests to one peer at once; each has a connection of its own.
+    max_requests: int = attrs.field(default=16, validator=[validators.ge(1), validators.le(256)])
+    # Connections from all peers together.
+    max_connections: int = attrs.field(
+        default=256, validator=[validators.ge(1), validators.le(10_000)]
+    )

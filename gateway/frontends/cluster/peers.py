@@ -1,0 +1,291 @@
+"""
+Asks the gateway that holds a delivery to settle it.
+
+    no connection       nothing was asked: the lock is lost, as far as the client is concerned
+    no answer           the outcome is unknown, and stays so
+    an answer           the holder's own result, or its error
+"""
+
+import math
+import random
+import select
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.deadlines import answered_within
+from gateway.domain.bounded import Bounded
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Busy, HolderSilent, InvalidRequest, LockLost
+from gateway.domain.events.cluster import PeerFound, PeerLost
+from gateway.domain.message import Delivery, Message, Settlement
+from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.frontends.cluster.channel import Channel, connect
+from gateway.frontends.cluster.members import Members
+from gateway.frontends.cluster.options import ClusterOptions
+from gateway.net.dialing import FAILURES, Place, failure_of, open_stream
+from gateway.net.direct import socket_of
+from gateway.net.listeners import split_address
+from gateway.ports import Observer
+from gateway.wire.pairgate.cluster_handshake import ChannelError, ClientHandshake
+from gateway.wire.pairgate.cluster_requests import (
+    LARGEST,
+    ChangeHidden,
+    HeldAnswer,
+    HeldRequest,
+    RemoveHidden,
+    RenewHeld,
+    SettleHeld,
+    build_request,
+    parse_answer,
+)
+from gateway.wire.pairgate.cluster_tokens import HolderTokens
+
+IDLE_SECONDS: Final = 30.0  # after which a connection is not used again
+AFTER_SILENCE: Final = 1.0  # seconds for which a peer that didn't connect in time isn't tried again
+MOST_PEERS: Final = 1000
+
+Dial = Callable[[str], Awaitable[trio.abc.Stream]]
+"""Connects to an address; raises one of `gateway.net.dialing.FAILURES`."""
+
+
+async def dial_tcp(address: str) -> trio.abc.Stream:
+    """Connect to the address; raises one of `gateway.net.dialing.FAILURES`."""
+    host, port = split_address(address)
+    return await open_stream(Place(host=host, port=port))
+
+
+@attrs.define(eq=False)
+class _Connection:
+    channel: Channel
+    idle_since: float = 0.0
+
+    def is_usable(self) -> bool:
+        """False if the peer has ended it, or it has been idle for too long."""
+        if trio.current_time() - self.idle_since > IDLE_SECONDS:
+            return False
+        stream = socket_of(self.channel.stream)
+        if stream is None:  # in tests
+            return True
+        poll = select.poll()
+        poll.register(stream.socket.fileno(), select.POLLIN)
+        return not poll.poll(0)
+
+
+@attrs.define(eq=False)
+class Peer:
+    """The connections to one peer: each carries one request at a time."""
+
+    address: str
+    _options: ClusterOptions
+    _dial: Dial
+    _rng: random.Random
+    _observer: Observer
+    _idle: list[_Connection] = attrs.field(factory=list, init=False)
+    _slots: trio.Semaphore = attrs.field(init=False)
+    _silent_until: float = attrs.field(default=-math.inf, init=False)
+    _why: str = attrs.field(default="", init=False)  # it can't be reached; empty: it can
+
+    @_slots.default
+    def _all_slots(self) -> trio.Semaphore:
+        return trio.Semaphore(self._options.max_requests)
+
+    async def ask(self, request: HeldRequest) -> HeldAnswer:
+        """
+        Return the peer's answer.
+
+        Raises:
+            LockLost: the peer can't be asked; nothing was sent.
+            Busy: too many requests to it are under way; nothing was sent.
+            HolderSilent: it was asked, and didn't answer in time, or its answer was no answer.
+            BrokerError: its own error.
+        """
+        content = build_request(request)
+        await self._take_slot()
+        try:
+            with answered_within(
+                self._options.timeout, "of the holder", at=self.address, error=HolderSilent
+            ):
+                answer = await self._answer(content)
+        finally:
+            self._slots.release()
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+    async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
+        """The answer, over the first connection that takes the whole request."""
+        while True:
+            connection, is_new = await self._take()
+            stream = connection.channel.stream
+            try:
+                if await _sent(connection.channel, content):
+                    answer = await self._received(connection.channel)
+                    connection.idle_since = trio.current_time()
+                    self._idle.append(connection)
+                    return answer
+            except BaseException:
+                await trio.aclose_forcefully(stream)
+                raise
+            await trio.aclose_forcefully(stream)
+            if is_new:
+                raise self._gone("it has ended the connection")
+
+    async def aclose(self) -> None:
+        """Close the connections that no request uses."""
+        await trio.lowlevel.checkpoint()
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(connection.channel.stream)
+
+    async def _take_slot(self) -> None:
+        with trio.move_on_after(self._options.connect_timeout):
+            await self._slots.acquire()
+            return
+        raise Busy(f"{self.address}: {self._options.max_requests} requests are under way")
+
+    async def _take(self) -> tuple[_Connection, bool]:
+        """A connection, and whether it is a new one."""
+        await trio.lowlevel.checkpoint()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable():
+                return connection, False
+            await trio.aclose_forcefully(connection.channel.stream)
+        return _Connection(await self._connect()), True
+
+    async def _connect(self) -> Channel:
+        if trio.current_time() < self._silent_until:
+            raise self._gone(self._why)
+        seconds = self._options.connect_timeout
+        with trio.move_on_after(seconds):
+            channel = await self._handshake()
+            if self._why:
+                self._why = ""
+                self._observer.report(PeerFound(peer=self.address))
+            return channel
+        self._silent_until = trio.current_time() + AFTER_SILENCE
+        raise self._gone(f"it didn't connect within {seconds:g} s")
+
+    async def _handshake(self) -> Channel:
+        try:
+            stream = await self._dial(self.address)
+        except FAILURES as error:
+            raise self._gone(str(failure_of(self.address, error))) from error
+        handshake = ClientHandshake(self._options.secrets[0], self.address, self._rng)
+        try:
+            return await connect(stream, handshake)
+        except (ChannelError, trio.BrokenResourceError) as error:
+            await trio.aclose_forcefully(stream)
+            raise self._gone(str(error)) from error
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+
+    def _gone(self, why: str) -> LockLost:
+        if not self._why:
+            self._observer.report(PeerLost(peer=self.address, reason=why))
+        self._why = why
+        return LockLost(
+            f"the gateway {self.address}, which holds the delivery, can't be asked: {why}"
+        )
+
+    async def _received(self, channel: Channel) -> HeldAnswer | BrokerError:
+        try:
+            answer = await channel.receive(LARGEST)
+            if answer is None:
+                raise HolderSilent(f"{self.address}: the connection ended without an answer")
+            return parse_answer(answer)
+        except (ChannelError, InvalidRequest, trio.BrokenResourceError) as error:
+            raise HolderSilent(f"{self.address}: no whole answer: {error}") from error
+
+
+async def _sent(channel: Channel, content: bytes) -> bool:
+    """
+    False if the connection broke before the system had taken the whole frame: then the peer never
+    opens it, and nothing was asked.
+    """
+    try:
+        await channel.send(content)
+    except (trio.BrokenResourceError, trio.ClosedResourceError, ChannelError):
+        return False
+    return True
+
+
+@attrs.define(eq=False)
+class Peers:
+    """
+    All peers, each asked for what its tag is on. Implements `gateway.frontends.leases.Elsewhere`.
+    """
+
+    tokens: HolderTokens
+    _members: Members
+    _options: ClusterOptions
+    _rng: random.Random
+    _observer: Observer
+    _dial: Dial = dial_tcp
+    _peers: Bounded[str, Peer] = attrs.field(factory=lambda: Bounded(MOST_PEERS), init=False)
+
+    def new_token(self) -> str:
+        """A lock token of this gateway."""
+        return self.tokens.new_token()
+
+    def is_elsewhere(self, lock_token: str) -> bool:
+        """True if another gateway of the cluster has made that token."""
+        return self.tokens.holder_of(lock_token) not in {None, self.tokens.own}
+
+    async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
+        """
+        Return once the holder has settled the delivery. Raises as `Peer.ask`; `LockLost` also if
+        the holder is no peer.
+        """
+        peer = await self._holder(self.tokens.holder_of(lock_token))
+        await peer.ask(SettleHeld(entity, lock_token, settlement))
+
+    async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
+        """
+        Have the holder extend the lock; return a delivery without a message, with the new end.
+        Raises as `settle`.
+        """
+        peer = await self._holder(self.tokens.holder_of(lock_token))
+        answer = await peer.ask(RenewHeld(entity, lock_token))
+        return Delivery(
+            message=Message(),
+            sequence_number=0,
+            lock_token=lock_token,
+            locked_until=answer.until,
+        )
+
+    async def change(
+        self, entity: EntityPath, receipt: PopReceipt, hidden: timedelta, body: bytes | None
+    ) -> HeldAnswer:
+        """Have the holder hide the message for that time from now on. Raises as `settle`."""
+        peer = await self._holder(receipt.holder)
+        return await peer.ask(ChangeHidden(entity, receipt, hidden, body))
+
+    async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
+        """Return once the holder has removed the message. Raises as `settle`."""
+        peer = await self._holder(receipt.holder)
+        await peer.ask(RemoveHidden(entity, receipt))
+
+    async def aclose(self) -> None:
+        """Close all connections that no request uses."""
+        await trio.lowlevel.checkpoint()
+        for peer in self._peers.values():
+            await peer.aclose()
+
+    async def _holder(self, tag: int | None) -> Peer:
+        address = None if tag is None else await self._members.find(tag)
+        if address is None:
+            await trio.lowlevel.checkpoint()
+            raise LockLost("the gateway that holds the delivery isn't in this cluster any more")
+        peer = self._peers.get(address)
+        if peer is None:
+            make = partial(Peer, address, self._options)
+            peer = self._peers[address] = make(self._dial, self._rng, self._observer)
+        return peer

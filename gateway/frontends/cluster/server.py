@@ -1,0 +1,125 @@
+"""Answers the peers: settles the deliveries that this gateway holds, and nothing else."""
+
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from gateway.capabilities import Visibility
+from gateway.deadlines import answered_within
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.domain.events.cluster import PeerRefused
+from gateway.domain.message import Delivery, Settlement
+from gateway.frontends.cluster.channel import Channel, accept
+from gateway.frontends.cluster.options import ClusterOptions
+from gateway.net.visits import current_visit, note_authorized
+from gateway.ports import Observer
+from gateway.wire.pairgate.cluster_handshake import ChannelError, ServerHandshake
+from gateway.wire.pairgate.cluster_requests import (
+    LARGEST,
+    ChangeHidden,
+    HeldAnswer,
+    HeldRequest,
+    RemoveHidden,
+    RenewHeld,
+    SettleHeld,
+    build_answer,
+    parse_request,
+)
+
+HANDSHAKE_SECONDS: Final = 5.0
+PATIENCE: Final = 300.0  # seconds for the next request; a peer keeps an idle connection for less
+WRITE_SECONDS: Final = 10.0
+
+
+class HeldHere(Protocol):
+    """The deliveries of this gateway alone, as `gateway.frontends.leases.Leases` has them."""
+
+    async def settle_here(
+        self, entity: EntityPath, lock_token: str, settlement: Settlement
+    ) -> None: ...
+
+    async def renew_here(self, entity: EntityPath, lock_token: str) -> Delivery: ...
+
+
+@attrs.frozen(eq=False)
+class ClusterServer:
+    """
+    Serves the connections of peers. `visibility` is that of this gateway alone; None: it holds no
+    messages of Storage Queue's clients.
+    """
+
+    _options: ClusterOptions
+    _handshake: ServerHandshake
+    _leases: HeldHere
+    _visibility: Visibility | None
+    _observer: Observer
+
+    async def serve_connection(self, stream: trio.abc.Stream) -> None:
+        """
+        Serve one connection until the peer has left, or breaks the rules. Requests that have begun
+        run to their end.
+        """
+        channel = await self._accept(stream)
+        if channel is None:
+            return
+        note_authorized()
+        while True:
+            content = None
+            with trio.move_on_after(PATIENCE):
+                content = await self._next(channel)
+            if content is None:
+                return
+            answer = build_answer(await self._answer(content))
+            with trio.move_on_after(WRITE_SECONDS) as scope:
+                await channel.send(answer)
+            if scope.cancelled_caught:
+                return
+
+    async def _accept(self, stream: trio.abc.Stream) -> Channel | None:
+        why = f"no handshake within {HANDSHAKE_SECONDS:g} s"
+        with trio.move_on_after(HANDSHAKE_SECONDS):
+            try:
+                return await accept(stream, self._handshake)
+            except ChannelError as error:
+                why = str(error)
+        self._observer.report(PeerRefused(peer=current_visit().peer, reason=why))
+        return None
+
+    async def _next(self, channel: Channel) -> bytes | None:
+        try:
+            return await channel.receive(LARGEST)
+        except ChannelError as error:
+            self._observer.report(PeerRefused(peer=current_visit().peer, reason=str(error)))
+            return None
+
+    async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
+        """The answer; an error of the namespace, or of the request, is one too."""
+        await trio.lowlevel.checkpoint()
+        try:
+            request = parse_request(content)
+            with answered_within(self._options.timeout):
+                return await self._done(request)
+        except BrokerError as error:
+            return error
+
+    async def _done(self, request: HeldRequest) -> HeldAnswer:
+        match request:
+            case SettleHeld(entity, lock_token, settlement):
+                await self._leases.settle_here(entity, lock_token, settlement)
+                return HeldAnswer()
+            case RenewHeld(entity, lock_token):
+                renewed = await self._leases.renew_here(entity, lock_token)
+                return HeldAnswer(renewed.locked_until)
+        visibility = self._visibility
+        if visibility is None:
+            await trio.lowlevel.checkpoint()
+            raise InvalidRequest("this gateway holds no messages of a queue service")
+        match request:
+            case ChangeHidden(entity, receipt, hidden, body):
+                taken = await visibility.change(entity, receipt, hidden, body)
+                return HeldAnswer(taken.delivery.locked_until, taken.receipt)
+            case RemoveHidden(entity, receipt):
+                await visibility.remove(entity, receipt)
+                return HeldAnswer()

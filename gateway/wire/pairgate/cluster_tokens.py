@@ -1,0 +1,95 @@
+"""
+Lock tokens and marks of receipts that say which gateway of a cluster holds the delivery.
+
+    lock token    a UUID of version 4, as Service Bus has them, whose 122 free bits are
+                  holder's tag (32)  random (50)  mark (40)
+    mark          BLAKE2s of the bits before it, with a key that is derived from the secret
+    holder's tag  the first 32 bits of BLAKE2s of its address; never 0
+
+A gateway computes the tags of its peers from their addresses. The mark keeps requests with made-up
+tokens from reaching a peer. The holder itself looks the whole token up, which is as hard to guess
+as 90 random bits.
+"""
+
+import hashlib
+import hmac
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+_KEY: Final = 32  # bytes
+_TAG_BITS: Final = 32
+_RANDOM_BITS: Final = 50
+_MARK_BITS: Final = 40
+_NAMED: Final = 11  # bytes of tag and random bits
+# The fixed bits of a UUID of version 4 (RFC 9562, 5.4) are in the middle of it.
+_LOW: Final = 62
+_MIDDLE: Final = 12
+_VERSION: Final = 0x4 << 76 | 0x2 << 62
+_FIXED: Final = 0xF << 76 | 0x3 << 62
+
+
+def tag_of(address: str) -> int:
+    """The tag of the gateway with that address."""
+    digest = hashlib.blake2s(address.encode(), digest_size=4, person=b"pg-holdr").digest()
+    return int.from_bytes(digest) or 1
+
+
+def derived_key(secret: str, purpose: str) -> bytes:
+    """A key for one purpose alone."""
+    return hmac.digest(secret.encode(), f"Pairgate cluster: {purpose}".encode(), "sha256")
+
+
+@attrs.define(eq=False)
+class HolderTokens:
+    """
+    Makes tokens with the tag `own`, by the first of the `secrets`; reads those of all of them.
+
+    `rng` must be cryptographically secure; a simulation gives one with a seed.
+    """
+
+    own: int
+    _secrets: Sequence[str] = attrs.field(repr=False)
+    _rng: random.Random
+    _lock_keys: list[bytes] = attrs.field(init=False, repr=False)
+    _receipt_keys: list[bytes] = attrs.field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock_keys = [derived_key(each, "lock tokens") for each in self._secrets]
+        self._receipt_keys = [derived_key(each, "pop receipts") for each in self._secrets]
+
+    def new_token(self) -> str:
+        """A lock token of this gateway."""
+        named = self.own << _RANDOM_BITS | self._rng.getrandbits(_RANDOM_BITS)
+        free = named << _MARK_BITS | _mark(self._lock_keys[0], named)
+        high, middle = free >> (_LOW + _MIDDLE), free >> _LOW & (1 << _MIDDLE) - 1
+        digits = f"{high << 80 | middle << 64 | _VERSION | free & (1 << _LOW) - 1:032x}"
+        return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+    def holder_of(self, lock_token: str) -> int | None:
+        """The tag in a lock token; None: no gateway of this cluster has made it."""
+        try:
+            whole = int(lock_token.replace("-", ""), 16) if len(lock_token) == 36 else 0
+        except ValueError:
+            return None
+        if whole & _FIXED != _VERSION:
+            return None
+        high, middle = whole >> 80, whole >> 64 & (1 << _MIDDLE) - 1
+        free = (high << _MIDDLE | middle) << _LOW | whole & (1 << _LOW) - 1
+        named, mark = free >> _MARK_BITS, free & (1 << _MARK_BITS) - 1
+        # A comparison of numbers may take a time that tells something of the mark. A client that
+        # found the mark out could have a peer asked, and would have to guess the random bits.
+        if all(_mark(key, named) != mark for key in self._lock_keys):
+            return None
+        return named >> _RANDOM_BITS
+
+    def marks(self, text: bytes) -> Sequence[bytes]:
+        """Signatures of a receipt, one by each secret; the first signs new receipts."""
+        return [hmac.digest(key, text, "sha256") for key in self._receipt_keys]
+
+
+def _mark(key: bytes, named: int) -> int:
+    digest = hashlib.blake2s(named.to_bytes(_NAMED), key=key, digest_size=_MARK_BITS // 8).digest()
+    return int.from_bytes(digest)

@@ -1,0 +1,155 @@
+"""Two gateways of one cluster as processes: what one holds, clients settle at the other one."""
+
+import os
+import re
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import pytest
+import trio
+
+from gateway.demo.ports import free_port
+from gateway.domain.errors import LockLost, MessageNotFound
+from gateway.net.http.client import HttpClient
+from gateway.wire.http.messages import Headers, Request, Response
+from tests.e2e.load import pair_before_brokers
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.rest import request, send
+from tests.frontends import storage_client
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+SECRET = "a secret of a cluster, for tests only"
+KEY_IN_BASE64 = "YSBrZXkgZm9yIHRlc3RzIG9ubHk="  # storage_client.KEY
+AT_ONCE = 5.0  # seconds; a busy machine needs some
+
+
+def cluster_config(pair: str, own: int, ports: list[int]) -> str:
+    peers = ", ".join(f'"127.0.0.1:{port}"' for port in ports)
+    return f"""{pair}
+[[endpoints]]
+protocol = "storage-queue"
+bind = "127.0.0.1:0"
+
+[[accounts]]
+name = "{storage_client.ACCOUNT}"
+key = {{ env = "ACCOUNT_KEY" }}
+
+[cluster]
+address = "127.0.0.1:{own}"
+peers = [{peers}]
+secrets = [{{ env = "CLUSTER_SECRET" }}]
+"""
+
+
+@attrs.frozen
+class Remote:
+    """A front end in another process, for a client that expects it here."""
+
+    http: HttpClient
+
+    async def handle(self, asked: Request, peer: str | None = None) -> Response:
+        items = [(name, value) for name, value in asked.headers.items if name.lower() != "host"]
+        return await self.http.request(attrs.evolve(asked, headers=Headers.of(items)))
+
+
+def queue_client(http: HttpClient) -> storage_client.Client:
+    remote: Any = Remote(http)
+    broker: Any = None
+    return storage_client.Client(remote, broker, lambda: datetime.now(UTC))  # type: ignore[arg-type]
+
+
+async def locked(gateway: GatewayProcess) -> str:
+    """Where the lock of the next message is settled, at whatever gateway."""
+    status, headers, _ = await request(
+        gateway.address, "POST", "/orders/messages/head?timeout=20", patience=40
+    )
+    assert status == 201
+    return urlsplit(headers["location"]).path
+
+
+async def settled(gateway: GatewayProcess, method: str, path: str) -> tuple[int, str]:
+    status, headers, _ = await request(gateway.address, method, path)
+    return status, headers.get("x-pairgate-error", "")
+
+
+async def feed(port: int, data: bytes) -> None:
+    """Send that, and return when the other side has ended the connection."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        try:
+            await stream.send_all(data)
+            while await stream.receive_some():
+                pass
+        except trio.BrokenResourceError:
+            return
+
+
+async def test_any_gateway_settles_what_another_one_holds_until_that_one_is_killed(
+    gateways: Gateways,
+) -> None:
+    pair = await pair_before_brokers(gateways)
+    ports = [free_port(), free_port()]
+    secrets = {"CLUSTER_SECRET": SECRET, "ACCOUNT_KEY": KEY_IN_BASE64}
+    gateways.environments |= {"one": secrets, "two": secrets}
+    one, two = [
+        await gateways.start(cluster_config(pair, own, ports), name=name)
+        for name, own in zip(("one", "two"), ports, strict=True)
+    ]
+    for number in range(8):
+        assert (await send(one.address, "orders", b"%d" % number))[0] == 201
+
+    # Service Bus REST, in both directions.
+    assert await settled(two, "DELETE", await locked(one)) == (200, "")
+    assert await settled(one, "DELETE", await locked(two)) == (200, "")
+    renewed = await locked(one)
+    assert await settled(two, "POST", renewed) == (200, "")
+    assert await settled(two, "PUT", renewed) == (200, "")
+    assert await settled(one, "DELETE", renewed) == (404, "lock-lost")
+
+    async with (
+        HttpClient("127.0.0.1", one.ports[1]) as http_one,
+        HttpClient("127.0.0.1", two.ports[1]) as http_two,
+    ):
+        await use_and_kill(one, two, queue_client(http_one), queue_client(http_two))
+
+
+async def use_and_kill(
+    one: GatewayProcess,
+    two: GatewayProcess,
+    at_one: storage_client.Client,
+    at_two: storage_client.Client,
+) -> None:
+    # The Queue service.
+    (got,) = await at_one.get()
+    await at_two.delete(await at_two.update(got, 60))
+    with pytest.raises(MessageNotFound):
+        await at_one.delete(got)
+
+    # A side that isn't a gateway gets nowhere, and does no harm.
+    port = int(re.findall(r'address = "127.0.0.1:(\d+)"', one.config)[0])
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"PGCLUST1" + os.urandom(4096)):
+        with trio.fail_after(AT_ONCE):
+            await feed(port, garbage)
+    assert await settled(two, "DELETE", await locked(one)) == (200, "")
+    assert one.count("peer_refused") >= 1
+    assert one.count("connection_crashed") == 0
+
+    # The holder is killed, and started again.
+    path, (hidden,) = await locked(one), await at_one.get()
+    await one.kill()
+    for _ in range(2):
+        with trio.fail_after(AT_ONCE):
+            assert await settled(two, "DELETE", path) == (404, "lock-lost")
+            with pytest.raises((LockLost, MessageNotFound)):
+                await at_two.delete(hidden)
+        if not one.running:
+            assert two.count("peer_lost") == 1
+            await one.start()
+
+    # Nothing that was refused was settled: eight messages, four of which are.
+    await two.seen("peer_found")
+    left = [await locked(gateway) for gateway in (one, two)]
+    for path in left:
+        assert await settled(two, "DELETE", path) == (200, "")

@@ -1,0 +1,186 @@
+"""Gateways of one cluster without sockets, before one namespace in memory."""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import attrs
+import trio
+from trio.testing import memory_stream_pair
+
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
+from gateway.domain.events.gateway import Event
+from gateway.domain.message import Delivery, Message, Settlement
+from gateway.domain.storage_queue.poison import Terms
+from gateway.domain.storage_queue.pop_receipt import TakenMessage
+from gateway.frontends.cluster.cluster import Cluster
+from gateway.frontends.cluster.members import Members
+from gateway.frontends.cluster.options import ClusterOptions
+from gateway.frontends.cluster.peers import Peers
+from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.frontends.leases import Leases
+from gateway.ports import Receiver
+from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
+from tests.frontends.rest_client import wall_clock
+
+ORDERS, OTHERS = EntityPath("orders"), EntityPath("others")
+SECRET = "a secret of a cluster, for tests only"
+ADDRESSES = ("one.test:5680", "two.test:5680", "three.test:5680")
+
+
+@attrs.define(eq=False)
+class Node:
+    """One gateway; `is_up` says whether it can be connected to."""
+
+    network: "Network"
+    cluster: Cluster
+    leases: Leases
+    held: LeasedVisibility
+    hindered: "Hindered"
+    events: list[Event]
+    is_up: bool = True
+    hangs: bool = False  # a connection to it is neither refused nor accepted
+    connections: list[trio.abc.Stream] = attrs.field(factory=list)
+
+    @property
+    def visibility(self):
+        return self.cluster.shown(self.held)
+
+    async def received(self, entity: EntityPath = ORDERS) -> Delivery:
+        """The next message, locked here."""
+        (delivery,) = await self.leases.receive(entity, 1)
+        return delivery
+
+    async def taken(self, entity: EntityPath = ORDERS) -> TakenMessage:
+        """The next message, hidden here for 30 seconds."""
+        terms = Terms(hidden=timedelta(seconds=30))
+        (taken,) = await self.visibility.take(entity, 1, lambda _: terms)
+        return taken
+
+    async def kill(self) -> None:
+        """As if by SIGKILL: its connections end, and nobody can connect."""
+        self.is_up = False
+        for stream in self.connections:
+            await trio.aclose_forcefully(stream)
+        self.connections.clear()
+
+
+@attrs.define(eq=False)
+class Hindered:
+    """The namespace as one gateway has it: its settlements hang or fail as the test says."""
+
+    inner: MemoryBroker
+    hangs: bool = False
+    error: BrokerError | None = None
+    asked: trio.Event = attrs.field(factory=trio.Event)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+    @asynccontextmanager
+    async def open_receiver(self, entity: EntityPath) -> "AsyncIterator[HinderedReceiver]":
+        async with self.inner.open_receiver(entity) as receiver:
+            yield HinderedReceiver(self, receiver)
+
+    async def hinder(self) -> None:
+        self.asked.set()
+        await trio.lowlevel.checkpoint()
+        if self.hangs:
+            await trio.sleep_forever()
+        if self.error is not None:
+            raise self.error
+
+
+@attrs.define(eq=False)
+class HinderedReceiver:
+    hindered: "Hindered"
+    inner: Receiver
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        return await self.inner.receive(limit)
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        await self.hindered.hinder()
+        await self.inner.settle(delivery, settlement)
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        for each in settlements:
+            await self.settle(*each)
+        return [None] * len(settlements)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        await self.hindered.hinder()
+        return await self.inner.renew(delivery)
+
+
+@attrs.define(eq=False)
+class Network:
+    """Connects the gateways."""
+
+    nursery: trio.Nursery
+    broker: MemoryBroker
+    nodes: dict[str, Node] = attrs.field(factory=dict)
+
+    async def start(self, address: str, *secrets: str, **options: object) -> Node:
+        """Start the gateway with that address, again perhaps."""
+        events: list[Event] = []
+        observer = Collected(events)
+        configured = ClusterOptions(
+            **{"address": address, "peers": ADDRESSES, "secrets": secrets or (SECRET,), **options}
+        )
+        rng = random.Random(f"{address} {len(self.nodes)} {trio.current_time()}")
+        members = Members(configured)
+        tokens = HolderTokens(tag_of(members.own), configured.secrets, rng)
+        peers = Peers(tokens, members, configured, rng, observer, self.dial)
+        cluster = Cluster(configured, peers, members, rng, observer)
+        hindered = Hindered(self.broker)
+        leases = Leases(hindered, wall_clock, elsewhere=peers)
+        held = LeasedVisibility(hindered, leases, wall_clock)
+        for service in (leases, held, cluster):
+            await self.nursery.start(service.run)
+        node = self.nodes[address] = Node(self, cluster, leases, held, hindered, events)
+        return node
+
+    async def dial(self, address: str) -> trio.abc.Stream:
+        await trio.lowlevel.checkpoint()
+        node = self.nodes.get(address)
+        if node is not None and node.hangs:
+            await trio.sleep_forever()
+        if node is None or not node.is_up:
+            raise ConnectionRefusedError(111, "Connection refused")
+        ours, theirs = memory_stream_pair()
+        node.connections.append(theirs)
+        self.nursery.start_soon(self._serve, node, theirs)
+        return ours
+
+    async def _serve(self, node: Node, stream: trio.abc.Stream) -> None:
+        try:
+            async with stream:
+                await node.cluster.server(node.leases, node.held).serve_connection(stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+
+@attrs.frozen
+class Collected:
+    events: list[Event]
+
+    def report(self, event: Event) -> None:
+        self.events.append(event)
+
+
+@asynccontextmanager
+async def open_network(messages: int = 3) -> AsyncIterator[Network]:
+    """A namespace with messages in `orders`, before which no gateway runs yet."""
+    broker = MemoryBroker(wall_clock, random.Random(1))
+    for entity in (ORDERS, OTHERS):
+        await broker.create_queue(entity, QueueProperties())
+    await broker.send(ORDERS, [Message(body=b"%d" % each) for each in range(messages)])
+    async with trio.open_nursery() as nursery:
+        yield Network(nursery, broker)
+        nursery.cancel_scope.cancel()
