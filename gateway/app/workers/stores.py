@@ -65,6 +65,10 @@ def store_doors(
         config.limits.amqp,
         max_message_size=_LARGEST,
         max_requests=_MANY,
+        # Workers have many clients, and begin a transaction here only to commit it.
+        max_transactions=_MANY,
+        max_transaction_work=_LARGEST,
+        max_transaction_bytes=_LARGEST,
     )
     limits = attrs.evolve(config.limits, amqp=amqp)
     config = attrs.evolve(config, limits=limits, access=(), accounts=())

@@ -156,7 +156,7 @@ class CoordinatorLink:
                 self._answer(event, Rejected(error=_rolled_back(error)))
             return
         for each in transaction.enlisted:
-            each.settled(each)
+            each.settled()
         self._answer(event, ACCEPTED)
 
     async def _commit_work(self, transaction: Transaction) -> None:

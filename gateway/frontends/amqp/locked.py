@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred, SessionReceiver
+from gateway.capabilities import Enlists, ReceivesDeferred, SessionReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -21,11 +22,13 @@ from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
+from gateway.frontends.amqp.transactions import Enlisted
 from gateway.offering import required
 from gateway.ports import Receiver
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
+from gateway.wire.amqp.servicebus.settlements import size_of
 
 _MOST: Final = 1000  # lock tokens or sequence numbers of one request
 _MOST_BYTES: Final = 16 * 1024 * 1024  # total size of the deferred messages of one reply
@@ -157,6 +160,40 @@ def _handed(deliveries: Sequence[Delivery]) -> ops.Messages:
             for each in deliveries
         )
     )
+
+
+def enlist(
+    context: Context, entity: EntityPath, operation: ops.UpdateDisposition, txn_id: bytes
+) -> ops.Answer:
+    """
+    Have deliveries settled when their transaction is committed, deferred ones too.
+
+    Raises:
+        BrokerError: as `Transactions.add_settlement` and `Enlists.enlist`.
+    """
+    receiver: LeasedReceiver | SessionReceiver = LeasedReceiver(context.leases, entity)
+    link: OutgoingLink | None = None
+    if operation.session_id is not None:
+        link, receiver = _session(context, entity, operation.session_id)
+    _check_count("lock-tokens", len(operation.tokens))
+    settlement = operation.settlement
+    for token in operation.tokens:
+        delivery = (None if link is None else link.unsettled.find(token)) or _locked(token)
+        enlisted = Enlisted(
+            lock_token=token,
+            work=required(receiver, Enlists).enlist(delivery, settlement),
+            settled=partial(_settled, context, entity, operation, token),
+        )
+        context.transactions.add_settlement(txn_id, enlisted, size_of(settlement))
+    return ops.Done()
+
+
+def _settled(
+    context: Context, entity: EntityPath, operation: ops.UpdateDisposition, token: str
+) -> None:
+    context.leases.settled(token)
+    for each in _links(context, entity):
+        each.settled_by_request(token, operation.settlement)
 
 
 async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDisposition) -> None:

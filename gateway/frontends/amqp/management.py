@@ -9,9 +9,9 @@ from gateway.capabilities import Peeks, Schedules, Sessions, Topology
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import GatewayError, NotSupported
+from gateway.domain.errors import BrokerError, GatewayError, NotSupported
 from gateway.frontends.amqp.context import Context, Need
-from gateway.frontends.amqp.locked import answer_locked
+from gateway.frontends.amqp.locked import answer_locked, enlist
 from gateway.offering import offered, required
 from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.management import operations as ops
@@ -19,6 +19,14 @@ from gateway.wire.amqp.management.requests import operation_of, refusal_of, repl
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 
 _SENDING: Final = (ops.Schedule, ops.CancelScheduled)
+_HARMLESS: Final = (
+    ops.Peek,
+    ops.ListSessions,
+    ops.ListRules,
+    ops.RenewLocks,
+    ops.RenewSession,
+    ops.GetSessionState,
+)
 _MOST: Final = 1000  # sessions or rules of one reply
 _MOST_BYTES: Final = 1024 * 1024  # total size of the messages of one reply
 _PAGE: Final = 32  # messages that are peeked in one step
@@ -42,8 +50,14 @@ class Management:
             self._check(operation)
             seconds = self._seconds(request)
             with answered_within(seconds, f"from {self._entity}", since=since) as asking:
-                return reply_of(request, operation, await self._do(operation, asking))
+                if request.txn_id is None:
+                    answer = await self._do(operation, asking)
+                else:
+                    answer = await self._do_in_transaction(request.txn_id, operation, asking)
+                return reply_of(request, operation, answer)
         except GatewayError as error:
+            if request.txn_id is not None and isinstance(error, BrokerError):
+                self._context.transactions.fail_if_open(request.txn_id, error)
             return refusal_of(request, error)
 
     def _check(self, operation: ops.Operation) -> None:
@@ -73,6 +87,21 @@ class Management:
                 return await self._rules(operation)
             case _:
                 return await answer_locked(self._context, self._entity, operation, asking)
+
+    async def _do_in_transaction(
+        self, txn_id: bytes, operation: ops.Operation, asking: trio.CancelScope
+    ) -> ops.Answer:
+        """
+        A settlement waits for the commit. What changes no message is done at once, and isn't undone
+        by a rollback.
+        """
+        self._context.transactions.find(txn_id)
+        if isinstance(operation, ops.UpdateDisposition):
+            await trio.lowlevel.checkpoint()
+            return enlist(self._context, self._entity, operation, txn_id)
+        if isinstance(operation, _HARMLESS):
+            return await self._do(operation, asking)
+        raise NotSupported("this request can't be part of a transaction")
 
     async def _schedule(self, operation: ops.Schedule | ops.CancelScheduled) -> ops.Answer:
         await trio.lowlevel.checkpoint()

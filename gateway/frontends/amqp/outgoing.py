@@ -11,6 +11,7 @@ accept that session again at once, on any connection.
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 from typing import Final, TypeVarTuple, Unpack
 
@@ -39,11 +40,13 @@ from gateway.settling import settle_all, settle_one
 from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,
+    DeliveryId,
     DispositionReceived,
     LinkAttached,
     LinkFlow,
     LinkId,
     OtherState,
+    Outcome,
     Rejected,
     SenderSettles,
     SessionId,
@@ -181,32 +184,30 @@ class OutgoingLink:
         if state.outcome is None and not event.settled:
             return  # not an outcome yet
         transactions, engine = self._context.transactions, self._context.engine
+        confirmation = confirmation_of(state.outcome)
         try:
             delivery = self.unsettled.get(event.delivery)
-            if delivery is None or self.receiver is None:
+            if delivery is None or delivery.lock_token is None or self.receiver is None:
                 raise LockLost("the delivery isn't locked on this link any more")
             transactions.find(state.txn_id)
             settlement = settlement_of(state.outcome)
             enlisted = Enlisted(
-                id=event.delivery,
-                delivery=delivery,
+                lock_token=delivery.lock_token,
                 work=required(self.receiver, Enlists).enlist(delivery, settlement),
-                confirmation=confirmation_of(state.outcome),
-                settled=self._settled_in_transaction,
+                settled=partial(self._settled_in_transaction, event.delivery, confirmation),
             )
             transactions.add_settlement(state.txn_id, enlisted, size_of(settlement))
         except BrokerError as error:
             transactions.fail_if_open(state.txn_id, error)
             engine.update(event.delivery, Rejected(error=amqp_error(error)))
             return
-        provisional = attrs.evolve(state, outcome=enlisted.confirmation)
-        engine.update(event.delivery, provisional)
+        engine.update(event.delivery, attrs.evolve(state, outcome=confirmation))
 
-    def _settled_in_transaction(self, enlisted: Enlisted) -> None:
-        self.unsettled.take(enlisted.id)
-        if isinstance(self.receiver, LeasedReceiver):
-            self.receiver.forget(enlisted.delivery)
-        self._context.engine.settle(enlisted.id, enlisted.confirmation)
+    def _settled_in_transaction(self, id_: DeliveryId, confirmation: Outcome | None) -> None:
+        delivery = self.unsettled.take(id_)
+        if isinstance(self.receiver, LeasedReceiver) and delivery is not None:
+            self.receiver.forget(delivery)
+        self._context.engine.settle(id_, confirmation)
         self._changed.wake()
 
     def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:

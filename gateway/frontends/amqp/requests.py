@@ -21,6 +21,7 @@ from gateway.frontends.amqp.errors import amqp_error
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
+    DeliveryState,
     DispositionReceived,
     LinkAttached,
     LinkFlow,
@@ -122,7 +123,7 @@ class RequestLink:
         engine.grant(link, _CREDIT)
 
     def transfer(self, event: TransferReceived) -> None:
-        if isinstance(event.state, TransactionalState):
+        if isinstance(event.state, TransactionalState) and self._is_small:
             error = NotSupported("a request to a node can't be part of a transaction")
             self._context.transactions.fail_if_open(event.state.txn_id, error)
             self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
@@ -178,7 +179,11 @@ class RequestLink:
             return True
         if may_answer_much(request) and not self._context.connection.has_room:
             return False
-        engine.settle(event.delivery, ACCEPTED)
+        taken: DeliveryState = ACCEPTED
+        if isinstance(event.state, TransactionalState):
+            request = attrs.evolve(request, txn_id=event.state.txn_id)
+            taken = attrs.evolve(event.state, outcome=ACCEPTED)
+        engine.settle(event.delivery, taken)
         with trio.CancelScope() as scope:
             if looks_only(request):
                 self._looking.add(scope)

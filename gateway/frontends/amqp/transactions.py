@@ -30,9 +30,9 @@ from gateway.domain.errors import (
     TransactionTimeout,
     TransactionUnknown,
 )
-from gateway.domain.message import Delivery, Message
+from gateway.domain.message import Message
 from gateway.frontends.amqp.options import AmqpOptions
-from gateway.wire.amqp.events import DeliveryId, LinkId, Outcome
+from gateway.wire.amqp.events import LinkId
 
 _MOST_REMEMBERED: Final = 100  # transactions that have timed out
 _LEAST_SIZE: Final = 256  # bytes that a message or a settlement counts as
@@ -42,12 +42,9 @@ _LEAST_SIZE: Final = 256  # bytes that a message or a settlement counts as
 class Enlisted:
     """A delivery that is settled when its transaction is committed."""
 
-    id: DeliveryId
-    delivery: Delivery
+    lock_token: str
     work: TransactedSettlement
-    confirmation: Outcome | None
-    # Called once the delivery is settled in the namespace.
-    settled: "Callable[[Enlisted], None]"
+    settled: Callable[[], None]  # called once the delivery is settled in the namespace
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -76,7 +73,7 @@ class Transactions:
         factory=lambda: Bounded(_MOST_REMEMBERED), init=False
     )
     _size: int = attrs.field(default=0, init=False)  # bytes
-    _enlisted: set[DeliveryId] = attrs.field(factory=set, init=False)
+    _enlisted: set[str] = attrs.field(factory=set, init=False)  # lock tokens
 
     def declare(self, link: LinkId) -> Transaction:
         """
@@ -132,11 +129,11 @@ class Transactions:
             QuotaExceeded, TransactionRolledBack: as `add_send`.
         """
         found = self.find(txn_id)
-        if enlisted.id in self._enlisted:
+        if enlisted.lock_token in self._enlisted:
             raise self.fail(found, InvalidRequest("the delivery is in a transaction already"))
         self._add(found, enlisted.work, 1, size)
         found.enlisted.append(enlisted)
-        self._enlisted.add(enlisted.id)
+        self._enlisted.add(enlisted.lock_token)
 
     def fail_if_open(self, txn_id: bytes, error: BrokerError) -> None:
         """Note that a part of a transaction was refused: it can only be rolled back."""
@@ -197,5 +194,5 @@ class Transactions:
     def _end(self, transaction: Transaction) -> None:
         del self._open[transaction.id]
         self._size -= transaction.size
-        self._enlisted.difference_update(each.id for each in transaction.enlisted)
+        self._enlisted.difference_update(each.lock_token for each in transaction.enlisted)
         transaction.timer.cancel()

@@ -30,6 +30,7 @@ class Request:
     reply_to: str | None = None
     properties: Mapping[str, Value] = attrs.field(factory=dict)  # besides the operation
     body: Value = None
+    txn_id: bytes | None = None  # of the transaction that the request is part of
 
 
 class Dialect(enum.Enum):

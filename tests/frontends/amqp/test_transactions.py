@@ -11,11 +11,15 @@ from trio.testing import MockClock
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
-from gateway.domain.message import Message, ValueBody
+from gateway.domain.message import Defer, Message, ValueBody
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.events import ACCEPTED, TransactionalState
+from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
+from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
+from gateway.wire.amqp.servicebus.lock_tokens import token_of
 from gateway.wire.amqp.servicebus.session_links import FILTER
 from gateway.wire.amqp.transactions import (
     CAPABILITIES,
@@ -627,11 +631,84 @@ async def test_anything_else_is_rejected_by_the_coordinator(
     assert await controller.declare()
 
 
-async def test_a_management_request_is_refused_in_a_transaction(
+async def ask_in(
+    controller: Controller, txn_id: bytes, operation: ops.Operation, entity: str = "orders"
+) -> Reply:
+    """The reply to a management request in a transaction."""
+    sdk, node = controller.sdk, f"{entity}/$management"
+    replies = await sdk.attached(
+        we_send=False, address=node, target=amqp.Terminus(address="replies")
+    )
+    sdk.engine.grant(replies, 1)
+    requests = await sdk.attached(we_send=True, address=node)
+    request = request_of(operation, request_id="q", reply_to="replies", timeout=60, link=None)
+    state = TransactionalState(txn_id=txn_id)
+    asked = sdk.engine.send(requests, b"q", build_request(request), state=state)
+    assert asked is not None
+    await sdk.outcome(asked)
+    return parse_reply((await sdk.delivery(replies)).payload)
+
+
+async def test_a_deferred_message_is_settled_in_a_transaction(
     house: House, controller: Controller
 ) -> None:
     sdk = controller.sdk
-    requests = await sdk.attached(we_send=True, address="orders/$management")
+    invoices = await sdk.sender("invoices")
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    async with house.broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        await receiver.settle(delivery, Defer())
+    leased = await house.frontend.leases.receive_deferred(ORDERS, [delivery.sequence_number])
+    token = leased[0].lock_token
+    assert token is not None
+    txn = await controller.declare()
+
+    complete = ops.UpdateDisposition(status=ops.Disposition.COMPLETED, tokens=(token,))
+    reply = await ask_in(controller, txn, complete)
+    await controller.send(invoices, txn, "invoice")
+    before = await bodies(house)
+    outcome = await controller.discharge(txn)
+
+    assert reply.status == 200
+    assert before == ["order"]
+    assert outcome == ACCEPTED
+    assert (await bodies(house), await bodies(house, INVOICES)) == ([], ["invoice"])
+
+
+async def test_a_lock_is_renewed_at_once_beside_a_transaction(
+    house: House, controller: Controller
+) -> None:
+    sdk = controller.sdk
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    txn = await controller.declare()
+    await controller.settle(taken, txn)
+
+    reply = await ask_in(controller, txn, ops.RenewLocks(tokens=(token_of(taken.tag),)))
+
+    assert reply.status == 200
+    assert await controller.discharge(txn) == ACCEPTED
+    assert await bodies(house) == []
+
+
+async def test_a_schedule_is_refused_in_a_transaction(house: House, controller: Controller) -> None:
+    txn = await controller.declare()
+
+    reply = await ask_in(controller, txn, ops.CancelScheduled(sequence_numbers=(1,)))
+
+    assert (reply.status, reply.condition) == (501, "amqp:not-implemented")
+    assert condition(await controller.discharge(txn)) == ROLLBACK
+
+
+async def test_a_request_in_an_unknown_transaction_is_refused(controller: Controller) -> None:
+    reply = await ask_in(controller, b"strange", ops.Peek(from_sequence=0, limit=1))
+
+    assert (reply.status, reply.condition) == (404, UNKNOWN_ID)
+
+
+async def test_a_token_isnt_put_in_a_transaction(controller: Controller) -> None:
+    sdk = controller.sdk
+    requests = await sdk.attached(we_send=True, address="$cbs")
     txn = await controller.declare()
 
     refused = await sdk.outcome(

@@ -1,0 +1,196 @@
+"""A transaction in a namespace over AMQP, when the network or the namespace fails in between."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.capabilities import Enlists, TransactedSend, TransactedWork, Transacts
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, OutcomeUnknown
+from gateway.domain.message import Complete, Message
+from gateway.offering import required
+from tests.brokers.amqp.served import client, served
+from tests.brokers.amqp.test_faults import Wire, failure_of, numbered, wired
+from tests.harness.chaos_proxy import Pass
+
+ORDERS, INVOICES = EntityPath("orders"), EntityPath("invoices")
+
+
+@pytest.fixture
+async def wire():
+    async with wired() as wire:
+        await wire.house.broker.create_queue(INVOICES, QueueProperties())
+        yield wire
+
+
+def sends(entity: EntityPath, *names: object) -> TransactedSend:
+    return TransactedSend(entity, numbered(*names))
+
+
+async def invoices(wire: Wire) -> list[str]:
+    shown = await wire.house.broker.peek(INVOICES, limit=100)
+    return [str(each.message.message_id) for each in shown]
+
+
+class Commits:
+    """What the namespace does with the commits that it gets."""
+
+    def __init__(self, wire: Wire, *, done: bool) -> None:
+        self._commit, self._done = wire.house.broker.commit, done
+        self.asked = trio.Event()
+        wire.house.broker.commit = self.commit  # type: ignore[method-assign]
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        if self._done:
+            await self._commit(work)
+        self.asked.set()
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("done", [True, False])
+async def test_a_commit_whose_answer_is_lost_is_unknown(wire: Wire, done: bool) -> None:
+    commits = Commits(wire, done=done)
+    failures: list[BrokerError] = []
+
+    async def commit() -> None:
+        failures.append(await failure_of(wire.broker.commit([sends(ORDERS, 1)])))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(commit)
+        await commits.asked.wait()
+        wire.proxy.reset_all()
+
+    assert [type(each) for each in failures] == [OutcomeUnknown]
+    assert await wire.sent() == (["1"] if done else [])
+
+
+async def test_a_cut_before_the_discharge_is_a_rollback_for_certain(wire: Wire) -> None:
+    """The connection ends when the namespace has the work, and no discharge."""
+    await wire.broker.commit([sends(ORDERS, "first")])
+    frontend_sends = wire.broker
+    cut = trio.Event()
+
+    async def commit() -> BrokerError:
+        return await failure_of(frontend_sends.commit([sends(ORDERS, 1), sends(INVOICES, 2)]))
+
+    async def probe(entity: EntityPath) -> None:
+        """A link to the second queue is attached in the middle of the commit."""
+        wire.proxy.reset_all()
+        wire.proxy.fault = Pass()
+        cut.set()
+        await trio.sleep_forever()
+
+    wire.house.broker.probe = probe  # type: ignore[method-assign]
+    error = await commit()
+
+    assert cut.is_set()
+    assert error.outcome is Outcome.NOT_SENT
+    assert await wire.sent() == ["first"]
+    assert await invoices(wire) == []
+
+
+async def test_after_a_cut_the_next_transaction_is_committed(wire: Wire) -> None:
+    await wire.broker.commit([sends(ORDERS, 1)])
+    wire.proxy.reset_all()
+    await trio.testing.wait_all_tasks_blocked(0.05)
+
+    await wire.broker.check_transactions()
+    await wire.broker.commit([sends(ORDERS, 2), sends(INVOICES, 3)])
+
+    assert await wire.sent() == ["1", "2"]
+    assert await invoices(wire) == ["3"]
+
+
+async def test_a_delivery_whose_connection_has_ended_rolls_the_transaction_back(
+    wire: Wire,
+) -> None:
+    await wire.broker.send(ORDERS, numbered(1))
+    async with wire.broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        work = required(receiver, Enlists).enlist(delivery, Complete())
+        wire.proxy.reset_all()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+
+        error = await failure_of(wire.broker.commit([work, sends(INVOICES, 2)]))
+
+    assert isinstance(error, LockLost)
+    assert await wire.sent() == ["1"]
+    assert await invoices(wire) == []
+
+
+async def test_after_a_rollback_the_delivery_is_settled_on_its_link(wire: Wire) -> None:
+    await wire.broker.send(ORDERS, numbered(1))
+    async with wire.broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        work = required(receiver, Enlists).enlist(delivery, Complete())
+
+        await failure_of(wire.broker.commit([work, sends(EntityPath("nowhere"), 2)]))
+        await receiver.settle(delivery, Complete())
+
+    assert await wire.sent() == []
+
+
+async def test_a_cancelled_commit_leaves_nothing_behind(wire: Wire) -> None:
+    commits = Commits(wire, done=False)
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wire.broker.commit, [sends(ORDERS, 1)])
+            await commits.asked.wait()
+            scope.cancel()
+    await wire.broker.send(ORDERS, numbered(2))
+
+    assert await wire.sent() == ["2"]
+
+
+async def test_a_namespace_without_transactions_says_so(wire: Wire) -> None:
+    async def none() -> None:
+        await trio.lowlevel.checkpoint()
+        raise NotSupported("there are none")
+
+    wire.house.broker.check_transactions = none  # type: ignore[method-assign]
+
+    error = await failure_of(wire.broker.check_transactions())
+
+    assert isinstance(error, NotSupported)
+    assert "there are none" in str(error)
+
+
+async def test_a_delivery_of_another_namespace_isnt_settled(wire: Wire) -> None:
+    await wire.house.broker.send(ORDERS, numbered(1))
+    async with wire.house.broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        work = required(receiver, Enlists).enlist(delivery, Complete())
+
+        error = await failure_of(wire.broker.commit([sends(ORDERS, 2), work]))
+
+    assert isinstance(error, NotSupported)
+    assert await wire.sent() == ["1"]
+
+
+async def test_deliveries_of_several_connections_arent_settled_together() -> None:
+    async with served() as house, client(house.port, max_links=2) as broker:
+        for queue in (ORDERS, INVOICES):
+            await house.broker.create_queue(queue, QueueProperties())
+            await house.broker.send(queue, [Message()])
+        async with broker.open_receiver(ORDERS) as one, broker.open_receiver(INVOICES) as other:
+            work: list[Any] = []
+            for receiver in (one, other):
+                [delivery] = await receiver.receive(1)
+                work.append(required(receiver, Enlists).enlist(delivery, Complete()))
+
+            error = await failure_of(required(broker, Transacts).commit(work))
+
+    assert isinstance(error, NotSupported)
+    assert "several connections" in str(error)
+
+
+async def test_many_transactions_at_once_are_each_whole(wire: Wire) -> None:
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            work = [sends(ORDERS, number), sends(INVOICES, number)]
+            nursery.start_soon(wire.broker.commit, work)
+
+    assert sorted(map(int, await wire.sent())) == list(range(30))
+    assert sorted(map(int, await invoices(wire))) == list(range(30))
