@@ -241,7 +241,7 @@ class PairedBroker(ForwardingBroker):
             if batch.is_pending:
                 batch.fail(self._refusal(sending, batch))
 
-        await ordered.deliver(entity, batches, deadline, deliver)
+        await ordered.deliver(entity, batches, taken, deadline, deliver)
 
     async def _try_all_ways(self, sending: Sending) -> None:
         if await self.to_primary.take(sending):

@@ -4,6 +4,7 @@ import errno
 from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
+from itertools import chain
 
 import attrs
 import pytest
@@ -11,6 +12,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.capabilities import Sessions
+from gateway.changes import Changes
 from gateway.domain import backlog
 from gateway.domain.errors import (
     InvalidRequest,
@@ -20,7 +22,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.failover import State
-from gateway.domain.message import AcceptedBy, Complete
+from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.domain.operators.control import Override
 from gateway.offering import required
 from gateway.pairing import state_file
@@ -84,7 +86,7 @@ async def move_all(harness: Harness, pair: Pair) -> None:
     syphon.cancel()
 
 
-async def test_sends_of_a_key_go_one_after_the_other(harness):
+async def test_calls_of_a_key_go_one_after_the_other_and_those_that_wait_together(harness):
     pair = await ordered_pair(harness)
     harness.primary.fail(Slow(1.0), Operation.SEND)
     began, ended = trio.current_time(), []
@@ -99,7 +101,8 @@ async def test_sends_of_a_key_go_one_after_the_other(harness):
             nursery.start_soon(send_and_note, name)
             await trio.sleep(0.01)
 
-    assert sorted(ended) == [(1, "a"), (1, "other"), (2, "b"), (3, "c")]
+    assert sorted(ended) == [(1, "a"), (1, "other"), (2, "b"), (2, "c")]
+    assert [each for each in await harness.primary.ids() if each != "other"] == ["a", "b", "c"]
 
 
 async def test_in_an_outage_all_messages_of_a_key_are_in_one_session_in_order(harness):
@@ -352,7 +355,7 @@ async def test_sends_to_an_ordered_entity_arent_gathered(harness):
     )
     async with trio.open_nursery() as nursery:
         for name in "abc":
-            nursery.start_soon(gathering.send, ORDERS, [message(name)])
+            nursery.start_soon(gathering.send, ORDERS, [message(name, session_id=name)])
             nursery.start_soon(gathering.send, BILLS, [message(name)])
 
     assert harness.primary.sends(ORDERS) == 3
@@ -369,22 +372,172 @@ async def test_entities_that_arent_ordered_go_their_usual_way(harness):
 async def test_a_send_that_waits_for_another_ends_at_its_deadline(harness):
     pair = await ordered_pair(harness)
     first, second = Batch([message("a")]), Batch([message("b")])
-    deadline = trio.current_time() + 5.0
+    taken, deadline = pair.broker.moments.now(), trio.current_time() + 5.0
 
     async def deliver(key, batch):
         await trio.sleep(10.0)
         batch.accepted_by = PRIMARY
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(pair.broker.ordered.deliver, ORDERS, [first], deadline, deliver)
+        nursery.start_soon(pair.broker.ordered.deliver, ORDERS, [first], taken, deadline, deliver)
         await wait_all_tasks_blocked()
-        await pair.broker.ordered.deliver(ORDERS, [second], deadline, deliver)
+        await pair.broker.ordered.deliver(ORDERS, [second], taken, deadline, deliver)
 
         assert trio.current_time() == pytest.approx(deadline)
 
     assert first.accepted_by is PRIMARY
     assert second.error.outcome is Outcome.NOT_SENT
     assert "an earlier send" in str(second.error)
+
+
+@attrs.define(eq=False)
+class Calls:
+    """Calls of one key to `OrderedSends.deliver`, which begin one after the other."""
+
+    pair: Pair
+    nursery: trio.Nursery
+    asked: list[list[str]] = attrs.field(factory=list)
+    verdicts: dict[str, AcceptedBy | Outcome] = attrs.field(factory=dict)
+    refused: dict[str, Exception] = attrs.field(factory=dict)  # errors by message
+    seconds: float = 1.0
+    changes: Changes = attrs.field(factory=Changes)
+
+    async def begin(self, name: str, *, seconds=10.0, size=1) -> trio.CancelScope:
+        """Begin a call with that message; return its scope once it has its place."""
+        scope = trio.CancelScope()
+        self.nursery.start_soon(self._call, scope, name, trio.current_time() + seconds, size)
+        await wait_all_tasks_blocked()
+        return scope
+
+    async def _call(self, scope, name, deadline, size) -> None:
+        batch = Batch([Message(message_id=name, body=bytes(size))])
+        taken = self.pair.broker.moments.now()
+        with scope:
+            await self.pair.broker.ordered.deliver(ORDERS, [batch], taken, deadline, self._deliver)
+            assert batch.accepted_by is not None or batch.error is not None
+            self.verdicts[name] = batch.accepted_by or batch.error.outcome
+            self.changes.note()
+
+    async def _deliver(self, key, batch) -> None:
+        ids = [each.message_id for each in batch.messages]
+        self.asked.append(ids)
+        self.changes.note()
+        await trio.sleep(self.seconds)
+        errors = [self.refused[each] for each in ids if each in self.refused]
+        if errors:
+            batch.fail(errors[0])
+        else:
+            batch.accepted_by = PRIMARY
+
+
+@pytest.fixture
+async def calls(harness: Harness) -> AsyncIterator[Calls]:
+    pair = await ordered_pair(harness)
+    async with trio.open_nursery() as nursery:
+        yield Calls(pair, nursery)
+
+
+async def end_of(calls: Calls, names: str) -> None:
+    while not calls.verdicts.keys() >= set(names):
+        await calls.changes.wait_next()
+
+
+async def test_a_message_at_fault_doesnt_fail_the_calls_that_went_along(calls):
+    calls.refused["b"] = InvalidRequest("no")
+    for name in "abcd":
+        await calls.begin(name)
+    await end_of(calls, "abcd")
+
+    assert calls.asked == [["a"], ["b", "c", "d"], ["b"], ["c", "d"]]
+    assert calls.verdicts == {
+        "a": PRIMARY,
+        "b": Outcome.NOT_SENT,
+        "c": PRIMARY,
+        "d": PRIMARY,
+    }
+
+
+async def test_calls_that_went_along_in_vain_use_the_rest_of_their_time(calls):
+    calls.refused["b"] = Unavailable("down")
+    for name in "abc":
+        await calls.begin(name)
+    await end_of(calls, "abc")
+
+    assert calls.asked == [["a"], ["b", "c"], ["c"]]
+    assert calls.verdicts == {"a": PRIMARY, "b": Outcome.NOT_SENT, "c": PRIMARY}
+
+
+async def test_an_unknown_outcome_is_that_of_all_calls_that_went_along(calls):
+    calls.refused["b"] = OutcomeUnknown("no answer")
+    for name in "abc":
+        await calls.begin(name)
+    await end_of(calls, "abc")
+
+    assert calls.asked == [["a"], ["b", "c"]]
+    assert calls.verdicts == {"a": PRIMARY, "b": Outcome.UNKNOWN, "c": Outcome.UNKNOWN}
+
+
+async def test_calls_that_went_along_are_unknown_if_the_call_is_cancelled_that_took_them(calls):
+    await calls.begin("a")
+    scope = await calls.begin("b")
+    await calls.begin("c")
+    while len(calls.asked) < 2:
+        await calls.changes.wait_next()
+    scope.cancel()
+    await calls.begin("d")
+    await end_of(calls, "acd")
+
+    assert calls.asked == [["a"], ["b", "c"], ["d"]]
+    assert calls.verdicts == {"a": PRIMARY, "c": Outcome.UNKNOWN, "d": PRIMARY}
+
+
+async def test_a_cancelled_call_that_waits_isnt_taken_along(calls):
+    await calls.begin("a")
+    await calls.begin("b")
+    scope = await calls.begin("c")
+    await calls.begin("d")
+    scope.cancel()
+    await end_of(calls, "abd")
+
+    assert calls.asked == [["a"], ["b", "d"]]
+    assert calls.verdicts == dict.fromkeys("abd", PRIMARY)
+
+
+@pytest.mark.parametrize(
+    "of_c",
+    [{"seconds": 3.0}, {"size": sends.MOST_BYTES}],
+    ids=["has less time", "is large"],
+)
+async def test_a_call_goes_alone_if_it(calls, of_c):
+    await calls.begin("a")
+    await calls.begin("b", seconds=5.0)
+    await calls.begin("c", **of_c)
+    await calls.begin("d")
+    await end_of(calls, "abcd")
+
+    assert calls.asked[:2] == [["a"], ["b"]]
+    assert [*chain(*calls.asked)] == [*"abcd"]
+
+
+async def test_a_call_that_came_later_keeps_its_time_to_live_and_goes_alone(calls):
+    await calls.begin("a")
+    await calls.begin("b")
+    await trio.sleep(0.5)
+    await calls.begin("c")
+    await end_of(calls, "abc")
+
+    assert calls.asked == [["a"], ["b"], ["c"]]
+
+
+async def test_a_call_whose_time_ends_while_it_goes_along_has_an_unknown_outcome(calls):
+    await calls.begin("a")
+    await calls.begin("b", seconds=2.5)
+    await calls.begin("c", seconds=2.5)
+    calls.seconds = 5.0
+    await end_of(calls, "abc")
+
+    assert calls.asked == [["a"], ["b", "c"]]
+    assert calls.verdicts == {"a": PRIMARY, "b": PRIMARY, "c": Outcome.UNKNOWN}
 
 
 async def test_nothing_is_sent_if_the_turn_comes_after_the_deadline(harness):

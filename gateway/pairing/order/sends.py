@@ -10,17 +10,20 @@ Sends that keep an order: one call at a time for each key, to the primary or to 
 
 All sends of a key go to one queue, so that what follows never overtakes; a queue that fails has no
 substitute, and neither has the spool a part in it. `watch.py` knows which keys are away.
+
+Calls that wait for their turn are sent together: the call whose turn it is takes along those behind
+it, each of which has its own verdict.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import count
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import count, islice, takewhile
 from typing import Final
 
 import attrs
 import trio
 
 from gateway.changes import Turn, Turns
+from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     MESSAGE_FAULTS,
@@ -34,7 +37,7 @@ from gateway.pairing.backlog import PACE, BacklogSender
 from gateway.pairing.order.keys import OrderKey, is_ordered, key_of
 from gateway.pairing.order.watch import OrderedQueue, OrderWatch
 from gateway.pairing.primary import PrimarySender
-from gateway.pairing.sending import Batch, Sending
+from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
 from gateway.pairing.states import EntityStates
 from gateway.ports import NewId
 
@@ -67,6 +70,59 @@ class _Part:
 
 
 @attrs.define(eq=False, kw_only=True)
+class _Call:
+    """A call's batches of one key, and their turn."""
+
+    parts: Sequence[_Part]
+    turn: Turn
+    taken: float  # when the gateway got them, on Trio's clock
+    deadline: float
+    goes_along: bool = attrs.field(default=False, init=False)  # with a call in front of it
+
+    @property
+    def digest(self) -> str:
+        return self.parts[0].key.digest
+
+    @property
+    def is_pending(self) -> bool:
+        """True as long as no batch has a verdict."""
+        return all(part.batch.is_pending for part in self.parts)
+
+    def may_take_along(self, other: "_Call") -> bool:
+        """
+        True if the other call's messages lose nothing by being sent as this call's: neither time
+        for the send nor much of their time to live.
+        """
+        return other.deadline >= self.deadline and other.taken - self.taken < SHORT_WAIT
+
+    def take_verdict(self, whole: Batch) -> None:
+        """
+        End the call as the batch that it went along in. If that certainly wasn't sent, the call
+        has its own turn: it has more time, and perhaps it isn't its message that is at fault.
+        """
+        self.goes_along = False
+        if whole.error is None or whole.error.outcome is not Outcome.NOT_SENT:
+            for part in self.parts:
+                part.batch.take_verdict(whole)
+
+
+@attrs.define(eq=False)
+class _Room:
+    """The room that is left in a batch for the messages of others."""
+
+    messages: int = MOST_TOGETHER
+    size: int = MOST_BYTES
+
+    def take(self, parts: Iterable[_Part]) -> bool:
+        """Take the room of these batches. False: there wasn't enough for all."""
+        for part in parts:
+            self.messages -= len(part.batch.messages)
+            bodies = [message.body for message in part.batch.messages]
+            self.size -= sum(len(e) if isinstance(e, bytes) else MOST_BYTES for e in bodies)
+        return self.messages >= 0 and self.size >= 0
+
+
+@attrs.define(eq=False, kw_only=True)
 class OrderedSends:
     """Delivers the sends of ordered entities."""
 
@@ -79,6 +135,8 @@ class OrderedSends:
     _epoch: str = attrs.field(init=False)  # of the places that this gateway gives, hexadecimal
     _numbers: Iterator[int] = attrs.field(factory=lambda: count(1), init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)
+    # By the key's digest: the calls whose turn hasn't ended, in the order of their turns.
+    _calls: dict[str, dict[_Call, None]] = attrs.field(factory=dict, init=False)
     _known: dict[str, bool] = attrs.field(factory=dict, init=False)
 
     @_epoch.default
@@ -96,69 +154,118 @@ class OrderedSends:
         return known
 
     async def deliver(
-        self, entity: EntityPath, batches: Sequence[Batch], deadline: float, deliver: Deliver
+        self,
+        entity: EntityPath,
+        batches: Sequence[Batch],
+        taken: Now,
+        deadline: float,
+        deliver: Deliver,
     ) -> None:
         """
         Return when each batch has its verdict. The call has its place in the order before its first
         checkpoint.
 
         If a message isn't accepted, those of its key that follow in this call aren't sent. A batch
-        with several keys is sent as one batch for each key.
+        with several keys is sent as one batch for each key. If the task that sends the messages of
+        several calls is cancelled, the outcome is unknown for all of these.
         """
         parts = [part for batch in batches for part in _parts_of(entity, batch)]
         by_key: dict[str, list[_Part]] = {}
         for part in parts:
             by_key.setdefault(part.key.digest, []).append(part)
-        with ExitStack() as stack:
-            turns = [stack.enter_context(self._turns.take(digest)) for digest in by_key]
-            if len(turns) == 1:
-                await self._deliver_key(parts, turns[0], deadline, deliver)
-            else:
-                async with trio.open_nursery() as nursery:
-                    for turn, mine in zip(turns, by_key.values(), strict=True):
-                        nursery.start_soon(self._deliver_key, mine, turn, deadline, deliver)
+        calls = [self._call(digest, mine, taken, deadline) for digest, mine in by_key.items()]
+        if len(calls) == 1:
+            await self._deliver_call(calls[0], deliver)
+        else:
+            async with trio.open_nursery() as nursery:
+                for call in calls:
+                    nursery.start_soon(self._deliver_call, call, deliver)
         for batch in batches:
             if batch.is_pending:
                 _join(batch, [part.batch for part in parts if part.parent is batch])
 
-    async def _deliver_key(
-        self, parts: Sequence[_Part], turn: Turn, deadline: float, deliver: Deliver
-    ) -> None:
-        """Deliver a call's messages of one key, once it is their turn; then end the turn."""
-        with turn:
-            with trio.move_on_at(deadline):
-                await turn.come()
-            if turn.before is None:
-                await self._deliver_all(parts, deliver)
-                return
-        for part in parts:
-            part.batch.fail(Unavailable("an earlier send of the same order had no answer yet"))
+    def _call(self, digest: str, parts: Sequence[_Part], taken: Now, deadline: float) -> _Call:
+        """A call with the next place among those of its key."""
+        turn = self._turns.take(digest)
+        call = _Call(parts=parts, turn=turn, taken=taken.monotonic, deadline=deadline)
+        self._calls.setdefault(digest, {})[call] = None
+        return call
 
-    async def _deliver_all(self, parts: Sequence[_Part], deliver: Deliver) -> None:
-        waiting = list(parts)
+    async def _deliver_call(self, call: _Call, deliver: Deliver) -> None:
+        """Return when the call's batches have their verdicts, and its turn has ended."""
+        try:
+            with trio.move_on_at(call.deadline):
+                await call.turn.come()
+            if call.is_pending and call.turn.before is None:
+                await self._deliver_all(call, deliver)
+        finally:
+            self._end(call)
+        for part in call.parts:
+            if part.batch.is_pending:
+                part.batch.tainted |= call.goes_along
+                part.batch.fail(Unavailable("an earlier send of the same order had no answer yet"))
+
+    def _end(self, call: _Call) -> None:
+        """End the call's turn, if that hasn't ended."""
+        call.turn.end()
+        calls = self._calls.get(call.digest, {})
+        if call in calls:
+            del calls[call]
+            if not calls:
+                del self._calls[call.digest]
+
+    async def _deliver_all(self, call: _Call, deliver: Deliver) -> None:
+        waiting = list(call.parts)
         while waiting:
-            sent = await self._deliver_some(waiting, deliver)
+            sent = await self._deliver_some(call, waiting, deliver)
+            error = waiting[sent - 1].batch.error
             del waiting[:sent]
-            error = parts[len(parts) - len(waiting) - 1].batch.error
             if error is not None:
                 for part in waiting:
                     part.batch.fail(Unavailable(f"not sent, as an earlier message failed: {error}"))
                 return
 
-    async def _deliver_some(self, waiting: Sequence[_Part], deliver: Deliver) -> int:
-        """Deliver the first batches, as one if possible; return how many have their verdict."""
-        first, together = waiting[0], _together(waiting)
+    async def _deliver_some(self, call: _Call, waiting: Sequence[_Part], deliver: Deliver) -> int:
+        """Deliver the call's first batches, as one if possible; return how many have a verdict."""
+        room, first = _Room(), waiting[0]
+        room.take([first])
+        own = [first, *takewhile(lambda part: room.take([part]), waiting[1:])]
+        others = self._behind(call, room) if len(own) == len(waiting) else []
+        together = [*own, *(part for other in others for part in other.parts)]
         if len(together) > 1:
             whole = Batch([message for part in together for message in part.batch.messages])
-            await deliver(first.key, whole)
+            await self._deliver_whole(first.key, whole, others, deliver)
             if not isinstance(whole.error, MESSAGE_FAULTS):
-                for part in together:
+                for part in own:
                     part.batch.take_verdict(whole)
-                return len(together)
-            for part in waiting:  # each alone: only one may be at fault
+                return len(own)
+            for part in together:  # each alone: only one may be at fault
                 part.batch.tainted |= whole.tainted
         await deliver(first.key, first.batch)
         return 1
+
+    def _behind(self, call: _Call, room: _Room) -> Sequence[_Call]:
+        """The calls directly behind this one that it takes along."""
+        behind = islice(self._calls[call.digest], 1, None)
+        return [
+            *takewhile(lambda other: call.may_take_along(other) and room.take(other.parts), behind)
+        ]
+
+    async def _deliver_whole(
+        self, key: OrderKey, whole: Batch, others: Sequence[_Call], deliver: Deliver
+    ) -> None:
+        """Deliver a batch that has the messages of other calls too, and give these its verdict."""
+        for other in others:
+            other.goes_along = True
+        try:
+            await deliver(key, whole)
+        finally:
+            if whole.is_pending:
+                whole.error = OutcomeUnknown("the call that sent the messages was cancelled")
+            for other in others:
+                other.take_verdict(whole)
+                if not other.is_pending:
+                    self._end(other)
 
     async def try_ways(
         self, sending: Sending, key: OrderKey, refuse: Callable[[Sending], None]
@@ -254,19 +361,6 @@ def _parts_of(entity: EntityPath, batch: Batch) -> Sequence[_Part]:
     if len(by_key) == 1:
         return [_Part(key, batch, batch) for key in by_key]
     return [_Part(key, batch, Batch(messages)) for key, messages in by_key.items()]
-
-
-def _together(waiting: Sequence[_Part]) -> Sequence[_Part]:
-    """The first of these batches, and those behind it that may share its call."""
-    messages = size = taken = 0
-    for part in waiting:
-        messages += len(part.batch.messages)
-        bodies = [message.body for message in part.batch.messages]
-        size += sum(len(body) if isinstance(body, bytes) else MOST_BYTES for body in bodies)
-        if taken and (messages > MOST_TOGETHER or size > MOST_BYTES):
-            break
-        taken += 1
-    return waiting[:taken]
 
 
 def _join(batch: Batch, parts: Sequence[Batch]) -> None:
