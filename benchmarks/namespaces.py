@@ -140,6 +140,7 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
 async def _start_gateway(fleet: Fleet, port: int) -> Machine:
     """A pair whose secondary is embedded: it costs nothing while the primary is well."""
     password = fleet.folder / "password"
+    password.touch(mode=0o600)
     password.write_text(USER)
     backlog_queues = [backlog.queue_name(LABEL, index).name for index in range(BACKLOG_QUEUES)]
     return await fleet.start(

@@ -163,6 +163,7 @@ async def _through(folder: Path, depth: int) -> AsyncIterator[Server]:
     async with azurite(folder / "azurite") as (process, port), open_fleet(folder) as fleet:
         await _fill(port, depth)
         secret = folder / "connection"
+        secret.touch(mode=0o600)
         secret.write_text(_connection_string(port))
         machine = await fleet.start("gateway", _gateway_config(secret))
         pids = {"gateway": machine.pid, "Azurite": process.pid}

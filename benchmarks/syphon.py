@@ -235,7 +235,9 @@ async def _syphon(
     """`pairgate syphon` of the sources in that folder, which begins at once."""
     home = folder / SYPHON
     home.mkdir(exist_ok=True)
+    (home / PASSWORD_FILE).touch(mode=0o600)
     (home / PASSWORD_FILE).write_text(USER)
+    (home / KEY_FILE).touch(mode=0o600)
     (home / KEY_FILE).write_bytes(ENVELOPE_KEY.key)
     config = home / "pairgate.toml"
     config.write_text(_config(home, primary.port, secondary.port, batch))

@@ -22,6 +22,7 @@ from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.domain.operators.control import EVERYTHING
+from gateway.net.secret_files import check_secret_file
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.pairing.pair import Pair, PairDependencies, PairParts, Spool
 from gateway.pairing.provision import Backlog, usable_backlog
@@ -267,9 +268,12 @@ def _kept_key(path: Path, makes_key: bool) -> EnvelopeKey:
             raise Failure(f"{text}, or set pairing.envelope_keys", ExitCode.WRONG)
         if not path.exists():
             _keep(path, secrets.token_hex(KEY_BYTES))
+        check_secret_file(path)
         key = path.read_bytes()
     except OSError as error:
         raise Failure(f"{path} (envelope key): {error.strerror}") from error
+    except ValueError as error:
+        raise Failure(f"envelope key {error}", ExitCode.WRONG) from error
     if len(key) < KEY_BYTES:
         raise Failure(f"{path} (envelope key) is damaged: restore it, or set pairing.envelope_keys")
     return EnvelopeKey(id=f"kept-{hashlib.sha256(key).hexdigest()[:8]}", key=key)

@@ -7,6 +7,7 @@ Secrets, which the configuration names and doesn't contain.
     { command = ["vault", "kv", "get", "..."], timeout = "10s" }     the output of a command
 """
 
+import os
 import re
 import stat
 import subprocess
@@ -17,6 +18,7 @@ from typing import Final
 import attrs
 
 from gateway.config.values import seconds
+from gateway.net.secret_files import why_exposed
 
 CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"  # systemd sets it (systemd.exec(5), CREDENTIALS)
 NOT_SHOWN: Final = "(not shown)"
@@ -50,8 +52,8 @@ class SecretSource:
         text don't count. A command may block for its timeout.
 
         Raises:
-            ValueError: it isn't a reference, or the secret is missing; the text never contains a
-                secret.
+            ValueError: it isn't a reference, or the secret is missing, or in a file that every user
+                of this machine can read; the text never contains a secret.
         """
         match value:
             case {"env": str(name), **rest} if not rest:
@@ -76,18 +78,21 @@ class SecretSource:
     def _from_file(self, path: Path, *, private: bool) -> Secret:
         try:
             with path.open(encoding="utf-8-sig") as file:
+                found = os.fstat(file.fileno())
                 text = file.read(_LONGEST + 1)
-            mode = path.stat().st_mode
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: isn't UTF-8 text") from error
+        if (why := why_exposed(path, found)) is not None:
+            raise ValueError(why)
         if len(text) > _LONGEST:
             raise ValueError(f"{path}: a secret of up to {_LONGEST} characters expected")
         if not (text := text.rstrip("\r\n")):
             raise ValueError(f"{path}: a secret expected, but the file is empty")
-        if private and mode & (stat.S_IRGRP | stat.S_IROTH):
-            self.warnings.append(f"{path}: other users can read this secret; run chmod 600 on it")
+        # A group that another user, such as root, has given us the secret by is meant to read it.
+        if private and found.st_mode & stat.S_IRGRP and found.st_uid == os.geteuid():
+            self.warnings.append(f"{path}: its group can read this secret; run chmod 600 on it")
         return Secret(text)
 
     def _from_credential(self, name: str) -> Secret:

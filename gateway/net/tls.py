@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 import attrs
 
 from gateway.net.certificates import foreign_block
+from gateway.net.secret_files import check_secret_file
 
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
@@ -207,6 +208,10 @@ def _fill_pinned(context: ssl.SSLContext, options: PinnedTlsOptions) -> None:
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
     _must_be_readable(certificate, "certificate")
     _must_be_readable(key, "key")
+    try:
+        check_secret_file(key or certificate)
+    except ValueError as error:
+        raise TlsFileError(str(error), "certificate" if key is None else "key") from error
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as error:

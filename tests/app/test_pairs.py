@@ -92,6 +92,14 @@ def test_a_damaged_key_is_not_replaced(tmp_path: Path) -> None:
     assert key_file.read_bytes() == b"half"
 
 
+def test_a_kept_key_that_every_user_can_read_is_refused(tmp_path: Path) -> None:
+    wrapped(pairing(tmp_path))
+    (tmp_path / "var" / "envelope.key").chmod(0o644)
+
+    with pytest.raises(Failure, match=r"envelope\.key: every user .*0644"):
+        make_envelope(pairing(tmp_path), "east", Runtime())
+
+
 def test_the_origin_can_be_named(tmp_path: Path) -> None:
     named = attrs.evolve(pairing(tmp_path), origin="gateway-1")
 

@@ -187,6 +187,7 @@ def test_where_clients_show_certificates_plain_text_can_not_be_allowed() -> None
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "pairgate.toml").write_text("\ufeff" + ONE, encoding="utf-8")
+    (tmp_path / "key").touch(mode=0o600)
     (tmp_path / "key").write_text(f"\ufeff{SECRET}\n", encoding="utf-8")
 
     loaded = load(tmp_path / "pairgate.toml", environ={}, here=tmp_path)

@@ -47,6 +47,7 @@ def test_a_missing_credential_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_long_for_a_secret_is_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "key").touch(mode=0o600)
     (tmp_path / "key").write_text("a" * 70000)
 
     with pytest.raises(ValueError, match="a secret of up to 65536 characters expected"):

@@ -35,6 +35,7 @@ def test_every_option_is_shown(tmp_path: Path) -> None:
 
 def test_no_secret_is_shown_wherever_it_stands(tmp_path: Path) -> None:
     canary = "canary-5f1c"
+    (tmp_path / "key").touch(mode=0o600)
     (tmp_path / "key").write_text(f"{canary}-in-a-file-of-16-bytes")
     loaded = read(
         f"""

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -64,15 +65,40 @@ def test_a_secret_comes_from_a_file_beside_the_configuration(tmp_path: Path) -> 
     assert source.warnings == []
 
 
-def test_a_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "can"), [(0o644, "read"), (0o604, "read"), (0o602, "change")])
+def test_a_secret_that_every_user_has_is_refused(mode: int, can: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("hush")
-    (tmp_path / "key").chmod(0o644)
+    (tmp_path / "key").chmod(mode)
     source = SecretSource(environ={}, folder=tmp_path)
 
-    source.read({"file": "key"})
+    with pytest.raises(ValueError, match=rf"key: every user .* can {can} .*{mode:04o}") as it:
+        source.read({"file": "key"})
 
-    assert len(source.warnings) == 1
-    assert "hush" not in source.warnings[0]
+    assert "hush" not in str(it.value)
+
+
+def test_a_secret_of_ours_that_its_group_can_read_is_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("hush")
+    (tmp_path / "key").chmod(0o640)
+    source = SecretSource(environ={}, folder=tmp_path)
+
+    assert source.read({"file": "key"}) == Secret("hush")
+
+    [warning] = source.warnings
+    assert "its group can read" in warning
+    assert "hush" not in warning
+
+
+def test_a_secret_that_root_has_given_our_group_is_no_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("hush")
+    (tmp_path / "key").chmod(0o440)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    source = SecretSource(environ={}, folder=tmp_path)
+
+    assert source.read({"file": "key"}) == Secret("hush")
+    assert source.warnings == []
 
 
 @pytest.mark.parametrize(

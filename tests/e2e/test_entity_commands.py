@@ -153,6 +153,7 @@ async def test_a_wrong_name_is_an_error_in_words(gateways: Gateways) -> None:
 
 @pytest.mark.live
 async def test_azurites_queues_are_listed_made_and_deleted(tmp_path: Path) -> None:
+    (tmp_path / "key").touch(mode=0o600)
     (tmp_path / "key").write_text(KEY)
     async with azurite(tmp_path / "azurite") as (_, port):
         url = f"storage-queue:{url_of(port)}"
@@ -178,6 +179,7 @@ async def test_azurites_queues_are_listed_made_and_deleted(tmp_path: Path) -> No
 async def test_a_count_that_azurite_has_not_is_unknown_through_a_gateway_too(
     gateways: Gateways, tmp_path: Path
 ) -> None:
+    (tmp_path / "key").touch(mode=0o600)
     (tmp_path / "key").write_text(KEY)
     async with azurite(tmp_path / "azurite") as (_, port):
         gateway = await gateways.start(
@@ -200,6 +202,7 @@ async def test_a_rabbitmq_that_can_not_list_shows_the_configured_queues(
 ) -> None:
     await rabbits.north.prepare("rabbitmq-definitions.json")
     port = await trio.to_thread.run_sync(lambda: rabbits.north.node.port)
+    (tmp_path / "password").touch(mode=0o600)
     (tmp_path / "password").write_text(PASSWORD)
     (tmp_path / "pairgate.toml").write_text(
         f'[namespaces.here]\nurl = "rabbitmq://provision@127.0.0.1:{port}/{VHOST}"\n'

@@ -63,6 +63,7 @@ async def on_rabbitmq(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
     data = folder / "rabbit"
     data.mkdir()
     secret = folder / "password"
+    secret.touch(mode=0o600)
     secret.write_text("guest\n")
     async with rabbitmq(data) as (_, port):
         url = f"rabbitmq://guest@127.0.0.1:{port}"
@@ -90,6 +91,7 @@ async def on_azurite(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
 
 def storage_config(folder: Path, port: int) -> str:
     secret = folder / "key"
+    secret.touch(mode=0o600)
     secret.write_text(f"{KEY}\n")
     return f"""
         logging = {{ level = "debug" }}

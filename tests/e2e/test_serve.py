@@ -128,11 +128,13 @@ async def test_sighup_changes_who_gets_in(gateways: Gateways) -> None:
     broker = gateways.prepare(broker_config("orders") + access)
     broker.folder.mkdir()
     key, old_key = broker.folder / "key", broker.folder / "old-key"
+    key.touch(mode=0o600)
     key.write_text("SAS_KEY_VALUE\n")
     await broker.start()
     answers = [await send(broker.address, "orders", b"one")]
 
     key.rename(old_key)
+    key.touch(mode=0o600)
     key.write_text("a new key\n")
     broker.config_file.write_text(broker.config + 'second_key = { file = "old-key" }')
     broker.signal(signal.SIGHUP)

@@ -134,4 +134,5 @@ def replace(path: Path, data: bytes) -> None:
     """
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(data)
+    fresh.chmod(0o600)  # keys are refused that others can read
     fresh.replace(path)

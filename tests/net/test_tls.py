@@ -1,5 +1,6 @@
 """Contexts that can't be weakened by accident, and errors that name the file."""
 
+import shutil
 import ssl
 from contextlib import suppress
 
@@ -82,6 +83,7 @@ def test_an_encrypted_key_is_an_error_and_no_question(certificates, tmp_path):
     from cryptography.hazmat.primitives import serialization
 
     key = serialization.load_pem_private_key((certificates / "server.key").read_bytes(), None)
+    (tmp_path / "locked.key").touch(mode=0o600)
     (tmp_path / "locked.key").write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -95,6 +97,31 @@ def test_an_encrypted_key_is_an_error_and_no_question(certificates, tmp_path):
         server_context(options)
 
 
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640, 0o440])
+def test_a_key_may_be_its_owners_and_its_groups(certificates, tmp_path, mode):
+    shutil.copy(certificates / "server.key", tmp_path)
+    (tmp_path / "server.key").chmod(mode)
+
+    server_context(TlsOptions(certificate=certificates / "server.pem", key=tmp_path / "server.key"))
+
+
+def test_a_key_that_every_user_can_read_is_refused_with_its_mode(certificates, tmp_path):
+    shutil.copy(certificates / "server.key", tmp_path)
+    (tmp_path / "server.key").chmod(0o644)
+    both = tmp_path / "client.pem"
+    both.write_bytes(
+        b"".join((certificates / f"client.{end}").read_bytes() for end in ("pem", "key"))
+    )
+    pair = {"certificate": certificates / "server.pem", "key": tmp_path / "server.key"}
+
+    with pytest.raises(TlsFileError, match=r"server\.key: every user .*0644") as of_server:
+        server_context(TlsOptions(**pair))
+    with pytest.raises(TlsFileError, match=r"client\.pem: every user") as of_client:
+        client_context(ClientTlsOptions(certificate=both))
+
+    assert (of_server.value.field, of_client.value.field) == ("key", "certificate")
+
+
 def test_keys_can_be_read_by_their_owner_only(certificates):
     modes = {path.name: path.stat().st_mode & 0o777 for path in certificates.glob("*.key")}
 
@@ -103,7 +130,7 @@ def test_keys_can_be_read_by_their_owner_only(certificates):
 
 def test_a_half_written_certificate_breaks_a_start_and_nothing_that_runs(certificates, tmp_path):
     for file in certificates.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+        shutil.copy(file, tmp_path)
     options = TlsOptions(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
     before = server_context(options)
     (tmp_path / "server.pem").write_text("half")

@@ -24,6 +24,7 @@ from azure.identity import (
 from gateway.brokers.entra.options import CredentialKind, CredentialOptions
 from gateway.brokers.entra.tokens import AccessToken
 from gateway.domain.errors import BrokerError, CredentialRefused, NoToken
+from gateway.net.secret_files import check_secret_file
 
 _CONNECT_SECONDS: Final = 5.0
 _READ_SECONDS: Final = 10.0
@@ -107,6 +108,8 @@ def _credential(options: CredentialOptions, transport: _Transport) -> Any:
         return ClientSecretCredential(
             options.tenant_id, options.client_id, options.secret, **settings
         )
+    assert options.certificate is not None, "the options check it"
+    check_secret_file(options.certificate)
     return CertificateCredential(
         options.tenant_id,
         options.client_id,
