@@ -24,6 +24,7 @@ from gateway.frontends.storage_queue.messages import Marks
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.frontends.web_guard import Frontend, Guarded, WebGuard
 from gateway.net.body_budget import BodyBudget
+from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
@@ -219,8 +220,25 @@ def _make_frontend(makings: Makings) -> AmqpFrontend:
     )
 
 
-def make_rest(makings: Makings, *, secure: bool) -> Server:
-    """The server for Service Bus REST and Atom. `secure`: its clients connect with TLS."""
+class Requests(Protocol):
+    """The two calls of an HTTP server for each request, as `Guarded` has them."""
+
+    async def handle(self, request: Request) -> Response: ...
+
+    async def check_head(self, request: Request) -> Response | None: ...
+
+
+def make_rest(
+    makings: Makings,
+    *,
+    secure: bool,
+    enter: Callable[[Requests], Requests] = lambda requests: requests,
+    max_head: int = MAX_HEAD,
+) -> Server:
+    """
+    The server for Service Bus REST and Atom. `secure`: its clients connect with TLS. `enter` may
+    put a step before the guard.
+    """
     frontend = ServiceBusRestFrontend(
         broker=makings.parts.broker,
         leases=makings.parts.leases,
@@ -232,20 +250,23 @@ def make_rest(makings: Makings, *, secure: bool) -> Server:
         on_parent=None if makings.on_parent is None else makings.on_parent(secure),
     )
     polls = LongPolls(handler=frontend.handle)
-    guarded = Guarded(
-        guard=makings.guard,
-        frontend=frontend,
-        handler=polls.handle,
-        prepare=makings.authorizer.prepare,
+    requests = enter(
+        Guarded(
+            guard=makings.guard,
+            frontend=frontend,
+            handler=polls.handle,
+            prepare=makings.authorizer.prepare,
+        )
     )
     server = HttpServer(
-        handler=guarded.handle,
-        check_head=guarded.check_head,
+        handler=requests.handle,
+        check_head=requests.check_head,
         error_body=frontend.refuse,
         wall_clock=makings.runtime.now,
         budget=makings.budget,
         options=makings.config.limits.http,
         cancels_when_gone=is_long_poll,
+        max_head=max_head,
     )
     return Server(serve_connection=server.serve_connection, drains=(server.drain.set, polls.end))
 

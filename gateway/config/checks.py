@@ -399,11 +399,6 @@ def _idle_certificates(config: Config) -> Iterator[str]:
     for index, policy in enumerate(config.access):
         if policy.certificates and not demands:
             yield f"access[{index}].certificates: no endpoint has tls.client_ca, so none is shown"
-        elif policy.certificates and config.workers > 1:
-            yield (
-                f"access[{index}].certificates: with workers = {config.workers}, receiving and"
-                " management over REST need a key or a token"
-            )
 
 
 def _idle_issuers(config: Config) -> Iterator[str]:

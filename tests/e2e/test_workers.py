@@ -24,7 +24,9 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Complete, Message
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.net.certs import write_certificates
 from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.net.tls import ClientTlsOptions, client_context
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.installation import client
@@ -614,6 +616,50 @@ async def test_an_amqp_client_of_a_worker_uses_sessions_and_topics_of_a_store(
             await service.cancel_scheduled(ORDERS, [number])
 
     assert (first.message.body, state, second.message.body) == (b"one", b"half full", b"two")
+
+
+CERTIFIED = """
+tls = { certificate = "tls/server.pem", key = "tls/server.key", client_ca = "tls/ca.pem" }
+
+[[access]]
+name = "by-certificate"
+certificates = ["CN=pairgate-client"]
+rights = ["Manage"]
+"""
+
+
+async def test_a_certificate_gives_its_rights_in_every_request_of_a_worker(
+    gateways: Gateways,
+) -> None:
+    gateway = gateways.prepare(f"workers = 2\n{broker_config('orders')}{CERTIFIED}")
+    folder = gateway.folder / "tls"
+    write_certificates(folder, now=datetime.now(UTC))
+    await gateway.start()
+    files = {"certificate": folder / "client.pem", "key": folder / "client.key"}
+    tls = client_context(ClientTlsOptions(ca=folder / "ca.pem", **files))
+    clients = [HttpClient("localhost", gateway.port, tls=tls) for _ in range(4)]
+    statuses = []
+
+    async def ask(client: HttpClient, method: str, target: str, **fields: str) -> Response:
+        named = {name.replace("_", "-"): value for name, value in fields.items()}
+        request = Request(method=method, target=target, headers=Headers.of(named))
+        answer = await client.request(request)
+        statuses.append(answer.status)
+        return answer
+
+    with trio.fail_after(PATIENCE):
+        for each, other in zip(clients, reversed(clients), strict=True):
+            await ask(each, "POST", "/orders/messages")
+            received = await ask(each, "POST", "/orders/messages/head?timeout=20")
+            properties = json.loads(received.headers.get("BrokerProperties") or "{}")
+            path = f"/orders/messages/{properties['MessageId']}/{properties['LockToken']}"
+            await ask(other, "DELETE", path)
+            await ask(each, "GET", "/$Resources/Queues")
+        await ask(clients[0], "GET", "/$Resources/Queues", Authorization="SharedAccessSignature x")
+        for each in clients:
+            await each.aclose()
+
+    assert statuses == [201, 201, 200, 200] * len(clients) + [401]
 
 
 async def test_workers_send_to_the_spool_of_their_parent(gateways: Gateways) -> None:

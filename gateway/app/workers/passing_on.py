@@ -3,9 +3,14 @@ Requests that a worker passes on to its parent, over a Unix socket: HTTP request
 
 A client may settle a message over another connection than the one over which it received it, and
 that may be another worker's. So locks that HTTP clients hold are in one process, the parent.
+
+The certificate of a client goes with each of its requests, in a header that no client can write:
+the worker removes theirs.
 """
 
+import binascii
 import socket
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,15 +20,21 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.servers import Makings, Server, make_rest
+from gateway.app.servers import Makings, Requests, Server, make_rest
 from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler
 from gateway.net.listeners import ConnectionHandler, OnEnd
+from gateway.net.visits import current_visit, standing_in
 from gateway.wire.http.messages import Headers, Request, Response
 
+CERTIFICATE: Final = "X-Pairgate-Client-Certificate"
 _BACKLOG: Final = 1024
+# Bytes of a head: a client's own, and its certificate in Base64. OpenSSL reads chains of up to
+# 100 KiB.
+_LARGEST_HEAD: Final = MAX_HEAD + 140 * 1024
 _LARGEST: Final = 1024 * 1024 * 1024  # bytes of an answer, which the parent has limited already
-# Headers of one connection (RFC 9110, 7.6.1), and those that each hop writes itself.
+# Headers of one connection (RFC 9110, 7.6.1), those that each hop writes itself, and ours.
 _OF_HOP: Final = frozenset(
     {
         "connection",
@@ -35,6 +46,7 @@ _OF_HOP: Final = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
+        CERTIFICATE.lower(),
     }
 )
 
@@ -66,11 +78,38 @@ class Parent:
         )
 
         async def handle(request: Request) -> Response:
-            onward = attrs.evolve(request, headers=without_hop(request.headers))
+            headers = without_hop(request.headers)
+            if der := current_visit().certificate:
+                encoded = b64encode(der).decode()
+                headers = Headers([*headers.items, (CERTIFICATE, encoded)])
+            onward = attrs.evolve(request, headers=headers)
             answer = await client.request(onward)
             return attrs.evolve(answer, headers=without_hop(answer.headers))
 
         return handle
+
+
+@attrs.frozen
+class PassedOn:
+    """Requests that workers pass on, each of a client that its worker has authenticated by TLS."""
+
+    inner: Requests
+
+    async def handle(self, request: Request) -> Response:
+        with standing_in(_certificate_of(request)):
+            return await self.inner.handle(request)
+
+    async def check_head(self, request: Request) -> Response | None:
+        """As `HttpServer.check_head`."""
+        with standing_in(_certificate_of(request)):
+            return await self.inner.check_head(request)
+
+
+def _certificate_of(request: Request) -> bytes:
+    try:
+        return b64decode(request.headers.get(CERTIFICATE) or "", validate=True)
+    except binascii.Error:
+        return b""
 
 
 @asynccontextmanager
@@ -87,7 +126,10 @@ async def open_parent() -> AsyncIterator[Parent]:
 def doors(folder: Path, index: int, makings: Makings) -> list[tuple[Path, Server]]:
     """The parent's servers for the requests to that endpoint, each with the path of its socket."""
     return [
-        (path_of(folder, index, secure=secure), make_rest(makings, secure=secure))
+        (
+            path_of(folder, index, secure=secure),
+            make_rest(makings, secure=secure, enter=PassedOn, max_head=_LARGEST_HEAD),
+        )
         for secure in (False, True)
     ]
 

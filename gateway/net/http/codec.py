@@ -43,6 +43,7 @@ class HttpCodec:
     server_name: bytes
     wall_clock: Callable[[], datetime]
     plain: bool = True  # False, in tests: all heads are left to h11
+    max_head: int = MAX_HEAD
     body_received: int = 0  # bytes of the body so far, encoded
     _buffer: bytearray = attrs.field(factory=bytearray, init=False)
     # Bytes of the buffer that were searched for a blank line.
@@ -151,7 +152,7 @@ class HttpCodec:
         self._head = None
         end = self._buffer.find(b"\r\n\r\n", max(self._searched - 3, 0))
         if end < 0:
-            check_unfinished_head(self._buffer, self._searched)
+            check_unfinished_head(self._buffer, self._searched, self.max_head)
             self._searched = len(self._buffer)
             return False
         head = bytes(self._buffer[: end + 4])
@@ -164,14 +165,14 @@ class HttpCodec:
         if known is not None:
             self._head, self._framing = known[0], LengthFraming(known[1])
             return True
-        self._framing = check_head(head, self.max_body)
+        self._framing = check_head(head, self.max_body, self.max_head)
         plain = read_plain_request(head) if self.plain else None
         self._head = plain or self._parse_head(head)
         return True
 
     def _parse_head(self, head: bytes) -> RequestHead:
         check_fields(head)
-        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=self.max_head)
         self._parser.receive_data(head)
         event = self._parser.next_event()
         if not isinstance(event, h11.Request):

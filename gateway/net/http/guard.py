@@ -46,13 +46,13 @@ class RequestRefused(Exception):
         self.text = text
 
 
-def check_unfinished_head(buffer: bytearray, new_from: int) -> None:
+def check_unfinished_head(buffer: bytearray, new_from: int, max_head: int = MAX_HEAD) -> None:
     """
     Refuse early a head that can't become valid; bytes before `new_from` were checked before.
 
     Without this, a request with bare LF, or of another protocol, would wait for its deadline.
     """
-    _check_size(buffer)
+    _check_size(buffer, max_head)
     if _LOOSE_CONTROL.search(buffer, max(new_from - 1, 0)):
         raise RequestRefused(400, "Lines end with CRLF; a CR, LF or NUL stands alone.")
     line_end = buffer.find(b"\r\n", max(new_from - 1, 0))
@@ -60,14 +60,14 @@ def check_unfinished_head(buffer: bytearray, new_from: int) -> None:
         _check_request_line(bytes(buffer[:line_end]))
 
 
-def check_head(head: bytes, max_body: int) -> "Framing":
+def check_head(head: bytes, max_body: int, max_head: int = MAX_HEAD) -> "Framing":
     """
     Check a complete head, including its blank line. Return how its body is delimited.
 
     Raises:
         RequestRefused: 400; or 413, 414, 415, 417, 431, 501 if more specific.
     """
-    _check_size(head)
+    _check_size(head, max_head)
     line_ends = head.count(b"\r\n")
     if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends or b"\0" in head:
         raise RequestRefused(400, "Lines end with CRLF; a CR, LF or NUL stands alone.")
@@ -90,12 +90,12 @@ def check_fields(head: bytes) -> None:
         raise RequestRefused(400, "A header field has a control character.")
 
 
-def _check_size(head: bytes | bytearray) -> None:
-    if len(head) <= MAX_HEAD:
+def _check_size(head: bytes | bytearray, max_head: int) -> None:
+    if len(head) <= max_head:
         return
-    if head.find(b"\r\n", 0, MAX_HEAD) < 0:
+    if head.find(b"\r\n", 0, max_head) < 0:
         raise RequestRefused(414, "The request's target is too long.")
-    raise RequestRefused(431, f"The request's head is above {MAX_HEAD} bytes.")
+    raise RequestRefused(431, f"The request's head is above {max_head} bytes.")
 
 
 def _check_request_line(line: bytes) -> bytes:

@@ -92,6 +92,7 @@ class HttpServer:
     drain: trio.Event = attrs.field(factory=trio.Event)
     options: HttpServerOptions = attrs.field(factory=HttpServerOptions)
     plain: bool = True  # as in `HttpCodec`
+    max_head: int = MAX_HEAD  # bytes
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
@@ -109,6 +110,7 @@ class HttpServer:
             server_name=self.options.server_name.encode("ascii"),
             wall_clock=self.wall_clock,
             plain=self.plain,
+            max_head=self.max_head,
         )
         connection: _Connection | None = None
         try:

@@ -1,14 +1,17 @@
 """Requests that a worker passes on to its parent."""
 
+import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import attrs
 import pytest
 import trio
 
-from gateway.app.workers.passing_on import open_parent, path_of, serve_unix, without_hop
+from gateway.app.workers.passing_on import PassedOn, open_parent, path_of, serve_unix, without_hop
 from gateway.domain.errors import Unreachable
 from gateway.net.http.server import HttpServer
+from gateway.net.visits import Visits, current_visit, note_certificate
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.harness.clocks import VirtualClock
 
@@ -18,6 +21,20 @@ REQUEST = Request(
     headers=Headers([("Host", "gateway:5300"), ("Connection", "close"), ("X-Own", "kept")]),
     body=b"body",
 )
+
+
+def crash(peer: str, error: BaseException) -> None:
+    raise error
+
+
+def serving(requests: PassedOn, max_head: int) -> HttpServer:
+    return HttpServer(
+        handler=requests.handle,
+        check_head=requests.check_head,
+        error_body=lambda status, text: Response(status=status),
+        wall_clock=VirtualClock(),
+        max_head=max_head,
+    )
 
 
 def test_headers_of_one_connection_stay_on_it() -> None:
@@ -33,9 +50,6 @@ async def test_a_request_arrives_as_the_client_wrote_it_and_so_does_the_answer()
         await trio.lowlevel.checkpoint()
         seen.append(request)
         return Response(status=201, headers=Headers([("X-Answer", "kept")]), body=b"answer")
-
-    def crash(peer: str, error: BaseException) -> None:
-        raise error
 
     server = HttpServer(
         handler=handle,
@@ -53,6 +67,44 @@ async def test_a_request_arrives_as_the_client_wrote_it_and_so_does_the_answer()
     assert seen[0].headers.get("Host") == "gateway:5300"
     assert seen[0].headers.get("X-Own") == "kept"
     assert (answer.status, answer.body, answer.headers.get("X-Answer")) == (201, b"answer", "kept")
+
+
+@pytest.mark.parametrize("size", [0, 1200, 100 * 1024], ids=lambda size: f"{size} bytes")
+@pytest.mark.parametrize("has_body", [True, False])
+async def test_the_certificate_of_a_client_arrives_and_no_forged_one(
+    size: int, has_body: bool
+) -> None:
+    """Also at the check of a head whose body is still to come."""
+    der, seen = bytes(size), list[bytes]()
+
+    class Inner:
+        async def handle(self, request: Request) -> Response:
+            await trio.lowlevel.checkpoint()
+            seen.append(current_visit().certificate)
+            return Response(status=201)
+
+        async def check_head(self, request: Request) -> Response | None:
+            await self.handle(request)
+            return None
+
+    server = serving(PassedOn(Inner()), max_head=200 * 1024)
+    with TemporaryDirectory() as folder:
+        path = path_of(Path(folder), 0, secure=True)
+        async with trio.open_nursery() as nursery, open_parent() as parent:
+            await nursery.start(serve_unix, path, server.serve_connection, crash)
+            forged = [*REQUEST.headers.items, ("x-pairgate-client-certificate", "AAAA")]
+            request = attrs.evolve(
+                REQUEST, headers=Headers(forged), body=bytes(1024 * 1024) if has_body else b""
+            )
+            with Visits(math.inf).begin("127.0.0.1"):
+                note_certificate(der)
+                answer = await parent.handler(Path(folder), 0, True)(request)
+            without = await parent.handler(Path(folder), 0, True)(request)
+            nursery.cancel_scope.cancel()
+
+    assert (answer.status, without.status) == (201, 201)
+    assert set(seen[: len(seen) // 2]) == {der}
+    assert set(seen[len(seen) // 2 :]) == {b""}
 
 
 async def test_a_parent_that_has_ended_is_an_error_and_nothing_was_done() -> None:
