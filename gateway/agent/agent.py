@@ -21,7 +21,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.listener.handlers import function_named
 from gateway.app.listener.trigger_feed import TriggerFeed
 from gateway.app.logs import Reloader
-from gateway.app.operations.admin_endpoint import AdminChoice, admin_at
+from gateway.app.operations.admin_endpoint import AdminChoice, admin_at, check_authorization
 from gateway.app.operations.targets import policy_with
 from gateway.app.process import watch_signals
 from gateway.app.process_admin import ProcessAdmin, idle_control
@@ -69,8 +69,8 @@ async def run_agent(
         raise Failure(f"{loaded.source}: add [[agent.listeners]]", ExitCode.WRONG)
     url, named = wanted.admin.url or agent.gateway, "--url" if wanted.admin.url else "agent.gateway"
     if url is not None:
-        admin_at(loaded.config, url, named, wanted.admin).authorization(Right.LISTEN)
-    elif loaded.config.access:
+        check_authorization(admin_at(loaded.config, url, named, wanted.admin), Right.LISTEN)
+    elif loaded.config.access and wanted.admin.token is None:
         policy_with(loaded.config, "the endpoint `admin`", Right.LISTEN)
     reader = ScaleReader(config=loaded.config, choice=wanted.admin)
     pools = dict(
@@ -181,6 +181,7 @@ def _arguments(config: Config, listener: AgentListener, wanted: Wanted) -> list[
         "cert": admin.tls.certificate,
         "key": admin.tls.key,
         "user": None if admin.credentials is None else admin.credentials.partition(":")[0],
+        "token-file": None if admin.token is None else admin.token.file,
         "triggers": None if hears else gateway,
         "parallel": listener.parallel,
         "to": listener.to,
@@ -205,7 +206,7 @@ async def _follow_triggers(
     triggers = Triggers(is_connected=False)
     feed = TriggerFeed(
         place=endpoint.place,
-        authorization=endpoint.authorization(Right.LISTEN),
+        authorization=partial(endpoint.authorization, Right.LISTEN),
         queues=list({queue for queues in pools.values() for queue in queues}),
         triggers=triggers,
         account=ACCOUNT,

@@ -11,11 +11,13 @@ import attrs
 import click
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.admin_endpoint import AdminChoice, tls_files
+from gateway.app.operations.admin_endpoint import AdminChoice, TokenSource, tls_files
 from gateway.commands.terminal import Invocation, add_port_offset
 from gateway.config.options import PROCESSES, SERVE
+from gateway.net.tls import ClientTlsOptions
 
 PASSWORD: Final = "PAIRGATE_PASSWORD"
+TOKEN: Final = "PAIRGATE_TOKEN"
 
 _file = click.Path(dir_okay=False, path_type=Path)
 _CERTIFICATE: Final = (
@@ -38,6 +40,13 @@ _OPTIONS: Final = (
         "--user",
         metavar="NAME",
         help=f"The name of an access policy. Its key is read from ${PASSWORD}, or prompted for.",
+    ),
+    click.option(
+        "--token-file",
+        type=_file,
+        metavar="FILE",
+        help="A file with a bearer token of an identity provider, read for each request."
+        f" ${TOKEN} may have the token instead.",
     ),
 )
 _add_url = click.option(
@@ -79,9 +88,11 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def wrapper(invocation: Invocation, **rest: Any) -> None:
-        names = ("port_offset", "url", "ca", "cert", "key", "user")
+        ca, cert, key = (rest.pop(name, None) for name in ("ca", "cert", "key"))
         process = rest.pop("process", SERVE)
-        admin = _choice(**{n: rest.pop(n, None) for n in names})
+        names = ("port_offset", "url", "user", "token_file")
+        tls = tls_files(ca=ca, certificate=cert, key=key)
+        admin = _choice(tls=tls, **{n: rest.pop(n, None) for n in names})
         function(invocation, admin=attrs.evolve(admin, process=process), **rest)
 
     named: Callable[..., None] = add_port_offset(wrapper)
@@ -94,17 +105,27 @@ def _choice(
     *,
     port_offset: int,
     url: str | None,
-    ca: Path | None,
-    cert: Path | None,
-    key: Path | None,
+    tls: ClientTlsOptions,
     user: str | None,
+    token_file: Path | None,
 ) -> AdminChoice:
     return AdminChoice(
         port_offset=port_offset,
         url=url,
-        tls=tls_files(ca=ca, certificate=cert, key=key),
+        tls=tls,
         credentials=None if user is None else f"{user}:{_password(user)}",
+        token=_token(user, token_file),
     )
+
+
+def _token(user: str | None, file: Path | None) -> TokenSource | None:
+    """The token of the file, else of the environment unless a name was given; None: neither."""
+    if user is not None and file is not None:
+        raise Failure("--user and --token-file: one of them expected", ExitCode.WRONG)
+    if file is not None:
+        return TokenSource(file=file)
+    text = os.environ.get(TOKEN, "")
+    return TokenSource(text=text) if text and user is None else None
 
 
 def _password(user: str) -> str:

@@ -2,8 +2,9 @@
 Feeds that bring triggers to `pairgate listen`: a topic, or streams of gateways' announcements.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -12,7 +13,13 @@ import trio
 from gateway.app.listener.trigger_feed import TriggerFeed
 from gateway.app.listener.trigger_topic import TopicFeed
 from gateway.app.namespaces import enter
-from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_at, find_admin
+from gateway.app.operations.admin_endpoint import (
+    AdminChoice,
+    AdminEndpoint,
+    admin_at,
+    check_authorization,
+    find_admin,
+)
 from gateway.app.operations.targets import Target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.runtime import Runtime
@@ -71,13 +78,24 @@ def _stream_feed(
     assert listener.triggers is not None, "the listener has triggers"
     return TriggerFeed(
         place=admin.place,
-        authorization=admin.authorization(Right.LISTEN),
+        authorization=_authorization(admin),
         queues=list(listener.queues),
         triggers=listener.triggers,
         account=listener.account,
         observer=runtime.observer,
         rng=runtime.rng(f"triggers/{admin}"),
     )
+
+
+def _authorization(admin: AdminEndpoint) -> Callable[[], str | None]:
+    """
+    The header for each stream.
+
+    Raises:
+        Failure: no configured key has the required right, or the token can't be read.
+    """
+    check_authorization(admin, Right.LISTEN)
+    return partial(admin.authorization, Right.LISTEN)
 
 
 def _topic_feed(

@@ -1,7 +1,7 @@
 """Brings a gateway's announcements to the listeners of this process, by a stream of events."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
@@ -29,11 +29,13 @@ class TriggerFeed:
     A stream of one gateway's announcements. While the stream is broken, its listeners poll. Several
     gateways before the same namespace have a feed each, all with the same `triggers`.
 
-    `authorization` is the value of that header; None if the gateway needs none.
+    `authorization` returns the value of that header; None if the gateway needs none. It is asked
+    for each stream, because a token may have been renewed; a `BrokerError` counts as a broken
+    stream.
     """
 
     place: Place
-    authorization: str | None
+    authorization: Callable[[], str | None]
     queues: Sequence[EntityPath]
     triggers: Triggers
     account: str
@@ -87,5 +89,6 @@ class TriggerFeed:
 
     def _request(self) -> Request:
         names = ",".join(queue.name for queue in self.queues)
-        fields = {} if self.authorization is None else {"Authorization": self.authorization}
+        text = self.authorization()
+        fields = {} if text is None else {"Authorization": text}
         return Request(method="GET", target=f"/triggers?queues={names}", headers=Headers.of(fields))

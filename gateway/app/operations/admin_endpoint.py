@@ -1,5 +1,6 @@
 """The admin endpoint that a command calls: that of the local gateway, or another by its URL."""
 
+import re
 from base64 import b64encode
 from pathlib import Path
 from typing import Final
@@ -11,13 +12,18 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.targets import address_of, answers, context_of, policy_with
 from gateway.config.options import ADMIN, SERVE, Config
+from gateway.config.places import is_loopback
 from gateway.domain.access import Right
+from gateway.domain.errors import NotAuthorized
 from gateway.net import unix
 from gateway.net.dialing import Place
 from gateway.net.http.client import HttpClient
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
+from gateway.wire.openid.jwt import SCHEME as BEARER
 
 ADMIN_PORT: Final = 9640  # if the URL has none
+_LONGEST: Final = 16 * 1024  # characters of a token; a request's head has no more
+_TOKEN: Final = re.compile(rf"[\x21-\x7e]{{1,{_LONGEST}}}", re.ASCII)
 
 
 def tls_files(*, ca: Path | None, certificate: Path | None, key: Path | None) -> ClientTlsOptions:
@@ -36,6 +42,42 @@ class AdminChoice:
     url: str | None = None  # None: an endpoint of the configuration
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
     credentials: str | None = attrs.field(default=None, repr=False)  # NAME:KEY
+    token: "TokenSource | None" = None  # instead of credentials
+
+
+@attrs.frozen(kw_only=True)
+class TokenSource:
+    """
+    A bearer token, or the file that has it. The file is read again for each request, because
+    a program beside this one may renew the token.
+    """
+
+    text: str = attrs.field(default="", repr=False)
+    file: Path | None = None
+
+    def read(self) -> str:
+        """
+        The token now.
+
+        Raises:
+            NotAuthorized: the file can't be read, or there is no token.
+        """
+        named = "the bearer token" if self.file is None else str(self.file)
+        try:
+            text = self.text if self.file is None else _start_of(self.file)
+        except OSError as error:
+            raise NotAuthorized(f"{named}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise NotAuthorized(f"{named}: isn't UTF-8 text") from error
+        token = text.strip()
+        if not _TOKEN.fullmatch(token):
+            raise NotAuthorized(f"{named}: one token of up to {_LONGEST} characters expected")
+        return token
+
+
+def _start_of(file: Path) -> str:
+    with file.open(encoding="utf-8") as opened:
+        return opened.read(_LONGEST + 1)
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +87,7 @@ class AdminEndpoint:
     place: Place
     config: Config = attrs.field(repr=False)
     credentials: str | None = attrs.field(default=None, repr=False)
+    token: TokenSource | None = None
 
     def __str__(self) -> str:
         return str(self.place)
@@ -56,19 +99,36 @@ class AdminEndpoint:
 
     def authorization(self, right: Right) -> str | None:
         """
-        The Authorization header for a key with that right; None if the endpoint needs none.
+        The Authorization header: of the chosen token or credentials, else for a key with that
+        right; None if the endpoint needs none.
 
         Raises:
             Failure: no policy of the configuration has the right.
+            NotAuthorized: the token can't be read.
         """
         if self.place.unix is not None:
             return None
+        if self.token is not None:
+            return f"{BEARER} {self.token.read()}"
         if self.credentials is not None:
             return _basic(self.credentials)
         if not self.config.access:
             return None
         policy = policy_with(self.config, str(self), right)
         return _basic(f"{policy.name}:{policy.keys[0]}")
+
+
+def check_authorization(endpoint: AdminEndpoint, right: Right) -> None:
+    """
+    Return if there is a credential for that right.
+
+    Raises:
+        Failure: there is none.
+    """
+    try:
+        endpoint.authorization(right)
+    except NotAuthorized as error:
+        raise Failure(str(error), ExitCode.WRONG) from error
 
 
 def _basic(credentials: str) -> str:
@@ -80,7 +140,8 @@ def admin_at(config: Config, url: str, named: str, choice: AdminChoice) -> Admin
     The endpoint at that URL.
 
     Raises:
-        Failure: the URL is invalid, and the text begins with `named`; or a TLS file can't be used.
+        Failure: the URL is invalid, or a token would go over plain HTTP, and the text begins with
+            `named`; or a TLS file can't be used.
     """
     if (path := unix.path_of(url)) is not None:
         return _admin_on(path, config)
@@ -95,8 +156,15 @@ def admin_at(config: Config, url: str, named: str, choice: AdminChoice) -> Admin
         tls = client_context(choice.tls) if parts.scheme == "https" else None
     except TlsFileError as error:
         raise Failure(f"--{error.field}: {error}", ExitCode.WRONG) from error
-    place = Place(host=parts.hostname, port=port, tls=tls)
-    return AdminEndpoint(place=place, config=config, credentials=choice.credentials)
+    if choice.token is not None and tls is None and not is_loopback(parts.hostname):
+        raise Failure(f"{named}: a bearer token goes over https only", ExitCode.WRONG)
+    return _chosen(Place(host=parts.hostname, port=port, tls=tls), config, choice)
+
+
+def _chosen(place: Place, config: Config, choice: AdminChoice) -> AdminEndpoint:
+    return AdminEndpoint(
+        place=place, config=config, credentials=choice.credentials, token=choice.token
+    )
 
 
 def _admin_on(path: Path, config: Config) -> AdminEndpoint:
@@ -122,8 +190,7 @@ async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | Non
                 return _admin_on(path, config)
             host, _, port = address.rpartition(":")
             tls = context_of(endpoint, choice.tls)
-            place = Place(host=host.strip("[]"), port=int(port), tls=tls)
-            return AdminEndpoint(place=place, config=config, credentials=choice.credentials)
+            return _chosen(Place(host=host.strip("[]"), port=int(port), tls=tls), config, choice)
     return None
 
 

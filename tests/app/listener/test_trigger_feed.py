@@ -103,7 +103,7 @@ async def feed(gateway: Gateway, nursery: trio.Nursery) -> Feed:
 def _feed(gateway: Gateway, feed: Feed, authorization: str | None) -> TriggerFeed:
     return TriggerFeed(
         place=Place(host="127.0.0.1", port=gateway.port),
-        authorization=authorization,
+        authorization=lambda: authorization,
         queues=[ORDERS],
         triggers=feed.triggers,
         account="east",
