@@ -1,4 +1,4 @@
-"""Watches the files of certificates: reports changed ones, and certificates that end soon."""
+"""Watches the files of certificates: reports changed ones, and certificates that expire soon."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,7 +8,7 @@ import trio
 
 from gateway.config.options import Config
 from gateway.domain.events.certificates import (
-    CertificateEnds,
+    CertificateExpires,
     CertificatesLoaded,
     CertificatesRefused,
 )
@@ -97,17 +97,17 @@ class CertificateWatch:
 
     def expiries(self) -> tuple[Expiry, ...]:
         """
-        The ends of the certificates in use. A chain ends with its first certificate to end, a list
-        of authorities with its last.
+        When the certificates in use expire. A chain expires with its first certificate, a list of
+        authorities with its last.
         """
         now = self._clock()
         return tuple(
             Expiry(
                 setting=f"{watched.setting}.{field}",
                 file=str(files_of(watched.context.made_of)[field]),
-                at=name.ends,
+                at=name.expires,
                 certificate=name.short,
-                urgency=urgency_of(name.starts, name.ends, now),
+                urgency=urgency_of(name.starts, name.expires, now),
                 refused=watched.refused,
             )
             for watched in self._watched
@@ -151,18 +151,18 @@ class CertificateWatch:
             )
 
     def _warn(self) -> None:
-        """Report each end 30 and 7 days before it, and when it has passed (`urgency_of`)."""
+        """Report each expiry 30 and 7 days before it, and when it has passed (`urgency_of`)."""
         now, current = self._clock(), dict[tuple[str, CertificateName], Urgency]()
         for watched in self._watched:
             for field, name in watched.names.items():
                 setting = f"{watched.setting}.{field}"
-                urgency = urgency_of(name.starts, name.ends, now)
+                urgency = urgency_of(name.starts, name.expires, now)
                 current[setting, name] = urgency
                 if urgency > self._warned.get((setting, name), Urgency.NONE):
-                    days = max(0.0, (name.ends - now).total_seconds() / _DAY)
+                    days = max(0.0, (name.expires - now).total_seconds() / _DAY)
                     file = str(files_of(watched.context.made_of)[field])
                     self._observer.report(
-                        CertificateEnds(
+                        CertificateExpires(
                             setting=setting, file=file, certificate=str(name), days=days
                         )
                     )

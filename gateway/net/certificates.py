@@ -26,11 +26,11 @@ class CertificateName:
     subject: str
     serial: str  # hexadecimal; of a revocation list its number, or empty
     starts: datetime
-    ends: datetime
+    expires: datetime
     hosts: tuple[str, ...] = ()  # the names that it is for
 
     def __str__(self) -> str:
-        return f"{self.short}, valid until {self.ends:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{self.short}, valid until {self.expires:%Y-%m-%dT%H:%M:%SZ}"
 
     @property
     def short(self) -> str:
@@ -40,7 +40,7 @@ class CertificateName:
 
 def name_in(file: Path, setting: str) -> CertificateName | None:
     """
-    The certificate in the file whose end matters: the first to end of a chain, the last to end of
+    The certificate in the file whose expiry matters: the first to expire of a chain, the last of
     authorities, the first to be out of date of revocation lists. None: the file has no
     certificate, or can't be read.
     """
@@ -50,8 +50,8 @@ def name_in(file: Path, setting: str) -> CertificateName | None:
         return None
     if not names:
         return None
-    ends = max if setting in AUTHORITIES else min
-    return ends(names, key=lambda each: each.ends)
+    which = max if setting in AUTHORITIES else min
+    return which(names, key=lambda each: each.expires)
 
 
 def first_in(file: Path) -> CertificateName | None:
@@ -97,7 +97,7 @@ class ClientCertificate:
 
     subject: str
     names: frozenset[str]
-    ends: datetime
+    expires: datetime
 
 
 def client_certificate(der: bytes) -> ClientCertificate | None:
@@ -121,7 +121,7 @@ def _of_client(certificate: "x509.Certificate") -> ClientCertificate:
     return ClientCertificate(
         subject=_bounded(subject),
         names=frozenset({*names, *_alternatives(certificate)}),
-        ends=certificate.not_valid_after_utc,
+        expires=certificate.not_valid_after_utc,
     )
 
 
@@ -166,7 +166,7 @@ def _names(data: bytes, setting: str) -> Iterator[CertificateName]:
             subject=_bounded(revoked.issuer.rfc4514_string()),
             serial=_number(revoked),
             starts=starts,
-            ends=revoked.next_update_utc or datetime.max.replace(tzinfo=starts.tzinfo),
+            expires=revoked.next_update_utc or datetime.max.replace(tzinfo=starts.tzinfo),
         )
 
 
@@ -186,7 +186,7 @@ def _name(certificate: "x509.Certificate") -> CertificateName:
         subject=_bounded(certificate.subject.rfc4514_string() or f"names {_listed(hosts)}"),
         serial=f"{certificate.serial_number:x}",
         starts=certificate.not_valid_before_utc,
-        ends=certificate.not_valid_after_utc,
+        expires=certificate.not_valid_after_utc,
         hosts=hosts,
     )
 

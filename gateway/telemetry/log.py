@@ -42,7 +42,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     agents.ProcessesCrash: "error",
     agents.ProcessKilled: "warning",
     agents.ProcessLost: "warning",
-    certificates.CertificateEnds: "warning",
+    certificates.CertificateExpires: "warning",
     certificates.CertificatesRefused: "warning",
     cluster.PeerLost: "warning",
     cluster.PeerRefused: "warning",

@@ -345,7 +345,7 @@ def _expiries(expiries: Sequence[Expiry]) -> Iterator[Metric]:
     labels = ["setting", "file"]
     family = GaugeMetricFamily(
         "pairgate_certificate_expiry_time_seconds",
-        "End of a certificate, in seconds since 1970.",
+        "When a certificate expires, in seconds since 1970.",
         labels=labels,
     )
     refused = GaugeMetricFamily(

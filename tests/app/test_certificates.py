@@ -1,4 +1,4 @@
-"""Certificates that the configuration names: their ends, and files that change."""
+"""Certificates that the configuration names: when they expire, and files that change."""
 
 import os
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gateway.app.certificates import LOOK_EVERY, CertificateWatch
 from gateway.config.file import parse
 from gateway.config.options import LISTEN, SERVE, Config
 from gateway.domain.events.certificates import (
-    CertificateEnds,
+    CertificateExpires,
     CertificatesLoaded,
     CertificatesRefused,
 )
@@ -94,9 +94,12 @@ def test_of_a_chain_the_first_end_counts_and_of_authorities_the_last(tmp_path: P
     file = tmp_path / "several.pem"
     file.write_bytes(several)
 
-    ends = [name_in(file, setting) for setting in ("certificate", "ca")]
+    names = [name_in(file, setting) for setting in ("certificate", "ca")]
 
-    assert [name and name.ends for name in ends] == [NOW + YEAR, NOW + timedelta(days=30) + YEAR]
+    assert [name and name.expires for name in names] == [
+        NOW + YEAR,
+        NOW + timedelta(days=30) + YEAR,
+    ]
 
 
 def test_a_file_without_a_certificate_has_no_end(tmp_path: Path) -> None:
@@ -154,6 +157,22 @@ async def test_files_that_can_not_be_used_are_reported_when_they_stay_so(
     assert not any(each.refused for each in watch.expiries())
 
 
+async def test_a_renewed_key_that_every_user_can_read_is_refused_and_the_previous_one_stays(
+    folder: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    seen = Seen()
+    watch = watch_of(folder, seen)
+    await nursery.start(watch.run)
+    (folder / "server.key").chmod(0o644)
+
+    await trio.sleep(2 * LOOK_EVERY + 1)
+    (refused,) = seen.taken()
+
+    assert isinstance(refused, CertificatesRefused)
+    assert refused.setting == "endpoints[0].tls.key"
+    assert "mode 0644" in refused.reason
+
+
 def test_a_reload_reports_unusable_files_at_once(folder: Path) -> None:
     seen = Seen()
     watch = watch_of(folder, seen)
@@ -170,7 +189,7 @@ def test_a_reload_reports_unusable_files_at_once(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("life", "warned"), [(365, [335, 358, 365]), (90, [68, 83, 90]), (4, [3, 4])]
 )
-def test_an_end_is_reported_30_and_7_days_before_and_when_it_has_passed(
+def test_an_expiry_is_reported_30_and_7_days_before_and_when_it_has_passed(
     tmp_path: Path, life: int, warned: list[int]
 ) -> None:
     authority = Authority(tmp_path, "ca")
@@ -184,15 +203,15 @@ def test_an_end_is_reported_30_and_7_days_before_and_when_it_has_passed(
         seen.now = NOW + day * DAY
         watch.look()
         for event in seen.taken():
-            assert isinstance(event, CertificateEnds)
+            assert isinstance(event, CertificateExpires)
             assert event.setting == "endpoints[0].tls.certificate"
             assert issued.hexadecimal in event.certificate
             days.append(day)
 
     assert days == warned
     [expiry] = [each for each in watch.expiries() if each.file == str(issued.certificate)]
-    assert expiry.urgency == Urgency.ENDED
-    assert "has ended" in next(expiry.problems())
+    assert expiry.urgency == Urgency.EXPIRED
+    assert "has expired" in next(expiry.problems())
 
 
 def test_a_revocation_list_that_is_soon_out_of_date_is_reported(tmp_path: Path) -> None:
@@ -209,6 +228,6 @@ def test_a_revocation_list_that_is_soon_out_of_date_is_reported(tmp_path: Path) 
     watch.look()
 
     assert early == []
-    [ends] = seen.taken()
-    assert isinstance(ends, CertificateEnds)
-    assert (ends.setting, ends.file) == ("endpoints[0].tls.crl", str(listed))
+    [event] = seen.taken()
+    assert isinstance(event, CertificateExpires)
+    assert (event.setting, event.file) == ("endpoints[0].tls.crl", str(listed))

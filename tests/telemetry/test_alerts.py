@@ -177,7 +177,7 @@ CASES: Final = {
     "PairgateStoreSlow": Case(
         *slow(COMMIT, "0.25", namespace="east"), labels={"namespace": "east"}
     ),
-    "PairgateCertificateEnds": Case(  # promtool's clock begins in 1970
+    "PairgateCertificateExpires": Case(  # promtool's clock begins in 1970
         {'pairgate_certificate_expiry_time_seconds{file="a.pem",setting="tls"}': "1200000x300"},
         {'pairgate_certificate_expiry_time_seconds{file="a.pem",setting="tls"}': "1300000x300"},
         {"file": "a.pem", "setting": "tls"},

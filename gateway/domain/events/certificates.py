@@ -10,7 +10,7 @@ class CertificatesLoaded(Event):
     """Changed files of certificates are in use from now on; connections that are open stay so."""
 
     setting: str  # of the configuration: endpoints[0].tls
-    certificate: str  # subject, serial and end of what the process shows, or of what it trusts
+    certificate: str  # subject, serial and expiry of what the process shows, or of what it trusts
 
 
 @attrs.frozen(kw_only=True)
@@ -22,10 +22,10 @@ class CertificatesRefused(Event):
 
 
 @attrs.frozen(kw_only=True)
-class CertificateEnds(Event):
-    """A certificate or a revocation list ends soon, or has ended (`days` is 0)."""
+class CertificateExpires(Event):
+    """A certificate or a revocation list expires soon, or has expired (`days` is 0)."""
 
     setting: str
     file: str
-    certificate: str  # subject, serial and end
+    certificate: str  # subject, serial and expiry
     days: float  # that are left

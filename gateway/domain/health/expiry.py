@@ -1,4 +1,4 @@
-"""Decides when the end of a certificate deserves a warning."""
+"""Decides when the expiry of a certificate deserves a warning."""
 
 import enum
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ import attrs
 
 
 class Urgency(enum.IntEnum):
-    """How near the end of a certificate is."""
+    """How near the expiry of a certificate is."""
 
     NONE = 0
     SOON = 1
     VERY_SOON = 2
-    ENDED = 3
+    EXPIRED = 3
 
 
-# Before the end; a certificate with a short life has shorter warnings, since it is renewed late.
+# Before the expiry; a certificate with a short life has shorter warnings, since it is renewed late.
 _WARNINGS: Final = {
     Urgency.SOON: (timedelta(days=30), 1 / 4),
     Urgency.VERY_SOON: (timedelta(days=7), 1 / 12),
@@ -26,7 +26,7 @@ _WARNINGS: Final = {
 
 @attrs.frozen(kw_only=True)
 class Expiry:
-    """The end of a certificate, or of a revocation list, in a file that the configuration names."""
+    """When a certificate, or a revocation list, expires in a file that the configuration names."""
 
     setting: str
     file: str
@@ -44,21 +44,21 @@ class Expiry:
                 f" {self.refused}; correct the files"
             )
         named = f"{self.setting} ({self.certificate}, {self.file})"
-        if self.urgency >= Urgency.ENDED:
-            yield f"{named} has ended at {self.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
+        if self.urgency >= Urgency.EXPIRED:
+            yield f"{named} has expired at {self.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
         elif self.urgency >= Urgency.VERY_SOON:
-            yield f"{named} ends at {self.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
+            yield f"{named} expires at {self.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
 
 
-def urgency_of(starts: datetime, ends: datetime, now: datetime) -> Urgency:
+def urgency_of(starts: datetime, expires: datetime, now: datetime) -> Urgency:
     """
-    SOON from 30 days before the end, VERY_SOON from 7 days before; but not before three quarters,
-    and eleven twelfths, of the certificate's life have passed.
+    SOON from 30 days before the expiry, VERY_SOON from 7 days before; but not before three
+    quarters, and eleven twelfths, of the certificate's life have passed.
     """
-    if now >= ends:
-        return Urgency.ENDED
+    if now >= expires:
+        return Urgency.EXPIRED
     for urgency in (Urgency.VERY_SOON, Urgency.SOON):
         most, share = _WARNINGS[urgency]
-        if ends - now <= min(most, (ends - starts) * share):
+        if expires - now <= min(most, (expires - starts) * share):
             return urgency
     return Urgency.NONE

@@ -199,7 +199,7 @@ def test_what_follows_from_the_figures_is_told() -> None:
         " and `syphon_failed` in the log",
         "changed certificate files can't be used, and the previous ones stay in use: server.key:"
         " no key; correct the files",
-        "endpoints[0].tls.certificate (CN=localhost, serial 1f, server.pem) ends at"
+        "endpoints[0].tls.certificate (CN=localhost, serial 1f, server.pem) expires at"
         " 2026-01-01T12:00:00Z; replace the file",
     ]
     usage = value["namespaces"][0]["usage"]
