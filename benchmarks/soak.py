@@ -78,6 +78,8 @@ BODY: Final = 1024
 WIDTH: Final = 110
 SLOPES: Final = 300  # points, at most, of which the slopes are compared
 PLOT: Final = Path("build/soak.svg")
+NONE: Final = "none"  # instead of a fault
+_DIGITS: Final = re.compile(r"\d+")
 _LAG: Final = re.compile(r"^pairgate_event_loop_lag_seconds_(sum|count) (\S+)", re.MULTILINE)
 _TASKS: Final = re.compile(r"^pairgate_event_loop_tasks (\S+)", re.MULTILINE)
 
@@ -153,11 +155,33 @@ class Flow:
 
 
 @attrs.frozen(kw_only=True)
+class Failure:
+    """A send with an error, or without an answer (`error` is empty)."""
+
+    began: float  # seconds after the begin
+    took: float
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class Cause:
+    """The failed sends of one protocol with one error, which began in one kind of fault."""
+
+    fault: str  # NONE: long after the last one
+    protocol: str
+    error: str
+    times: int
+    soonest: float  # of them, in seconds after the fault's begin
+    longest: float  # seconds of a send
+
+
+@attrs.frozen(kw_only=True)
 class Report:
     facts: dict[str, str]
     minutes: float
     faults: int
     flows: Sequence[Flow]
+    causes: Sequence[Cause]
     trends: Sequence[Trend]
     cpu: Mapping[str, float]  # seconds of each process for an acknowledged message
     samples: Mapping[str, Sequence[Sample]]
@@ -177,7 +201,7 @@ class Traffic:
     open_client: Callable[[], AbstractAsyncContextManager[Broker]]
     acknowledged: set[bytes] = attrs.field(factory=set)
     received: Counter[bytes] = attrs.field(factory=Counter)
-    failed: int = 0
+    failures: list[Failure] = attrs.field(factory=list)
 
     @property
     def queue(self) -> EntityPath:
@@ -195,19 +219,22 @@ class Traffic:
                 await trio.sleep_until(began + number / rate)
                 if stopping.is_set():
                     return
-                nursery.start_soon(self._send, broker, f"{self.protocol} {number} ".encode())
+                head = f"{self.protocol} {number} ".encode()
+                nursery.start_soon(self._send, broker, head, began)
 
-    async def _send(self, broker: Broker, head: bytes) -> None:
+    async def _send(self, broker: Broker, head: bytes, began: float) -> None:
         message = Message(message_id=head.decode().strip(), body=head.ljust(BODY, b"x"))
+        start, error = trio.current_time(), ""
         with trio.move_on_after(PATIENCE):
             try:
                 await broker.send(self.queue, [message])
-            except BrokerError:
-                pass
+            except BrokerError as failure:
+                error = f"{type(failure).__name__}: {failure}"
             else:
                 self.acknowledged.add(head)
                 return
-        self.failed += 1
+        took = trio.current_time() - start
+        self.failures.append(Failure(began=start - began, took=took, error=error))
 
     async def receive(self) -> None:
         """Receive and complete until cancelled."""
@@ -229,7 +256,7 @@ class Traffic:
         return Flow(
             protocol=self.protocol,
             acknowledged=len(self.acknowledged),
-            failed=self.failed,
+            failed=len(self.failures),
             received=len(self.received),
             repeated=self.received.total() - len(self.received),
             lost=self.missing,
@@ -399,10 +426,35 @@ async def measure(folder: Path, *, minutes: float, rate: float) -> Report:
         minutes=minutes,
         faults=len(site.faults),
         flows=[each.flow() for each in site.traffic],
+        causes=causes_of(site.faults, site.traffic),
         trends=_trends(site.samples, 60 * minutes),
         cpu=cpu,
         samples=_plotted(site, 60 * minutes),
     )
+
+
+def causes_of(faults: Sequence[tuple[float, str]], traffic: Sequence[Traffic]) -> Sequence[Cause]:
+    """The failed sends by fault, protocol and error; digits in the errors don't count."""
+    found = defaultdict[tuple[str, str, str], list[tuple[float, float]]](list)
+    for each in traffic:
+        for failure in each.failures:
+            at, fault = max(
+                (one for one in faults if one[0] <= failure.began + failure.took),
+                default=(0.0, NONE),
+            )
+            error = _DIGITS.sub("#", failure.error) or f"no answer within {PATIENCE:g} s"
+            found[fault, each.protocol, error].append((failure.began - at, failure.took))
+    return [
+        Cause(
+            fault=fault,
+            protocol=protocol,
+            error=error,
+            times=len(spans),
+            soonest=min(after for after, _ in spans),
+            longest=max(took for _, took in spans),
+        )
+        for (fault, protocol, error), spans in sorted(found.items())
+    ]
 
 
 def _plotted(site: Site, length: float) -> Mapping[str, Sequence[Sample]]:
@@ -461,6 +513,13 @@ def _show(report: Report, console: Console) -> None:
     for flow in report.flows:
         flows.add_row(*map(str, attrs.astuple(flow)))
     console.print(flows)
+    if report.causes:
+        causes = Table("fault", "protocol", "failed", "after s", "took s", "error")
+        for cause in report.causes:
+            soonest, longest = f"{cause.soonest:+.1f}", f"{cause.longest:.1f}"
+            counts = (str(cause.times), soonest, longest)
+            causes.add_row(cause.fault, cause.protocol, *counts, cause.error)
+        console.print(causes)
     trends = Table("process", "figure", "median", "growth", "allowed", "")
     for trend in report.trends:
         trends.add_row(

@@ -1,10 +1,12 @@
 """The verdict of the soak, and its plots. The soak itself: `make soak`."""
 
+from contextlib import nullcontext
 from xml.etree import ElementTree
 
+import attrs
 import pytest
 
-from benchmarks.soak import FAULTS, Trend, slope
+from benchmarks.soak import FAULTS, Failure, Traffic, Trend, causes_of, slope
 from benchmarks.soak_plot import Panel, draw
 from gateway.checker.history import Target
 
@@ -28,6 +30,25 @@ def test_many_points_have_nearly_the_slope_of_some() -> None:
 
 def test_a_figure_that_falls_is_flat() -> None:
     assert [trend(growth).is_flat for growth in (-50.0, 0.0, 2.0, 2.1)] == [True, True, True, False]
+
+
+def test_a_failed_send_is_counted_by_the_fault_that_began_before_its_end() -> None:
+    faults = [(10.0, "primary killed"), (30.0, "primary frozen")]
+    traffic = Traffic("rest", lambda: nullcontext(None))  # type: ignore[arg-type]
+    traffic.failures += [
+        Failure(began=9.5, took=1.0, error="Busy: wait for 5 s"),
+        Failure(began=12.0, took=3.0, error="Busy: wait for 7 s"),
+        Failure(began=31.0, took=15.0, error=""),
+        Failure(began=1.0, took=2.0, error="NotSupported: no"),
+    ]
+
+    found = [attrs.astuple(each) for each in causes_of(faults, [traffic])]
+
+    assert found == [
+        ("none", "rest", "NotSupported: no", 1, 1.0, 2.0),
+        ("primary frozen", "rest", "no answer within 15 s", 1, 1.0, 15.0),
+        ("primary killed", "rest", "Busy: wait for # s", 2, -0.5, 3.0),
+    ]
 
 
 def test_a_plot_has_a_curve_of_each_process_in_each_panel() -> None:
