@@ -9,6 +9,7 @@ by `authenticate` and `authorize`.
 
 import enum
 import functools
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from gateway.domain.errors import NotAuthorized
 
 MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
 WHOLE_NAMESPACE: Final = "*"
+_MARK: Final = 16  # hexadecimal digits
 _SUBSCRIPTION: Final = re.compile(r"/subscriptions/[^/]+$")  # of an entity's key
 _LISTS_OF_WORDS: Final = frozenset({"scope", "scp"})  # claims (RFC 8693, 4.2; Entra ID)
 
@@ -123,6 +125,22 @@ class Anonymous:
 
 
 @attrs.frozen(kw_only=True)
+class Delegated:
+    """A client with a signature by a key that an `Identity` has got from an endpoint."""
+
+    issuer: str
+    subject: str
+    marks: frozenset[str]  # of the policies that the identity had then
+
+    @property
+    def name(self) -> str:
+        return f"{self.issuer}:{self.subject}"
+
+
+AnyIdentity = Identity | Certified | Anonymous | Delegated
+
+
+@attrs.frozen(kw_only=True)
 class TokenRule:
     """
     The tokens that a policy is for: those of one provider that have all of these claims.
@@ -198,12 +216,24 @@ class AccessPolicy:
         if not (self.keys or self.token is not None or self.certificates or anonymous):
             raise ValueError("there must be a key, a token, a certificate, or anonymous = true")
 
-    def is_for(self, identity: Identity | Certified | Anonymous) -> bool:
+    @property
+    def mark(self) -> str:
+        """
+        A short text for this policy's name and its rule for tokens, which tells nobody either of
+        them: another rule under the same name has another mark.
+        """
+        rule = self.token and (self.token.issuer, sorted(self.token.claims.items()))
+        return hashlib.sha256(repr((self.name, rule)).encode()).hexdigest()[:_MARK]
+
+    def is_for(self, identity: AnyIdentity) -> bool:
         """True if the client has this policy without a key of it."""
         if isinstance(identity, Anonymous):
             return self.anonymous
         if isinstance(identity, Certified):
             return not identity.names.isdisjoint(self.certificates)
+        if isinstance(identity, Delegated):
+            of_issuer = self.token is not None and self.token.issuer == identity.issuer
+            return of_issuer and self.mark in identity.marks
         return self.token is not None and self.token.matches(identity)
 
     def grants(self, right: Right) -> bool:
@@ -230,7 +260,7 @@ class Claim:
     expires: int  # seconds since 1970 UTC
     key: str | None = attrs.field(default=None, repr=False)  # None: no policy's key has signed it
     # Of a token of an identity provider, of a client certificate, or of a client with neither.
-    identity: Identity | Certified | Anonymous | None = None
+    identity: AnyIdentity | None = None
     # For how long it is accepted after its expiry, since its author's clock may be wrong.
     skew: timedelta = MAX_CLOCK_SKEW
 

@@ -6,6 +6,7 @@ here, whatever the credentials: keys, shared access signatures, or tokens of an 
 import functools
 import hmac
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -14,8 +15,10 @@ from gateway.domain.access import (
     Access,
     AccessPolicy,
     Anonymous,
+    AnyIdentity,
     Certified,
     Claim,
+    Delegated,
     Identity,
     OnRefused,
     Refusal,
@@ -40,6 +43,7 @@ from gateway.wire.servicebus.sas import parse_sas, verify
 EMULATOR_POLICY: Final = AccessPolicy(
     name="RootManageSharedAccessKey", keys=("SAS_KEY_VALUE",), rights=frozenset({Right.MANAGE})
 )
+REALM: Final = "pairgate"
 MAX_KEPT: Final = 1000  # tokens; a client uses one for minutes
 # Keys to compute a signature with if the policy is unknown, so that timing doesn't tell which names
 # exist.
@@ -88,7 +92,7 @@ class Authorizer:
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # claims of tokens with a valid signature
         # Of claims with an identity: those among them that are used.
-        self._holders: dict[Identity | Certified | Anonymous, Sequence[AccessPolicy]] = {}
+        self._holders: dict[AnyIdentity, Sequence[AccessPolicy]] = {}
         self._told: set[Callable[[], None]] = set()
         self.replace(policies)
 
@@ -121,6 +125,23 @@ class Authorizer:
     @property
     def takes_bearer_tokens(self) -> bool:
         return self.issuers is not None and bool(self.issuers.providers)
+
+    @property
+    def challenges(self) -> Sequence[str]:
+        """
+        The values of WWW-Authenticate in a refusal over HTTP: the kinds of credentials that may be
+        accepted (RFC 9110, 15.5.2), and where to get a bearer token.
+        """
+        return [f'{SAS} realm="{REALM}"', *self.bearer_challenge]
+
+    @property
+    def bearer_challenge(self) -> Sequence[str]:
+        """Where to get a bearer token, as in `challenges`; empty: none is accepted."""
+        source = None if self.issuers is None else self.issuers.token_source
+        if source is None:
+            return ()
+        where, audience = (re.sub(r'(["\\])', r"\\\1", text) for text in source)
+        return (f'{BEARER} authorization_uri="{where}", resource_id="{audience}"',)
 
     @property
     def takes_anonymous(self) -> bool:
@@ -184,7 +205,7 @@ class Authorizer:
     def claim_of_certificate(self) -> Claim | None:
         """
         The claim of the client by its certificate, for the whole endpoint; None: it has shown none,
-        or no policy is for it. It ends with the certificate.
+        or no policy is for it. It expires with the certificate.
         """
         der = current_visit().certificate
         if not der or not any(policy.certificates for policy in self._policies.values()):
@@ -276,6 +297,22 @@ class Authorizer:
         """
         check_policies(self._holder(claim), claim)
 
+    def delegated(self, claim: Claim) -> Delegated:
+        """
+        The identity of the claim's client for signatures by a key that it gets now, with the
+        policies that it has now.
+
+        Raises:
+            NotAuthorized: the claim has expired, or no policy is for its client.
+        """
+        assert isinstance(claim.identity, Identity), "only a token's client delegates"
+        self.require_any(claim)
+        return Delegated(
+            issuer=claim.identity.issuer,
+            subject=claim.identity.subject,
+            marks=frozenset(policy.mark for policy in self._holder(claim)),
+        )
+
     def require(self, claim: Claim, access: Access) -> None:
         """As `check`, for the only claim that the client has."""
         try:
@@ -317,7 +354,7 @@ def _claim_of(der: bytes) -> Claim | None:
     return Claim(
         key_name=certificate.subject,
         resource=EVERYTHING,
-        expires=int(certificate.ends.timestamp()),
+        expires=int(certificate.expires.timestamp()),
         identity=Certified(subject=certificate.subject, names=certificate.names),
         skew=timedelta(0),
     )

@@ -21,6 +21,7 @@ from gateway.domain.errors import Busy, NotAuthorized
 from gateway.domain.events.identities import IssuerKeysRead, IssuerUnavailable
 from gateway.net.openid import KeyReader, KeySource, Provided, ProviderFailed, ReadKeys
 from gateway.ports import Observer, WallClock
+from gateway.wire.openid.discovery import fits_a_header
 from gateway.wire.openid.jwt import (
     Jwt,
     audiences_of,
@@ -188,6 +189,19 @@ class Issuers:
     @property
     def providers(self) -> Sequence[Provider]:
         return tuple(self._providers.values())
+
+    @property
+    def token_source(self) -> tuple[str, str] | None:
+        """
+        Where a client gets a token, and for which audience, as text for a header: of the first
+        provider whose names fit one. None: no token is accepted.
+        """
+        for provider in self.providers:
+            where = provider.authorization_endpoint or provider.issuer.issuer
+            audience = provider.issuer.audiences[0]
+            if fits_a_header(where) and fits_a_header(audience):
+                return where, audience
+        return None
 
     def tell(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever keys were removed: tokens may not be valid any more."""

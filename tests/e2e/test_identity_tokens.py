@@ -185,6 +185,12 @@ EXPECTED = {
             ["https://storage.azure.com/.default", "tenant"],
         ],
     },
+    "delegated": {
+        "oid": "the-application",
+        "refused": FORBIDDEN,
+        "nobody": FORBIDDEN,
+        "too_long": ["HttpResponseError", 400],
+    },
 }
 
 
@@ -215,6 +221,17 @@ async def test_the_sdks_work_with_tokens_while_the_provider_rotates_and_fails(
         order = b'{"reason": "a test"}'
         assert await admin_status("POST", "/v1/reload", "Reader", order) == 401
         assert await admin_status("POST", "/v1/reload", "Operator", order) == 200
+
+        reader, operator = tmp_path / "reader", tmp_path / "operator"
+        reader.write_text(tokens["Reader"])
+        operator.write_text(f"{tokens['Operator']}\n")
+        there = (f"--url=https://localhost:{admin}", f"--ca={provider.tls / 'ca.pem'}")
+        shown = await pairgate(gateway, "status", "--json", *there, f"--token-file={reader}")
+        refused = await pairgate(gateway, "reload", *there, f"--token-file={reader}")
+        done = await pairgate(gateway, "reload", *there, f"--token-file={operator}")
+        assert (shown[0], json.loads(shown[1])["good"]) == (0, True)
+        assert (refused[0], "'Manage' claim is required" in refused[2]) == (1, True)
+        assert (done[0], done[2]) == (0, "")
 
         code, output, _ = await pairgate(gateway, "check")
         assert "1 of its keys can verify tokens" in output

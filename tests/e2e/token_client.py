@@ -11,6 +11,7 @@ import ssl
 import sys
 import time
 import urllib.request
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from azure.core.credentials import AccessToken
@@ -18,7 +19,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
-from azure.storage.queue import QueueServiceClient
+from azure.storage.queue import QueueServiceClient, generate_queue_sas
 
 SERVICE_BUS, STORAGE, PROVIDER, CA, *PARTS = sys.argv[1:]
 WAIT = 10  # seconds for a message that is there
@@ -128,6 +129,29 @@ def queues():
         "nobody": error_of(storage(stranger).get_queue_client("orders").send_message, "no"),
         "asked": sender.asked[:1],
         "challenged": challenged(),
+    }
+
+
+def delegated():
+    """A client without a token has a SAS by a user delegation key, as the SDK makes it."""
+    until = datetime.now(UTC) + timedelta(hours=1)
+    key = storage(Credential("Orders.Send")).get_user_delegation_key(expiry=until)
+    sas = generate_queue_sas(
+        "contoso", "orders", permission="raup", expiry=until, user_delegation_key=key
+    )
+    queue = QueueServiceClient(
+        f"https://localhost:{STORAGE}/contoso", sas, connection_verify=CA, retry_total=0
+    ).get_queue_client("orders")
+    queue.send_message("by a signature")
+    nobody = storage(Credential()).get_user_delegation_key
+    return {
+        "oid": key.signed_oid,
+        "refused": error_of(queue.receive_message),
+        "nobody": error_of(nobody, expiry=until),
+        "too_long": error_of(
+            storage(Credential("Orders.Send")).get_user_delegation_key,
+            expiry=until + timedelta(days=7),
+        ),
     }
 
 

@@ -94,8 +94,26 @@ async def test_rest_and_atom(gateway: Gateway, autojump_clock: MockClock) -> Non
     assert (await ask("GET", "/$Resources/Queues", world.bearer("Send", "Listen"))).status == 401
     refused = await ask("POST", "/orders/messages", f"{world.bearer('Send')}x")
     assert refused.status == 401
+    assert [value for name, value in refused.headers.items if name == "WWW-Authenticate"] == [
+        'SharedAccessSignature realm="pairgate"',
+        f'Bearer authorization_uri="{ISSUER.issuer}/oauth2/authorize",'
+        ' resource_id="api://pairgate"',
+    ]
     assert rest.check_head(request("POST", "/orders/messages", "Bearer x")) is not None
     assert rest.check_head(request("POST", "/orders/messages", world.bearer())) is None
+
+
+async def test_an_audience_that_fits_no_header_is_accepted_and_not_told(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    world = gateway.world
+    issuer = attrs.evolve(ISSUER, audiences=("api://bücher\r\nX: 1",))
+    world.issuers.replace([attrs.evolve(world.options, issuer=issuer)])
+    await wait_all_tasks_blocked()
+
+    assert gateway.authorizer.challenges == ['SharedAccessSignature realm="pairgate"']
+    token = world.bearer("Send", aud=issuer.audiences[0])
+    assert gateway.authorizer.claim(token).key_name
 
 
 async def test_the_keys_that_nobody_can_read_are_no_fault_of_the_client(

@@ -98,7 +98,7 @@ class ControlFrontend:
         try:
             operator_of(self.authorizer, request)
         except BrokerError as error:
-            return refused(error)
+            return refused(error, self.authorizer)
         return None
 
     def answer(self, request: Request) -> Response | None:

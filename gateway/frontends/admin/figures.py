@@ -81,7 +81,7 @@ class FiguresFrontend:
             if self.control is not None and self.control.takes(request):
                 return await self.control.steer(request)
         except BrokerError as error:
-            return refused(error)
+            return refused(error, self.authorizer)
         return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
 
     async def answer(self, request: Request) -> Response | None:
@@ -110,7 +110,7 @@ class FiguresFrontend:
     def check_head(self, request: Request) -> Response | None:
         """As `AdminFrontend.check_head`: only control has bodies."""
         if request.path.startswith(_OF_GATEWAY):
-            return refused(NotSupported(_NO_GATEWAY))
+            return refused(NotSupported(_NO_GATEWAY), self.authorizer)
         if self.control is not None and self.control.takes(request):
             return self.control.check_head(request)
         return self.refuse(400, f"{request.method} {request.path} takes no body")

@@ -133,7 +133,7 @@ class AdminFrontend:
             if (control := self._control) is not None and control.takes(request):
                 return await control.steer(request)
         except BrokerError as error:
-            return refused(error)
+            return refused(error, self.authorizer)
         return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
 
     def check_head(self, request: Request) -> Response | None:
@@ -151,7 +151,7 @@ class AdminFrontend:
             else:  # the least right that any other path needs
                 check_right(self.authorizer, request, Right.LISTEN, None)
         except BrokerError as error:
-            return refused(error)
+            return refused(error, self.authorizer)
         return None
 
     def refuse(self, status: int, text: str) -> Response:

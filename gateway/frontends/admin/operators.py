@@ -11,13 +11,13 @@ import attrs
 
 from gateway.domain.access import Access, Claim, Refusal, Refused, Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InvalidRequest, NotAuthorized
+from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.domain.operators.control import Operator
 from gateway.frontends.admin.readiness import Readiness
-from gateway.frontends.auth import Authorizer
+from gateway.frontends.auth import REALM, Authorizer
 from gateway.net.visits import current_visit, note_authorized
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.servicebus.errors import build_error
+from gateway.wire.servicebus.errors import build_error, challenged
 
 _BASIC: Final = "basic "
 JSON: Final = "application/json"
@@ -123,14 +123,16 @@ def health(request: Request, readiness: Readiness) -> Response | None:
     return None
 
 
-def refused(error: BrokerError) -> Response:
-    """The error with the status that Service Bus REST gives it, as JSON."""
+def refused(error: BrokerError, authorizer: Authorizer) -> Response:
+    """
+    The error with the status that Service Bus REST gives it, as JSON. With 401 it tells the
+    credentials that the authorizer may accept.
+    """
     known = build_error(error)
     fields = [(name, value) for name, value in known.headers.items if name != "Content-Type"]
-    if isinstance(error, NotAuthorized):
-        fields.append(("WWW-Authenticate", 'Basic realm="pairgate"'))
     answer = json_answer(known.status, {"error": str(error)})
-    return attrs.evolve(answer, headers=Headers.of([*answer.headers.items, *fields]))
+    answer = attrs.evolve(answer, headers=Headers.of([*answer.headers.items, *fields]))
+    return challenged(answer, [f'Basic realm="{REALM}"', *authorizer.bearer_challenge])
 
 
 def json_answer(status: int, value: Mapping[str, object]) -> Response:

@@ -59,7 +59,7 @@ from gateway.wire.servicebus.atom_operations import (
     entity_of,
     forwards_of,
 )
-from gateway.wire.servicebus.errors import build_error, build_refusal
+from gateway.wire.servicebus.errors import build_error, build_refusal, challenged
 
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _RIGHTS: Final = {
@@ -145,7 +145,7 @@ class ServiceBusRestFrontend:
             # The table's 400 is for a send; a receive without a session uses the wrong path
             # altogether.
             wrong_way = isinstance(error, SessionRequired) and is_long_poll(request)
-            return build_error(error, status=405 if wrong_way else None, tracking=self._tracking())
+            return self._error(error, status=405 if wrong_way else None)
         finally:
             if turn is not None:
                 turn.end()
@@ -160,7 +160,7 @@ class ServiceBusRestFrontend:
         try:
             self.authorizer.claim(request.headers.get("Authorization"))
         except BrokerError as error:
-            return build_error(error, tracking=self._tracking())
+            return self._error(error)
         return None
 
     def refuse(self, status: int, text: str) -> Response:
@@ -313,6 +313,10 @@ class ServiceBusRestFrontend:
         if not _TIMEOUT.fullmatch(text) or float(text) == 0:
             raise InvalidRequest(f"timeout: above 0 seconds expected, got {text!r:.60}")
         return min(float(text), self.options.longest_wait)
+
+    def _error(self, error: BrokerError, status: int | None = None) -> Response:
+        response = build_error(error, status=status, tracking=self._tracking())
+        return challenged(response, self.authorizer.challenges)
 
     def _namespace(self) -> NamespaceInfo:
         return NamespaceInfo(name=self.options.namespace, tier=self.options.tier)

@@ -12,11 +12,13 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.access import Access, Claim, OnRefused, Refusal, Right
+from gateway.domain.access import Access, Claim, Identity, OnRefused, Refusal, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
 from gateway.frontends.auth import Authorizer, is_bearer
+from gateway.frontends.storage_queue.delegation import DelegatedSas, Delegation
+from gateway.frontends.storage_queue.failures import failed, unauthenticated, why_of
 from gateway.net.visits import note_authorized
 from gateway.ports import WallClock
 from gateway.wire.http.date import parse_http_date
@@ -28,6 +30,7 @@ from gateway.wire.storage_queue.sas import Sas, parse_sas, parse_time
 from gateway.wire.storage_queue.signing import parse_authorization, sign, strings_to_sign
 
 MAX_CLOCK_SKEW: Final = timedelta(minutes=15)
+FIRST_WITH_KEYS: Final = "2018-11-09"  # the first version with user delegation keys
 
 _ACCOUNT: Final = "s"  # signed resource types: the service, a container, an object
 _QUEUE: Final = "c"
@@ -72,7 +75,7 @@ _RIGHTS: Final[Mapping[type[storage.Operation], Right]] = {
     storage.GetMetadata: Right.LISTEN,
 }
 
-Credential = Sas | Claim | None
+Credential = Sas | DelegatedSas | Claim | None
 """The credential that a request came with; None: the account's owner signed it."""
 
 
@@ -115,6 +118,9 @@ class Accounts:
         self._wall_clock = wall_clock
         self._loopback = loopback
         self._accounts: dict[str, StorageAccount] = {}
+        self._delegation = Delegation(
+            lambda account: self._accounts[account].keys, wall_clock, authorizer
+        )
         self.replace(accounts)
 
     def replace(self, accounts: Iterable[StorageAccount]) -> None:
@@ -161,11 +167,8 @@ class Accounts:
         and for what. None: no token is accepted.
         """
         issuers = None if self._authorizer is None else self._authorizer.issuers
-        provider = next(iter(issuers.providers if issuers is not None else ()), None)
-        if provider is None:
-            return None
-        where = provider.authorization_endpoint or provider.issuer.issuer
-        return f"Bearer authorization_uri={where} resource_id={provider.issuer.audiences[0]}"
+        source = None if issuers is None else issuers.token_source
+        return source and f"Bearer authorization_uri={source[0]} resource_id={source[1]}"
 
     def authenticate(self, request: Request, address: Address, version: str | None) -> Credential:
         """
@@ -179,14 +182,15 @@ class Accounts:
                 connections as it may.
         """
         authorization = request.headers.get("Authorization")
-        if authorization is not None and is_bearer(authorization) and self.challenge is not None:
+        takes_tokens = self._authorizer is not None and self._authorizer.takes_bearer_tokens
+        if takes_tokens and authorization is not None and is_bearer(authorization):
             return self._authenticated_by_token(authorization)
         if authorization is None and (claim := self._claim_of_certificate(request)) is not None:
             return claim
         try:
             return self._authenticated(request, address, version)
         except StorageRefusal as error:
-            self._on_refused(address.account, _why(error, Refusal.MALFORMED))
+            self._on_refused(address.account, why_of(error, Refusal.MALFORMED))
             raise
 
     def _claim_of_certificate(self, request: Request) -> Claim | None:
@@ -203,9 +207,11 @@ class Accounts:
         try:
             return self._authorizer.claim(authorization)
         except NotAuthorized as error:
-            raise _unauthenticated(str(error)) from error
+            raise unauthenticated(str(error)) from error
 
-    def _authenticated(self, request: Request, address: Address, version: str | None) -> Sas | None:
+    def _authenticated(
+        self, request: Request, address: Address, version: str | None
+    ) -> Sas | DelegatedSas | None:
         authorization = request.headers.get("Authorization")
         if authorization is not None:
             self._check_signature(request, address, version, authorization)
@@ -214,8 +220,12 @@ class Accounts:
         if sas is None:
             text = "The request has neither an Authorization header nor a shared access signature."
             if self.challenge is not None:
-                raise _unauthenticated(text)
+                raise unauthenticated(text)
             raise failed(text, Refusal.MISSING)
+        if sas.is_delegated:
+            found = self._delegation.verify(sas, address.account, address.queue)
+            note_authorized(found.claim.key_name)
+            return found
         string = sas.string_to_sign(address.account, address.queue)
         self._check(address.account, [string], sas.digest)
         return sas
@@ -264,6 +274,40 @@ class Accounts:
             detail = {"AuthorizationErrorDetail": str(error)}
             raise StorageRefusal("AuthorizationPermissionMismatch", extra=detail) from error
 
+    def delegate(
+        self,
+        credential: Credential,
+        wish: storage.GetUserDelegationKey,
+        address: Address,
+        version: str | None,
+    ) -> storage.UserDelegationKey:
+        """
+        A user delegation key for a client that came with a bearer token.
+
+        Raises:
+            StorageRefusal: it came with another credential, or may have no such key.
+        """
+        if not isinstance(credential, Claim) or not isinstance(credential.identity, Identity):
+            raise failed("Only authentication scheme Bearer is supported.", Refusal.NOT_ALLOWED)
+        return self._delegation.make(credential, wish, address.account, version or FIRST_WITH_KEYS)
+
+    def authorize_delegated(
+        self,
+        credential: DelegatedSas,
+        operation: storage.Operation,
+        address: Address,
+        dependencies: Circumstances,
+    ) -> None:
+        """
+        Return if the signature by a user delegation key, and the access policies of the identity
+        that got the key, allow the operation now.
+
+        Raises:
+            StorageRefusal: the code says which condition isn't met.
+        """
+        self.authorize(credential.sas, operation, None, dependencies)
+        self.authorize_token(credential.claim, operation, address)
+
     def authorize(
         self,
         sas: Sas,
@@ -284,7 +328,7 @@ class Accounts:
             name = f"{dependencies.account}/{stored}" if stored else dependencies.account
             malformed = error.code == "AuthenticationFailed"
             why = Refusal.MALFORMED if malformed else Refusal.NOT_ALLOWED
-            self._on_refused(name, _why(error, why))
+            self._on_refused(name, why_of(error, why))
             raise
 
     def _check_terms(
@@ -323,25 +367,6 @@ def _claimed_account(request: Request) -> str:
 @functools.lru_cache(maxsize=64)  # thousands of requests have the same second
 def _date(text: str) -> datetime | None:
     return parse_http_date(text)
-
-
-class _Refused(StorageRefusal):
-    def __init__(self, code: str, detail: str, why: Refusal) -> None:
-        super().__init__(code, extra={"AuthenticationErrorDetail": detail})
-        self.why = why
-
-
-def failed(detail: str, why: Refusal = Refusal.MALFORMED) -> StorageRefusal:
-    return _Refused("AuthenticationFailed", detail, why)
-
-
-def _unauthenticated(detail: str) -> StorageRefusal:
-    """The refusal that the client may answer by getting a token."""
-    return _Refused("NoAuthenticationInformation", detail, Refusal.MISSING)
-
-
-def _why(error: StorageRefusal, otherwise: Refusal) -> Refusal:
-    return error.why if isinstance(error, _Refused) else otherwise
 
 
 def _terms(sas: Sas, policy: storage.StoredPolicy | None) -> dict[str, str]:

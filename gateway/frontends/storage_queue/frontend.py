@@ -25,6 +25,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, HolderSilent, Outcome
 from gateway.frontends.storage_queue.auth import Accounts, Circumstances, Credential
 from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
+from gateway.frontends.storage_queue.delegation import DelegatedSas
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.net.visits import begin_request, take_turn
@@ -145,6 +146,10 @@ class StorageQueueFrontend:
                 return build_response(
                     operation, storage.Allowed(origin=operation.origin, rule=rule), style
                 )
+            if isinstance(operation, storage.GetUserDelegationKey):
+                await trio.lowlevel.checkpoint()
+                key = self.accounts.delegate(credential, operation, address, version)
+                return build_response(operation, key, style)
             if isinstance(credential, Claim):
                 self.accounts.authorize_token(credential, operation, address)
             elif credential is not None:
@@ -180,14 +185,21 @@ class StorageQueueFrontend:
         return address, self.accounts.authenticate(request, address, version)
 
     async def _authorize(
-        self, sas: Sas, operation: storage.Operation, address: Address, peer: str | None
+        self,
+        sas: Sas | DelegatedSas,
+        operation: storage.Operation,
+        address: Address,
+        peer: str | None,
     ) -> None:
         await trio.lowlevel.checkpoint()
+        dependencies = Circumstances(secure=self.options.secure, peer=peer, account=address.account)
+        if isinstance(sas, DelegatedSas):
+            self.accounts.authorize_delegated(sas, operation, address, dependencies)
+            return
         policy = None
         if sas.get("si") and address.queue is not None:
             notes = await self.notes.read(EntityPath.parse(address.queue))
             policy = next((each for each in notes.policies if each.id == sas.get("si")), None)
-        dependencies = Circumstances(secure=self.options.secure, peer=peer, account=address.account)
         self.accounts.authorize(sas, operation, policy, dependencies)
 
     async def _held(

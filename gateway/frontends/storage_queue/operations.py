@@ -76,7 +76,7 @@ class StorageOperations:
                 | storage.GetStats()
             ):
                 return await self._of_account(operation), None
-            case storage.Preflight():
+            case storage.Preflight() | storage.GetUserDelegationKey():  # not of the namespace
                 raise StorageRefusal("InvalidInput")
         return await self._of_queue(operation), None
 

@@ -40,10 +40,10 @@ def parse_discovery(data: bytes, issuer: str) -> Discovery:
     if not isinstance(keys_url, str):
         raise InvalidRequest(f"{_WHAT}: jwks_uri is missing")
     return Discovery(
-        keys_url=keys_url, authorization_endpoint=endpoint if _fits_a_header(endpoint) else None
+        keys_url=keys_url, authorization_endpoint=endpoint if fits_a_header(endpoint) else None
     )
 
 
-def _fits_a_header(value: object) -> TypeGuard[str]:
+def fits_a_header(value: object) -> TypeGuard[str]:
     """True for a text without line ends and the like: clients get it in a header."""
     return isinstance(value, str) and value.isascii() and value.isprintable()

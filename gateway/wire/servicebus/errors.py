@@ -10,7 +10,7 @@ interpreted by status and text (reference: the error model of Service Bus, secti
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 from xml.sax.saxutils import escape
 
@@ -124,6 +124,14 @@ def build_refusal(status: int, text: str, *, tracking: str = "") -> Response:
     return Response(
         status=status, headers=Headers.of([PAIRGATE, ("Content-Type", XML)]), body=body.encode()
     )
+
+
+def challenged(response: Response, challenges: Iterable[str]) -> Response:
+    """The response; if it is a 401, with these values of WWW-Authenticate."""
+    if response.status != _STATUS[NotAuthorized]:
+        return response
+    fields = [("WWW-Authenticate", each) for each in challenges]
+    return attrs.evolve(response, headers=Headers.of([*response.headers.items, *fields]))
 
 
 def parse_error(response: Response, *, settling: bool = False) -> BrokerError:

@@ -1,6 +1,6 @@
 """Answers of the Queue service as responses, and responses as answers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -8,6 +8,7 @@ import attrs
 from gateway.wire.http.date import format_http_date, parse_http_date
 from gateway.wire.http.hardened_xml import without_illegal
 from gateway.wire.http.messages import Headers, Response
+from gateway.wire.storage_queue.delegation import build_key, parse_key
 from gateway.wire.storage_queue.errors import XML_TYPE, StorageRefusal, parse_error
 from gateway.wire.storage_queue.fields import metadata_headers, metadata_of
 from gateway.wire.storage_queue.operations import (
@@ -27,6 +28,7 @@ from gateway.wire.storage_queue.operations import (
     GetMetadata,
     GetServiceProperties,
     GetStats,
+    GetUserDelegationKey,
     ListQueues,
     Messages,
     Operation,
@@ -41,6 +43,7 @@ from gateway.wire.storage_queue.operations import (
     Stats,
     Updated,
     UpdateMessage,
+    UserDelegationKey,
 )
 from gateway.wire.storage_queue.service_properties import build_properties, parse_properties
 from gateway.wire.storage_queue.xml import (
@@ -101,8 +104,8 @@ def _body(operation: Operation, answer: Answer, style: Style) -> bytes:
             return build_acl(policies)
         case ServiceProperties():
             return build_properties(answer)
-        case Stats():
-            return build_stats(answer)
+        case Stats() | UserDelegationKey():
+            return build_stats(answer) if isinstance(answer, Stats) else build_key(answer)
     assert isinstance(answer, QueueList)
     assert isinstance(operation, ListQueues)
     asked = list(_asked(operation))
@@ -169,6 +172,7 @@ _EXPECTED: Final[Mapping[type[Operation], frozenset[int]]] = {
     GetServiceProperties: frozenset({200}),
     SetServiceProperties: frozenset({202}),
     GetStats: frozenset({200}),
+    GetUserDelegationKey: frozenset({200}),
 }
 
 
@@ -198,19 +202,17 @@ def parse_response(operation: Operation, response: Response) -> Answer:
                 pop_receipt=receipt,
                 visible=parse_http_date(response.headers.get(NEXT_VISIBLE) or "") or END_OF_TIME,
             )
-    return _parsed_body(operation, response.body)
+    parse = _PARSERS.get(type(operation))
+    return Done() if parse is None else parse(response.body)
 
 
-def _parsed_body(operation: Operation, body: bytes) -> Answer:
-    match operation:
-        case ListQueues():
-            return parse_queue_list(body)
-        case GetAcl():
-            return Acl(parse_acl(body))
-        case PutMessage() | GetMessages() | PeekMessages():
-            return parse_messages(body)
-        case GetServiceProperties():
-            return parse_properties(body)
-        case GetStats():
-            return parse_stats(body)
-    return Done()
+_PARSERS: Final[Mapping[type[Operation], Callable[[bytes], Answer]]] = {
+    ListQueues: parse_queue_list,
+    GetAcl: lambda body: Acl(parse_acl(body)),
+    PutMessage: parse_messages,
+    GetMessages: parse_messages,
+    PeekMessages: parse_messages,
+    GetServiceProperties: parse_properties,
+    GetStats: parse_stats,
+    GetUserDelegationKey: parse_key,
+}

@@ -201,6 +201,14 @@ class GetStats:
 
 
 @attrs.frozen(kw_only=True)
+class GetUserDelegationKey:
+    """`start` None: now."""
+
+    start: datetime | None = None
+    expiry: datetime
+
+
+@attrs.frozen(kw_only=True)
 class Preflight:
     """A browser's question before it sends a script's request."""
 
@@ -223,10 +231,25 @@ OfQueue = (
     | DeleteMessage
     | ClearMessages
 )
-OfAccount = ListQueues | GetServiceProperties | SetServiceProperties | GetStats | Preflight
+OfAccount = (
+    ListQueues
+    | GetServiceProperties
+    | SetServiceProperties
+    | GetStats
+    | GetUserDelegationKey
+    | Preflight
+)
 Operation = OfQueue | OfAccount
 
-READS: Final = (ListQueues, GetMetadata, GetAcl, PeekMessages, GetServiceProperties, GetStats)
+READS: Final = (
+    ListQueues,
+    GetMetadata,
+    GetAcl,
+    PeekMessages,
+    GetServiceProperties,
+    GetStats,
+    GetUserDelegationKey,
+)
 
 
 # --- answers
@@ -307,6 +330,19 @@ class Stats:
 
 
 @attrs.frozen(kw_only=True)
+class UserDelegationKey:
+    """A key to sign shared access signatures by. Dates are as they are signed."""
+
+    object_id: str  # of the identity that got it
+    tenant_id: str
+    start: str
+    expiry: str
+    service: str
+    version: str
+    value: str = attrs.field(default="", repr=False)  # in Base64
+
+
+@attrs.frozen(kw_only=True)
 class Allowed:
     """A browser may send the request: the rule that allows it."""
 
@@ -325,5 +361,6 @@ Answer = (
     | Updated
     | ServiceProperties
     | Stats
+    | UserDelegationKey
     | Allowed
 )

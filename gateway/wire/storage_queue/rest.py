@@ -12,6 +12,7 @@ from typing import Final
 
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.storage_queue.address import Address, build_target
+from gateway.wire.storage_queue.delegation import build_key_info, parse_key_info
 from gateway.wire.storage_queue.errors import StorageRefusal
 from gateway.wire.storage_queue.fields import (
     Query,
@@ -39,7 +40,9 @@ from gateway.wire.storage_queue.operations import (
     GetMetadata,
     GetServiceProperties,
     GetStats,
+    GetUserDelegationKey,
     ListQueues,
+    OfAccount,
     OfQueue,
     Operation,
     PeekMessages,
@@ -56,6 +59,7 @@ from gateway.wire.storage_queue.xml import build_acl, build_text, parse_acl, par
 Read = Callable[[Request, Query, Address], Operation]
 _LONGEST_LIFE: Final = 2**31 - 1  # seconds
 _SERVICE: Final = "service"
+_DELEGATION: Final = "userdelegationkey"
 
 
 def parse_request(request: Request, address: Address) -> Operation:
@@ -181,6 +185,7 @@ _OF_ACCOUNT: Final[Mapping[tuple[str, str], Mapping[str, Read]]] = {
         "PUT": lambda r, _q, _a: SetServiceProperties(properties=parse_properties(r.body)),
     },
     (_SERVICE, "stats"): {"GET": lambda _r, _q, _a: GetStats()},
+    (_SERVICE, _DELEGATION): {"POST": lambda r, _q, _a: parse_key_info(r.body)},
 }
 _OF_QUEUE: Final[Mapping[tuple[str, str], Mapping[str, Read]]] = {
     ("", ""): {
@@ -217,6 +222,12 @@ def build_request(operation: Operation) -> Request:
     Build the request, with its target below the account's URL. It isn't signed, and has no version:
     without a version it counts as the first.
     """
+    if isinstance(operation, OfAccount):
+        return _of_account(operation)
+    return _of_messages(operation) or _of_queue(operation)
+
+
+def _of_account(operation: OfAccount) -> Request:
     match operation:
         case ListQueues(prefix=prefix, marker=marker, limit=limit, with_metadata=full):
             include = "metadata" if full else None
@@ -235,12 +246,14 @@ def build_request(operation: Operation) -> Request:
             return _built("PUT", target, body=build_properties(properties))
         case GetStats():
             return _built("GET", build_target(restype=_SERVICE, comp="stats"))
+        case GetUserDelegationKey():
+            target = build_target(restype=_SERVICE, comp=_DELEGATION)
+            return _built("POST", target, body=build_key_info(operation))
         case Preflight(origin=origin, method=method, headers=names):
             fields = {"Origin": origin, "Access-Control-Request-Method": method}
             if names:
                 fields["Access-Control-Request-Headers"] = ",".join(names)
             return _built("OPTIONS", build_target(), fields)
-    return _of_messages(operation) or _of_queue(operation)
 
 
 def _of_queue(operation: OfQueue) -> Request:

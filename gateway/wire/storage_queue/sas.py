@@ -4,9 +4,10 @@ Shared access signatures of a storage account: parameters of a URL that say who 
     ?sv=2026-10-06&ss=q&srt=sco&sp=rwdlacup&se=...&sig=...     for the account's services
     ?sv=2026-10-06&sp=raup&se=...&sig=...                      for one queue
     ?sv=2026-10-06&si=policy&sig=...                           the same, by a stored policy
+    ?sv=2026-10-06&sp=raup&se=...&skoid=...&skt=...&sig=...    by a user delegation key
 
 `sig` is HMAC-SHA256 over the values, decoded, each in its line (REST API: Create an account SAS,
-Create a service SAS).
+Create a service SAS, Create a user delegation SAS).
 """
 
 import base64
@@ -22,7 +23,9 @@ from gateway.wire.storage_queue.signing import sign
 
 _ACCOUNT_FIELDS: Final = ("sp", "ss", "srt", "st", "se", "sip", "spr", "sv")
 _WITH_SCOPE: Final = "2020-12-06"  # the version from which on an account SAS signs `ses` too
-_NAMES: Final = ("sv", "ss", "srt", "sp", "st", "se", "sip", "spr", "si", "ses", "sig")
+# The terms of the user delegation key by which a queue's SAS may be signed, in their order.
+_OF_KEY: Final = ("skoid", "sktid", "skt", "ske", "sks", "skv", "skdutid", "sduoid")
+_NAMES: Final = ("sv", "ss", "srt", "sp", "st", "se", "sip", "spr", "si", "ses", *_OF_KEY, "sig")
 _DATES: Final = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S.%fZ")
 _FIRST_VERSION: Final = "2015-04-05"  # before it the text to sign was another one
 _VERSION: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -42,21 +45,26 @@ class Sas:
     def of_account(self) -> bool:
         return "ss" in self.values and "srt" in self.values
 
+    @property
+    def is_delegated(self) -> bool:
+        """True if a user delegation key has signed, as the parameters say."""
+        return any(name in self.values for name in _OF_KEY)
+
     def get(self, name: str) -> str:
         return self.values.get(name, "")
 
     def string_to_sign(self, account: str, queue: str | None) -> str:
         """The string to sign, for that account and, without `ss`, for that queue."""
-        if self.of_account:
+        if self.of_account and not self.is_delegated:
             lines = [account, *(self.get(name) for name in _ACCOUNT_FIELDS)]
             if self.get("sv") >= _WITH_SCOPE:
                 lines.append(self.get("ses"))
             return "\n".join([*lines, ""])
         resource = f"/queue/{account}/{queue or ''}"
         values = [self.get(name) for name in ("sp", "st", "se")]
-        return "\n".join(
-            [*values, resource, *(self.get(name) for name in ("si", "sip", "spr", "sv"))]
-        )
+        signer = _OF_KEY if self.is_delegated else ("si",)
+        rest = (*signer, "sip", "spr", "sv")
+        return "\n".join([*values, resource, *(self.get(name) for name in rest)])
 
 
 def parse_sas(parameters: Mapping[str, Sequence[str]]) -> Sas | None:

@@ -324,6 +324,7 @@ async def test_without_a_token_not_even_the_body_is_read(
 
     assert answer.status == 401
     assert "no token" in detail(answer)
+    assert answer.headers.get("WWW-Authenticate") == 'SharedAccessSignature realm="pairgate"'
 
 
 async def test_refusal_of_the_server_has_the_same_form(

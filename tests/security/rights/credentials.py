@@ -60,6 +60,15 @@ POLICIES: Final = tuple(
 )
 
 
+TO_ANYBODY: Final = Grant(frozenset({Right.SEND}), OWN)
+ANYBODY: Final = AccessPolicy(
+    name="anybody",
+    anonymous=True,
+    rights=frozenset({access.Right.SEND}),
+    entities=tuple(sorted(OWN)),
+)
+
+
 @attrs.frozen(kw_only=True)
 class Credential:
     """One client's credential. Exactly one of the ways to show it is set, or none."""

@@ -22,7 +22,7 @@ from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
 from tests.frontends.rest_client import wall_clock
-from tests.security.rights.credentials import Credential
+from tests.security.rights.credentials import NOTHING, Credential
 from tests.security.rights.model import Entity, Kind, Permit, Right
 from tests.security.rights.world import World
 
@@ -40,7 +40,7 @@ class Way:
     """How a client shows its credential: with SASL, or on `$cbs` for an audience."""
 
     name: str
-    sasl: Credentials = ANONYMOUS
+    sasl: Credentials | None = ANONYMOUS  # None: without SASL
     token: str | None = None
     audience: str = ""
     permit: Permit
@@ -75,6 +75,24 @@ def ways_of(credential: Credential) -> list[Way]:
     if any(grant.entities is None for grant in credential.permit.grants):
         ways.append(Way(name=f"{name} for orders", token=token, audience="orders", **narrow))
     return ways
+
+
+def ways_of_nobody(permit: Permit) -> list[Way]:
+    """The ways of clients without credentials, and of one whose credentials are refused."""
+    common: dict[str, Any] = {"permit": permit, "certificate": NOTHING}
+    guess = Credentials(mechanism="PLAIN", user="anybody", password="anybody")
+    return [
+        Way(name="nothing with ANONYMOUS", **common),
+        Way(name="nothing without SASL", sasl=None, **common),
+        Way(
+            name="nothing with EXTERNAL", sasl=Credentials(mechanism="EXTERNAL"), **refused(common)
+        ),
+        Way(name="the policy's name with PLAIN", sasl=guess, **refused(common)),
+    ]
+
+
+def refused(common: dict[str, Any]) -> dict[str, Any]:
+    return {**common, "permit": Permit()}
 
 
 @attrs.define(eq=False)

@@ -1,6 +1,8 @@
 """Operations and credentials of the rights table at the Queue service."""
 
+import base64
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -11,6 +13,7 @@ from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.answers import parse_response
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.sas import build_sas
 from tests.frontends.storage_client import ACCOUNT, HOST, KEY, SECOND_KEY, VERSION, Client
@@ -171,6 +174,39 @@ def by_rights(credential: Credential) -> StorageCredential:
         return credential.permit.allows(operation.right, Entity(queue, kind))
 
     return StorageCredential(credential.name, allows, _by_credential(credential))
+
+
+def by_delegation(credential: Credential) -> StorageCredential:
+    """A signature for one queue, by a user delegation key that a client gets with its token."""
+
+    def allows(operation: Operation, queue: str) -> bool:
+        may = credential.permit.allows(operation.right, Entity(queue, Kind.QUEUE))
+        return may and bool(operation.of_queue)
+
+    async def send(client: Client, request: Request, queue: str) -> Any:
+        wish = storage.GetUserDelegationKey(expiry=client.clock() + timedelta(hours=1))
+        asked = build_request(wish)
+        target, header = asked.target, credential.header or ""
+        answer = await client.ask("POST", target, asked.body, Authorization=header)
+        if answer.status != 200:
+            return answer
+        key = parse_response(wish, answer)
+        assert isinstance(key, storage.UserDelegationKey)
+        values = {
+            **_SV,
+            "sp": "raup",
+            "se": _SOON,
+            "skoid": key.object_id,
+            "sktid": key.tenant_id,
+            "skt": key.start,
+            "ske": key.expiry,
+            "sks": key.service,
+            "skv": key.version,
+        }
+        signed = _by_sas(values, queue=queue, key=base64.b64decode(key.value))
+        return await signed(client, request, queue)
+
+    return StorageCredential(f"delegation of {credential.name}", allows, send)
 
 
 def account_credentials() -> Iterator[StorageCredential]:

@@ -23,8 +23,11 @@ from tests.frontends.storage_client import open_client
 from tests.security.rights import over_amqp, over_storage
 from tests.security.rights import over_http as http
 from tests.security.rights.credentials import (
+    ANYBODY,
     NOTHING,
     OWN,
+    POLICIES,
+    TO_ANYBODY,
     Credential,
     certificates,
     keys,
@@ -109,6 +112,33 @@ async def test_over_amqp_each_credential_has_its_rights_and_no_other(
     assert rows > MIN_ROWS
 
 
+async def test_clients_without_credentials_have_the_rights_of_anonymous_policies_over_amqp_alone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    world = await World.open(nursery, [*POLICIES, ANYBODY])
+    rows, wrong = 0, []
+    for way in over_amqp.ways_of_nobody(Permit(grants=(TO_ANYBODY,))):
+        async with trio.open_nursery() as connections:
+            client = await over_amqp.Client.open(world, way, connections)
+            for operation in over_amqp.OPERATIONS:
+                for entity in entities_of(operation, way.permit):
+                    may = operation.allows(way.permit, entity)
+                    found = await client.verdict(operation, entity, may=may)
+                    rows += 1
+                    if found != ("done" if may else "refused"):
+                        wrong.append((way.name, operation.name, entity.written, may, found))
+            connections.cancel_scope.cancel()
+    for operations, frontend_of in OVER_HTTP.values():
+        for asked in operations:
+            for entity in entities_of(asked, Permit()):
+                found = await http.verdict(frontend_of(world), world, NOTHING, asked, entity)
+                rows += 1
+                if found != "refused":
+                    wrong.append(("over HTTP", asked.name, entity.written, False, found))
+
+    assert not wrong, f"{len(wrong)} of {rows}: {wrong[:40]}"
+
+
 async def test_at_the_queue_service_each_credential_has_its_rights_and_no_other(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -116,6 +146,7 @@ async def test_at_the_queue_service_each_credential_has_its_rights_and_no_other(
     credentials = [
         *over_storage.account_credentials(),
         *map(over_storage.by_rights, credentials_of(world.provider, "storage")),
+        *map(over_storage.by_delegation, tokens(world.provider)),
     ]
     rows, wrong = 0, []
     async with open_client() as client:

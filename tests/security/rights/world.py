@@ -1,6 +1,7 @@
 """A gateway in memory whose namespace notes each call, for the rights table."""
 
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -9,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain.access import AccessPolicy
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists, LockLost
 from gateway.domain.message import Message
@@ -83,7 +85,9 @@ class World:
     _locks: dict[str, str] = attrs.field(factory=dict)
 
     @classmethod
-    async def open(cls, nursery: trio.Nursery) -> "World":
+    async def open(
+        cls, nursery: trio.Nursery, policies: Sequence[AccessPolicy] = POLICIES
+    ) -> "World":
         refusals: list[str] = []
         provider = Provider()
         await nursery.start(provider.issuers.run)
@@ -93,7 +97,7 @@ class World:
         leases = Leases(broker, wall_clock)
         await nursery.start(leases.run)
         authorizer = Authorizer(
-            POLICIES,
+            policies,
             wall_clock=wall_clock,
             loopback=True,
             issuers=provider.issuers,

@@ -35,6 +35,11 @@ TRACE = Trace(request_id="id", time="now")
 names = st.from_regex(r"[a-z0-9](-?[a-z0-9]){2,20}", fullmatch=True)
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40).filter(is_legal)
 words = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
+dates = st.datetimes(
+    datetime(2000, 1, 1),
+    datetime(9000, 1, 1),
+    timezones=st.just(UTC),
+).map(lambda date: date.replace(microsecond=0))
 bodies = texts.filter(lambda text: "\r" not in text).map(str.encode)
 metadata = st.dictionaries(
     st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,9}", fullmatch=True), words, max_size=4
@@ -124,6 +129,7 @@ operations: st.SearchStrategy[storage.Operation] = st.one_of(
     st.builds(storage.GetServiceProperties),
     st.builds(storage.SetServiceProperties, properties=properties),
     st.builds(storage.GetStats),
+    st.builds(storage.GetUserDelegationKey, start=st.none() | dates, expiry=dates),
     st.builds(
         storage.Preflight,
         origin=words,
@@ -152,11 +158,6 @@ def test_requests_are_read_as_they_were_meant(operation: storage.Operation) -> N
     assert sent(build_request(operation)) == operation
 
 
-dates = st.datetimes(
-    datetime(2000, 1, 1),
-    datetime(9000, 1, 1),
-    timezones=st.just(UTC),
-).map(lambda date: date.replace(microsecond=0))
 messages = st.builds(
     storage.QueueMessage,
     message_id=words,
@@ -210,6 +211,16 @@ exchanges = st.one_of(
     ),
     st.tuples(st.builds(storage.GetServiceProperties), properties),
     st.tuples(st.builds(storage.GetStats), st.builds(storage.Stats, last_sync=dates)),
+    st.tuples(
+        st.builds(storage.GetUserDelegationKey, expiry=dates),
+        st.builds(
+            storage.UserDelegationKey,
+            **dict.fromkeys(
+                ("object_id", "tenant_id", "start", "expiry", "service", "value"), words
+            ),
+            version=words,
+        ),
+    ),
 )
 
 

@@ -1,0 +1,135 @@
+"""
+User delegation keys of a Queue service endpoint: who gets one, and the signatures by them.
+
+A key is derived from the account's own keys, so that gateways with the same accounts accept each
+other's, after a restart too. An account without keys has a secret that ends with the process.
+"""
+
+import hmac
+import re
+import secrets
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.access import Claim, Refusal
+from gateway.domain.errors import NotAuthorized
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.issuers import EVERYTHING
+from gateway.frontends.storage_queue.failures import failed
+from gateway.ports import WallClock
+from gateway.wire.storage_queue.delegation import (
+    SERVICE,
+    identity_of,
+    key_of,
+    tenant_of,
+    value_of,
+    written,
+)
+from gateway.wire.storage_queue.errors import StorageRefusal
+from gateway.wire.storage_queue.operations import GetUserDelegationKey, UserDelegationKey
+from gateway.wire.storage_queue.sas import Sas, parse_time
+from gateway.wire.storage_queue.signing import sign
+
+LONGEST: Final = timedelta(days=7)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+@attrs.frozen(kw_only=True)
+class DelegatedSas:
+    """A signature by a user delegation key: the client has the rights that both allow."""
+
+    sas: Sas
+    claim: Claim
+
+
+@attrs.frozen(eq=False)
+class Delegation:
+    """Makes the keys, and checks signatures by them."""
+
+    keys_of: Callable[[str], Sequence[bytes]]  # of an account, the first one signs
+    wall_clock: WallClock
+    authorizer: Authorizer | None  # None: no token is accepted
+    _own: bytes = attrs.field(factory=lambda: secrets.token_bytes(32), init=False, repr=False)
+
+    def make(
+        self, claim: Claim, wish: GetUserDelegationKey, account: str, version: str
+    ) -> UserDelegationKey:
+        """
+        A key for the client with that claim.
+
+        Raises:
+            StorageRefusal: the client has no token or no access policy, or the key's life is longer
+                than seven days, or over.
+        """
+        now = self.wall_clock()
+        start = wish.start or now
+        if not max(start, now) < wish.expiry <= min(start, now) + LONGEST:
+            text = "Expiry: a date within seven days from Start, and from now, is expected."
+            raise StorageRefusal("InvalidXmlNodeValue", text, extra={"XmlNodeName": "Expiry"})
+        assert self.authorizer is not None, "it has verified the token"
+        try:
+            identity = self.authorizer.delegated(claim)
+        except NotAuthorized as error:
+            detail = {"AuthorizationErrorDetail": str(error)}
+            raise StorageRefusal("AuthorizationPermissionMismatch", extra=detail) from error
+        if _CONTROL.search(identity.name):
+            raise StorageRefusal("AuthorizationFailure", "The token's subject can't be signed.")
+        key = UserDelegationKey(
+            object_id=identity.subject,
+            tenant_id=tenant_of(identity),
+            start=written(start),
+            expiry=written(wish.expiry),
+            service=SERVICE,
+            version=version,
+        )
+        value = value_of(self._secrets(account)[0], account, key)
+        return attrs.evolve(key, value=b64encode(value).decode())
+
+    def verify(self, sas: Sas, account: str, queue: str | None) -> DelegatedSas:
+        """
+        Check that a key of ours has signed, and that the key is valid now. The terms of the
+        signature itself, and the rights of the identity, aren't checked.
+
+        Raises:
+            StorageRefusal: AuthenticationFailed.
+        """
+        key = key_of(sas)
+        if self.authorizer is None or not self.authorizer.takes_bearer_tokens:
+            raise failed("No token is accepted here, so nobody has a key.", Refusal.UNKNOWN_ISSUER)
+        for name in ("ss", "srt", "si", "sduoid", "skdutid"):
+            if sas.get(name):
+                raise failed(f"{name}: isn't supported with a user delegation key.")
+        string = sas.string_to_sign(account, queue)
+        fits = [
+            hmac.compare_digest(sign(string, value_of(secret, account, key)), sas.digest)
+            for secret in self._secrets(account)
+        ]
+        if not any(fits):
+            raise failed("The signature is not by a key that this account gave.", Refusal.WRONG_KEY)
+        start, expiry = _dates(key)
+        if not start <= self.wall_clock() < expiry:
+            text = f"The key is valid from {key.start} to {key.expiry}."
+            raise failed(text, Refusal.EXPIRED)
+        identity = identity_of(key)
+        claim = Claim(
+            key_name=identity.name,
+            resource=EVERYTHING,
+            expires=int(expiry.timestamp()),
+            identity=identity,
+            skew=timedelta(0),
+        )
+        return DelegatedSas(sas=sas, claim=claim)
+
+    def _secrets(self, account: str) -> Sequence[bytes]:
+        return self.keys_of(account) or (self._own,)
+
+
+def _dates(key: UserDelegationKey) -> tuple[datetime, datetime]:
+    start, expiry = parse_time("skt", key.start), parse_time("ske", key.expiry)
+    assert start is not None, "we have written it, as the signature shows"
+    assert expiry is not None, "as the start"
+    return start, expiry
