@@ -114,6 +114,24 @@ def test_all_mistakes_are_named_at_once() -> None:
     ]
 
 
+def test_a_secret_file_that_every_user_can_read_is_named_with_its_key_and_its_mode(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "orders.key").write_text(SECRET)
+    (tmp_path / "orders.key").chmod(0o644)
+    (tmp_path / "pairgate.toml").write_text(
+        f"{ONE}[[access]]\nname = 'a'\nkey = {{ file = 'orders.key' }}\nrights = ['Send']\n"
+    )
+
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "pairgate.toml", environ={}, here=tmp_path)
+
+    (problem,) = refused.value.problems
+    assert f"access[0].key: {tmp_path / 'orders.key'}: every user" in problem
+    assert "mode 0644" in problem
+    assert SECRET not in problem
+
+
 def test_what_is_no_toml_is_named_with_its_line() -> None:
     assert "line 2" in problems("a = 1\nb = = 2")[0]
 
