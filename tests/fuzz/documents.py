@@ -36,8 +36,8 @@ from gateway.wire.servicebus.emulator_config import parse_emulator_config
 from gateway.wire.sql.filter import compile_filter
 from gateway.wire.sql.parser import parse_action
 from gateway.wire.storage_queue import connection_string as storage
+from gateway.wire.storage_queue import delegation, signing, xml
 from gateway.wire.storage_queue import sas as storage_sas
-from gateway.wire.storage_queue import signing, xml
 from gateway.wire.storage_queue.address import parameters_of
 from gateway.wire.storage_queue.service_properties import parse_properties
 from tests.fuzz.by_input import ByInput, by
@@ -90,6 +90,8 @@ def read_xml(body: bytes) -> None:
             lambda: xml.parse_queue_list(body),
             lambda: xml.parse_acl(body),
             lambda: xml.parse_stats(body),
+            lambda: delegation.parse_key_info(body),
+            lambda: delegation.parse_key(body),
             lambda: parse_properties(body),
             lambda: parse_page(answer),
         )
@@ -240,7 +242,11 @@ def _verified(text: str) -> None:
 def _signed(text: str) -> None:
     sas = storage_sas.parse_sas(parameters_of(f"/?{text}"))
     if sas is not None:
-        sas.string_to_sign("account", "queue")
+        signed = sas.string_to_sign("account", "queue")
+        if sas.is_delegated:
+            key = delegation.key_of(sas)
+            assert delegation.tenant_of(delegation.identity_of(key))
+            signing.sign(signed, delegation.value_of(b"a secret", "account", key))
     signing.parse_authorization(text)
 
 
