@@ -64,6 +64,7 @@ def write_certificate(path: Path, password: str = "") -> Path:
     protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password:
         protection = serialization.BestAvailableEncryption(password.encode())
+    path.touch(mode=0o600)
     path.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
         + certificate.public_bytes(serialization.Encoding.PEM)
@@ -210,10 +211,14 @@ async def test_what_is_wrong_before_anything_is_asked_is_named(
     workload = attrs.evolve(good, kind=CredentialKind.WORKLOAD_IDENTITY)
     locked = write_certificate(tmp_path / "locked.pem", "pass")
     garbage = tmp_path / "garbage.pem"
+    garbage.touch(mode=0o600)
     garbage.write_text("garbage")
+    exposed = write_certificate(tmp_path / "exposed.pem")
+    exposed.chmod(0o644)
     for options, text in (
         (attrs.evolve(certificate, certificate=tmp_path / "none.pem"), "none.pem: No such file"),
         (attrs.evolve(certificate, certificate=garbage), "PEM or PKCS12"),
+        (attrs.evolve(certificate, certificate=exposed), "exposed.pem: every user"),
         (attrs.evolve(certificate, certificate=locked), "Password"),
         (attrs.evolve(workload, token_file=tmp_path / "none"), "none: No such file"),
         (attrs.evolve(workload, tenant_id=""), "tenant_id"),
