@@ -90,16 +90,18 @@ async def test_the_certificate_of_a_client_arrives_and_no_forged_one(
     server = serving(PassedOn(Inner()), max_head=200 * 1024)
     with TemporaryDirectory() as folder:
         path = path_of(Path(folder), 0, secure=True)
-        async with trio.open_nursery() as nursery, open_parent() as parent:
+        forged = [*REQUEST.headers.items, ("x-pairgate-client-certificate", "AAAA")]
+        request = attrs.evolve(
+            REQUEST, headers=Headers(forged), body=bytes(1024 * 1024) if has_body else b""
+        )
+        async with trio.open_nursery() as nursery:
             await nursery.start(serve_unix, path, server.serve_connection, crash)
-            forged = [*REQUEST.headers.items, ("x-pairgate-client-certificate", "AAAA")]
-            request = attrs.evolve(
-                REQUEST, headers=Headers(forged), body=bytes(1024 * 1024) if has_body else b""
-            )
-            with Visits(math.inf).begin("127.0.0.1"):
-                note_certificate(der)
-                answer = await parent.handler(Path(folder), 0, True)(request)
-            without = await parent.handler(Path(folder), 0, True)(request)
+            async with open_parent() as parent:
+                handle = parent.handler(Path(folder), 0, True)
+                with Visits(math.inf).begin("127.0.0.1"):
+                    note_certificate(der)
+                    answer = await handle(request)
+                without = await handle(request)
             nursery.cancel_scope.cancel()
 
     assert (answer.status, without.status) == (201, 201)

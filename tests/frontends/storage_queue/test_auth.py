@@ -172,7 +172,8 @@ def test_the_emulators_account_is_for_this_machine_alone() -> None:
 
 
 def test_every_operation_needs_something_or_the_key() -> None:
-    free = {storage.GetAcl, storage.SetAcl, storage.Preflight}
+    of_token = storage.GetUserDelegationKey
+    free = {storage.GetAcl, storage.SetAcl, storage.Preflight, of_token}
 
     assert set(NEEDS) | free == set(storage.Operation.__args__)
 
