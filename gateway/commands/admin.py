@@ -7,14 +7,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-import attrs
 import click
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice, TokenSource, tls_files
 from gateway.commands.terminal import Invocation, add_port_offset
 from gateway.config.options import PROCESSES, SERVE
-from gateway.net.tls import ClientTlsOptions
 
 PASSWORD: Final = "PAIRGATE_PASSWORD"
 TOKEN: Final = "PAIRGATE_TOKEN"
@@ -89,33 +87,21 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def wrapper(invocation: Invocation, **rest: Any) -> None:
         ca, cert, key = (rest.pop(name, None) for name in ("ca", "cert", "key"))
-        process = rest.pop("process", SERVE)
-        names = ("port_offset", "url", "user", "token_file")
-        tls = tls_files(ca=ca, certificate=cert, key=key)
-        admin = _choice(tls=tls, **{n: rest.pop(n, None) for n in names})
-        function(invocation, admin=attrs.evolve(admin, process=process), **rest)
+        user, token_file = rest.pop("user"), rest.pop("token_file")
+        admin = AdminChoice(
+            port_offset=rest.pop("port_offset"),
+            process=rest.pop("process", SERVE),
+            url=rest.pop("url", None),
+            tls=tls_files(ca=ca, certificate=cert, key=key),
+            credentials=None if user is None else f"{user}:{_password(user)}",
+            token=_token(user, token_file),
+        )
+        function(invocation, admin=admin, **rest)
 
     named: Callable[..., None] = add_port_offset(wrapper)
     for add in reversed(_OPTIONS):
         named = add(named)
     return named
-
-
-def _choice(
-    *,
-    port_offset: int,
-    url: str | None,
-    tls: ClientTlsOptions,
-    user: str | None,
-    token_file: Path | None,
-) -> AdminChoice:
-    return AdminChoice(
-        port_offset=port_offset,
-        url=url,
-        tls=tls,
-        credentials=None if user is None else f"{user}:{_password(user)}",
-        token=_token(user, token_file),
-    )
 
 
 def _token(user: str | None, file: Path | None) -> TokenSource | None:

@@ -92,7 +92,7 @@ def parse(
     secrets = SecretSource(environ=environ, folder=folder)
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # no TOML, or a number of thousands of digits
         raise ConfigError([f"{source}: {error}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{source}: lists or tables are nested too deeply"]) from error

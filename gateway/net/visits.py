@@ -174,7 +174,7 @@ def note_certificate(der: bytes) -> None:
 
 
 @contextmanager
-def standing_in(certificate: bytes) -> Iterator[None]:
+def on_behalf_of(certificate: bytes) -> Iterator[None]:
     """
     While the context lasts, this task serves a client of another process, whose handshake of TLS
     has authenticated it by that certificate; empty: by none.

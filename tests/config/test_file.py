@@ -132,6 +132,10 @@ def test_a_secret_file_that_every_user_can_read_is_named_with_its_key_and_its_mo
     assert SECRET not in problem
 
 
+def test_a_number_of_thousands_of_digits_is_a_mistake() -> None:
+    assert "digits" in problems(f"a = {'9' * 5000}")[0]
+
+
 def test_what_is_no_toml_is_named_with_its_line() -> None:
     assert "line 2" in problems("a = 1\nb = = 2")[0]
 

@@ -25,7 +25,7 @@ from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler
 from gateway.net.listeners import ConnectionHandler, OnEnd
-from gateway.net.visits import current_visit, standing_in
+from gateway.net.visits import current_visit, on_behalf_of
 from gateway.wire.http.messages import Headers, Request, Response
 
 CERTIFICATE: Final = "X-Pairgate-Client-Certificate"
@@ -96,12 +96,12 @@ class PassedOn:
     inner: Requests
 
     async def handle(self, request: Request) -> Response:
-        with standing_in(_certificate_of(request)):
+        with on_behalf_of(_certificate_of(request)):
             return await self.inner.handle(request)
 
     async def check_head(self, request: Request) -> Response | None:
         """As `HttpServer.check_head`."""
-        with standing_in(_certificate_of(request)):
+        with on_behalf_of(_certificate_of(request)):
             return await self.inner.check_head(request)
 
 
