@@ -146,8 +146,8 @@ class Round:
             turn += SENDERS + 1
             name = f"{number}-{turn}-{trio.current_time()}"
             message = Message(message_id=name, body=BODY, session_id=key)
+            self.sent[key].append(name)  # a call has its place in the order from its beginning
             await self.pair.broker.send_diverting(ENTITY, [message])
-            self.sent[key].append(name)
             self.total += 1
 
     async def _move_back(self) -> None:
@@ -171,7 +171,6 @@ class Round:
         for each in await self.primary.peek(ENTITY, limit=self.total + 1):
             found[str(each.message.session_id)].append(str(each.message.message_id))
         for key, names in self.sent.items():
-            # Answers of one key come in the order of their sends.
             if (found[key] if ordered else sorted(found[key])) != (
                 names if ordered else sorted(names)
             ):
