@@ -36,7 +36,7 @@ PLAIN_TEXT: Final = """
     collect collection complete compression configuration connect connection consume container
     cooldown crash create damage day decrease delay deliver depth description detect
     dialect done doubt doubtful drop durable duration empty enable end endpoint env error event
-    encrypt every exec expire fail fetch figure first for format found frame free further gateway
+    encrypt every exec expire fail fetch figure first for format found frame free gateway
     gone good group handle handshake head here host idle in inflight item jitter keep kept
     kid kill kind label last late left legacy level lifetime line link listen live load log
     longest loop lost mac made management match max memory metric min missing mode most move

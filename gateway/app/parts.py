@@ -34,6 +34,8 @@ from gateway.brokers.local.broker import LocalBroker
 from gateway.brokers.local.recent import Recent
 from gateway.brokers.local.visibility import LocalVisibility
 from gateway.brokers.registry import Adapter
+from gateway.brokers.sharding.assembly import Sharding
+from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.capabilities import Visibility
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.packing import PackedBroker
@@ -42,6 +44,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
+from gateway.domain.failover import State
 from gateway.domain.status import Status
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
@@ -90,6 +93,7 @@ class Parts:
     clients: Clients
     issuers: Issuers
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
+    sharding: Sharding
     pair: Pair | None = None
     cluster: Cluster | None = None  # None in a worker, too
     control: Control | None = None  # of the pair and its syphons; None in a worker
@@ -132,9 +136,12 @@ async def make_parts(
         late = list[Service]()
         adapter = announced(await _enter_ready(stack, namespace, runtime, late), announcements)
         observed = watch_alone(adapter, namespace, runtime)
+        adapters = await enter_shards(stack, config, runtime, late, announcements)
+        sharding = make_sharding(config, adapters, runtime, watch_alone)
         keepers = {namespace.name: adapter}
         announcers = await make_announcers(stack, config, runtime, announcements, keepers)
-        seen, services = await with_claims(stack, config, observed, runtime)
+        joined = sharding.joined(sharding.places(observed))
+        seen, services = await with_claims(stack, config, joined, runtime)
         cluster = make_cluster(config, runtime)
         leases = _make_leases(config, seen, runtime, cluster)
         refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
@@ -151,17 +158,19 @@ async def make_parts(
                 leases,
                 *services_among(visibility),
                 *services,
+                *sharding.services,
                 *announcers,
                 refusals,
                 issuers,
                 *late,
             ],
-            stores=stores_among(adapter),
+            stores=stores_among(adapter, *adapters.values()),
             announcements=announcements,
             refusals=refusals,
             clients=Clients(config.limits.clients),
             issuers=issuers,
-            namespaces={namespace.name: observed},
+            namespaces={namespace.name: observed, **sharding.others},
+            sharding=sharding,
             control=control,
         )
     return await _make_paired_parts(stack, config, config.pairing, runtime, adopted)
@@ -174,8 +183,7 @@ async def _make_paired_parts(
     runtime: Runtime,
     adopted: Collection[str],
 ) -> Parts:
-    announcements = Announcements()
-    late = list[Service]()
+    announcements, late = Announcements(), list[Service]()
     sides = await enter_sides(stack, config, pairing, runtime, late)
     sides = attrs.evolve(sides, primary=announced(sides.primary, announcements))
     keepers = {pairing.primary: sides.primary, pairing.secondary: sides.secondary}
@@ -195,21 +203,25 @@ async def _make_paired_parts(
         primary=watch(cut_sides.primary, config.namespaces[pairing.primary], runtime),
         secondary=watch(cut_sides.secondary, config.namespaces[pairing.secondary], runtime),
     )
+    adapters = await enter_shards(stack, config, runtime, late, announcements)
+    sharding = make_sharding(config, adapters, runtime, watch)
+    placed = attrs.evolve(observed, primary=sharding.places(observed.primary))
     gauge = make_gauge(pairing, sides, runtime)
     setup = BacklogSetup(
         secondary=sides.secondary, pairing=pairing, observer=runtime.observer, note=note
     )
-    pair = await make_pair(pairing, observed, destination, runtime, setup, gauge)
-    namespaces = [observed.primary, observed.secondary]
-    gathering = GatheringBroker(pair=pair.broker, namespaces=namespaces)
-    seen, services = await with_claims(stack, config, gathering, runtime)
+    pair = await make_pair(pairing, placed, destination, runtime, setup, gauge)
+    gathering = GatheringBroker(pair=pair.broker, namespaces=[placed.primary, placed.secondary])
+    seen, services = await with_claims(
+        stack, config, joined_in_pair(sharding, gathering, pair), runtime
+    )
     cluster = make_cluster(config, runtime)
     leases = _make_leases(config, seen, runtime, cluster)
     visibility = make_visibility(sides.primary, seen, leases, runtime)
     if isinstance(sides.primary, LocalBroker) and _has_storage(config):
         sides.primary.recent = Recent()
     refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
-    syphons = make_syphons(pairing, observed, runtime, pair, gauge)
+    syphons = make_syphons(pairing, placed, runtime, pair, gauge)
     heartbeats = list[Service]()
     if pairing.enable_syphon:
         heartbeats = make_heartbeats(pairing, sides.secondary, runtime, pair.pauses, process=SERVE)
@@ -238,17 +250,23 @@ async def _make_paired_parts(
             *syphons,
             *heartbeats,
             *services,
+            *sharding.services,
             *announcers,
             refusals,
             issuers,
             *late,
         ],
-        stores=stores_among(sides.primary, sides.secondary, sides.spool),
+        stores=stores_among(sides.primary, sides.secondary, sides.spool, *adapters.values()),
         announcements=announcements,
         refusals=refusals,
         clients=Clients(config.limits.clients),
         issuers=issuers,
-        namespaces={pairing.primary: observed.primary, pairing.secondary: observed.secondary},
+        namespaces={
+            pairing.primary: observed.primary,
+            pairing.secondary: observed.secondary,
+            **sharding.others,
+        },
+        sharding=sharding,
         pair=pair,
         control=control,
         drills=drills,
@@ -330,6 +348,63 @@ async def make_announcers(
     return [announcer, *late]
 
 
+async def enter_shards(
+    stack: AsyncExitStack,
+    config: Config,
+    runtime: Runtime,
+    late: list[Service],
+    announcements: Announcements,
+) -> dict[str, Broker]:
+    """
+    The namespaces that have shards, besides the primary, opened as that is.
+
+    Raises:
+        Failure: one can't be opened, or refuses the credentials.
+    """
+    await trio.lowlevel.checkpoint()
+    found = dict[str, Broker]()
+    for name in config.shard_namespaces:
+        opened = await _enter_ready(stack, config.namespaces[name], runtime, late)
+        found[name] = announced(opened, announcements)
+    return found
+
+
+def make_sharding(
+    config: Config,
+    adapters: Mapping[str, Broker],
+    runtime: Runtime,
+    observe: Callable[[Broker, Namespace, Runtime], Broker],
+    *,
+    watches_drains: bool = True,
+) -> Sharding:
+    """
+    The sharded queues. `adapters` are the open namespaces that have shards, besides the primary;
+    `observe` is `watch` or `watch_alone`.
+    """
+    others = {
+        name: observe(adapter, config.namespaces[name], runtime)
+        for name, adapter in adapters.items()
+    }
+    return Sharding(
+        rules=config.sharding,
+        others=others,
+        clock=runtime.now,
+        rng=runtime.rng("sharding"),
+        observer=runtime.observer,
+        watches_drains=watches_drains,
+    )
+
+
+def joined_in_pair(sharding: Sharding, broker: Broker, pair: Pair) -> Broker:
+    """As `Sharding.joined`: each shard is an entity of the pair, which `broker` sends to."""
+    states = pair.states
+    return sharding.joined(
+        broker,
+        is_healthy=lambda shard: states.state_of(shard) is State.PRIMARY,
+        keeps_order=pair.broker.keeps_order,
+    )
+
+
 def announced(namespace: Broker, announcements: Announcements) -> Broker:
     """The namespace; each message that enters it through this gateway is announced."""
     if not isinstance(namespace, LocalBroker):
@@ -361,9 +436,10 @@ def make_visibility(
     """
     The `Visibility` for that namespace; `seen` is the broker that clients see.
 
-    With claim check or packing, the namespace's own messages aren't those that clients see.
+    With shards, claim check or packing, the namespace's own messages aren't those that clients see.
     """
-    if isinstance(namespace, LocalBroker) and not isinstance(seen, ClaimedBroker | PackedBroker):
+    changed = isinstance(seen, ShardedBroker | ClaimedBroker | PackedBroker)
+    if isinstance(namespace, LocalBroker) and not changed:
         return LocalVisibility(namespace)
     return LeasedVisibility(seen, leases, runtime.now, runtime.observer)
 

@@ -26,7 +26,7 @@ from gateway.app.endpoints import (
     tls_of,
 )
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.logs import Reloader
+from gateway.app.logs import Reloader, with_reloaded_shards
 from gateway.app.pairs import renew_envelopes
 from gateway.app.parts import Parts, make_parts
 from gateway.app.process import Trimmer, allow_files, collect_seldom, watch_signals
@@ -124,7 +124,7 @@ async def serve(
     second signal cuts connections that still drain.
 
     `reloader` reads the configuration again, at SIGHUP or for an operator; access policies,
-    issuers, accounts and envelope keys are applied.
+    issuers, accounts, envelope keys and shards are applied.
 
     Raises:
         Failure: a part can't be started, or a store failed.
@@ -215,7 +215,7 @@ class _Gateway:
 
         def apply(fresh: Loaded) -> None:
             self._reloaded = fresh
-            apply_reloaded(fresh.config, endpoints, runtime)
+            apply_reloaded(config, fresh.config, endpoints, parts, runtime)
             pool.reload(fresh)
             certificates.look(is_final=True)
 
@@ -292,11 +292,17 @@ class _Gateway:
         return found
 
 
-def apply_reloaded(config: Config, endpoints: Sequence[OpenEndpoint], runtime: Runtime) -> None:
-    """From now on, use those parts of a configuration that a reload changes."""
+def apply_reloaded(
+    start: Config, fresh: Config, endpoints: Sequence[OpenEndpoint], parts: Parts, runtime: Runtime
+) -> None:
+    """
+    From now on, use those parts of the configuration `fresh` that a reload changes. `start`: that
+    of the start.
+    """
     for endpoint in endpoints:
-        endpoint.apply(config)
-    renew_envelopes(config, runtime)
+        endpoint.apply(fresh)
+    renew_envelopes(fresh, runtime)
+    parts.sharding.table.replace(with_reloaded_shards(start, fresh).sharding)
 
 
 def _make_control(config: Config, ending: Ending, reloader: Reloader | None) -> ProcessControl:

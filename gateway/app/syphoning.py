@@ -11,10 +11,10 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
-from gateway.app.logs import Reloader
+from gateway.app.logs import Reloader, with_reloaded_shards
 from gateway.app.namespaces import enter
 from gateway.app.pairs import make_envelope, make_heartbeats, renew_envelopes
-from gateway.app.parts import announced, make_announcers, stores_among, watch
+from gateway.app.parts import announced, make_announcers, make_sharding, stores_among, watch
 from gateway.app.process import collect_seldom, watch_signals
 from gateway.app.process_admin import ProcessAdmin
 from gateway.app.process_control import ProcessControl
@@ -22,6 +22,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
 from gateway.app.status import LoneSyphon, StatusBoard
 from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.file import Loaded
 from gateway.config.options import SYPHON, Config, Pairing
 from gateway.domain.events.gateway import Doubtful, Draining, Started
@@ -69,14 +70,14 @@ async def syphon(
             announcers = await make_announcers(stack, config, runtime, announcements, keepers)
             primary = announced(primary, announcements) if announcers else primary
         seen = watch(primary, config.namespaces[target], runtime)
+        sharding, adapters = await _enter_shards(stack, config, target, runtime, announcements)
         destination = await find_destination(
             config, pairing, seen, runtime, adopted=adopted, name=target
         )
         destination.takes_all = to is not None
-        stores = stores_among(primary, source)
         seen_source = watch(source, config.namespaces[pairing.secondary], runtime)
         service = Syphon(
-            primary=seen,
+            primary=sharding.places(seen),
             source=seen_source,
             label=label,
             options=pairing.syphon,
@@ -87,16 +88,38 @@ async def syphon(
             destination=destination,
         )
         ending, opened = Ending(runtime), {pairing.secondary: seen_source, target: seen}
-        admin = _make_admin(config, ending, service, opened, reloader)
+        admin = _make_admin(config, ending, service, opened, reloader, sharding)
         await admin.open(stack)
         heartbeats = make_heartbeats(
             pairing, source, runtime, service.pauses, process=SYPHON, label=label
         )
         collect_seldom()
         services = [*announcers, *heartbeats, *_traces_of(runtime), service]
-        await _run(services, stores, ending, admin, loaded)
+        await _run(services, stores_among(primary, source, *adapters), ending, admin, loaded)
     if ending.failure is not None:
         raise ending.failure
+
+
+async def _enter_shards(
+    stack: AsyncExitStack,
+    config: Config,
+    target: str,
+    runtime: Runtime,
+    announcements: Announcements,
+) -> tuple[Sharding, Sequence[Broker]]:
+    """
+    The shards of the namespace `target`, none unless it is the primary, and the other namespaces
+    that have some, opened until the stack is closed.
+    """
+    await trio.lowlevel.checkpoint()
+    if target != config.home.name:
+        config = attrs.evolve(config, sharding=())
+    found = dict[str, Broker]()
+    for name in config.shard_namespaces:
+        adapter = await enter(stack, config.namespaces[name], runtime)
+        found[name] = announced(adapter, announcements) if config.triggers else adapter
+    sharding = make_sharding(config, found, runtime, watch, watches_drains=False)
+    return sharding, list(found.values())
 
 
 @attrs.define(eq=False)
@@ -150,6 +173,7 @@ def _make_admin(
     syphon: Syphon,
     namespaces: Mapping[str, Broker],
     reloader: Reloader | None,
+    sharding: Sharding,
 ) -> ProcessAdmin:
     """The endpoints `admin` of the syphon's process; none is open yet."""
     runtime = ending.runtime
@@ -160,18 +184,23 @@ def _make_admin(
         config=config,
         runtime=runtime,
         refusals=Refusals(runtime.observer),
-        syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces=namespaces),
+        syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces={**namespaces, **sharding.others}),
     )
     control = Control(
         clock=runtime.now, observer=runtime.observer, pauses=syphon.pauses, syphons=[syphon]
     )
+
+    def apply(fresh: Loaded) -> None:
+        renew_envelopes(fresh.config, runtime)
+        sharding.table.replace(with_reloaded_shards(config, fresh.config).sharding)
+
     steering = ProcessControl(
         observer=runtime.observer,
         readiness=ending.readiness,
         ask_end=ending.ask,
         work=ending.work,
         reloader=reloader,
-        apply=lambda fresh: renew_envelopes(fresh.config, runtime),
+        apply=apply,
     )
     return ProcessAdmin(process=SYPHON, board=board, control=control, steering=steering)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.brokers.entra.options import CredentialOptions
 from gateway.brokers.registry import cannot
+from gateway.brokers.sharding.table import ShardingRule
 from gateway.config.addresses import addresses_of
 from gateway.config.options import (
     ADMIN,
@@ -35,6 +36,7 @@ from gateway.config.places import (
     problems_of_hosts,
     user_of,
 )
+from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.scaling.concurrency import parse_weights
@@ -77,13 +79,14 @@ def problems_of(config: Config) -> list[str]:
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += [*_names_twice(config), *_agent(config), *_workers(config), *_traces(config)]
     found += [*_tokens(config), *_keyless_accounts(config), *_cluster(config)]
+    found += _sharding(config)
     if config.claims is not None:
         found += _claims(config.claims)
     if config.triggers is not None:
         found += _triggers(config, config.triggers)
     if config.pairing is not None:
         found += _pairing(config, config.pairing)
-    elif len(config.namespaces.keys() - {_keeper_of_triggers(config)}) > 1:
+    elif len(_used_alone(config)) > 1:
         found.append("pairing: is missing; without it only one namespace may be configured")
     elif config.entities:
         found.append("entities: needs [pairing], because these options belong to a pair")
@@ -552,6 +555,61 @@ def _order(config: Config, pairing: Pairing) -> Iterator[str]:
         yield (
             "pairing.ordered: workers = 1 expected, because the order holds among the sends of one"
             " process"
+        )
+
+
+def _used_alone(config: Config) -> set[str]:
+    """The namespaces of a gateway without a pair, besides those of triggers and of shards."""
+    others = {_keeper_of_triggers(config), *config.shard_namespaces}
+    return {name for name in config.namespaces if name not in others}
+
+
+def _sharding(config: Config) -> Iterator[str]:
+    pairing = config.pairing
+    if pairing is not None and pairing.primary not in config.namespaces:
+        return  # reported elsewhere
+    home = config.home.name
+    for index, rule in enumerate(config.sharding):
+        for problem in _of_rule(config, rule, home):
+            yield f"sharding[{index}].{problem}"
+    for queue in _twice([rule.queue.lower() for rule in config.sharding]):
+        yield f"sharding: the queue {queue!r} is given twice"
+
+
+def _of_rule(config: Config, rule: ShardingRule, home: str) -> Iterator[str]:
+    yield from _sharded_name(rule)
+    if rule.namespaces and len(rule.namespaces) != rule.shards:
+        found = len(rule.namespaces)
+        yield f"namespaces: one for each of {rule.shards} shards expected, got {found}"
+    yield from _places_of_shards(config, rule, home)
+    for number in rule.drain:
+        if number >= rule.shards:
+            yield f"drain: numbers of shards expected, 0 to {rule.shards - 1}, got {number}"
+    if set(range(rule.shards)) <= set(rule.drain):
+        yield "drain: at least one shard must get messages"
+
+
+def _sharded_name(rule: ShardingRule) -> Iterator[str]:
+    try:
+        path = EntityPath.parse(rule.queue)
+    except InvalidRequest as error:
+        yield f"queue: {error}"
+        return
+    if path.is_dead_letter or path.is_subscription or path.shard_number or is_backlog(path):
+        yield "queue: a queue expected, not a sub-queue, a subscription, a shard or a backlog"
+
+
+def _places_of_shards(config: Config, rule: ShardingRule, home: str) -> Iterator[str]:
+    for name in dict.fromkeys(rule.namespaces):
+        if name not in config.namespaces:
+            known = ", ".join(sorted(config.namespaces))
+            yield f"namespaces: there is no namespace {name!r}; configured are {known}"
+        elif config.pairing is not None and name == config.pairing.secondary:
+            yield f"namespaces: {name!r} is the secondary, which has the backlog of all shards"
+    if rule.namespaces and rule.namespaces[0] != home:
+        yield (
+            f"namespaces: {home!r} expected first, because the first shard is the queue itself, in"
+            " the primary"
         )
 
 

@@ -18,7 +18,7 @@ from gateway.config.options import (
     TriggerTopic,
 )
 from gateway.config.places import authority_of, label_of, location_of
-from gateway.config.plans import read_plan, with_topic
+from gateway.config.plans import read_plan, with_shards, with_topic
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.secrets import SecretSource
@@ -147,14 +147,17 @@ def _with_plans(config: Config) -> tuple[Config, list[str]]:
             plan = with_topic(plan, config.triggers.topic)
         namespaces[name] = attrs.evolve(namespace, plan=plan)
         problems += (f"namespaces.{name}.{problem}" for problem in found)
+    namespaces = with_shards(namespaces, config.sharding, _home_of(config))
     return attrs.evolve(config, namespaces=namespaces), problems
+
+
+def _home_of(config: Config) -> str:
+    return config.home.name if config.pairing is None else config.pairing.primary
 
 
 def _keeper_of(config: Config, triggers: TriggerTopic) -> Namespace | None:
     """The namespace with the topic of the triggers; None if there is none with that name."""
-    pairing = config.pairing
-    primary = config.home.name if pairing is None else pairing.primary
-    return config.namespaces.get(triggers.namespace or primary)
+    return config.namespaces.get(triggers.namespace or _home_of(config))
 
 
 def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:

@@ -13,6 +13,7 @@ import attrs
 from attrs import validators
 
 from gateway.brokers.entra.options import CredentialOptions
+from gateway.brokers.sharding.table import ShardingRule
 from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.secrets import Secret
 from gateway.config.values import expected
@@ -455,6 +456,7 @@ class Config:
     access: tuple[AccessPolicy, ...] = ()
     accounts: tuple[StorageAccount, ...] = ()
     entities: tuple[EntityRule, ...] = ()
+    sharding: tuple[ShardingRule, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
     listener: Listen = attrs.field(factory=Listen)
     agent: Agent = attrs.field(factory=Agent)
@@ -469,6 +471,12 @@ class Config:
         """The endpoints that such a process opens, by their numbers."""
         numbered = enumerate(self.endpoints)
         return {number: each for number, each in numbered if each.process == process}
+
+    @property
+    def shard_namespaces(self) -> tuple[str, ...]:
+        """The names of namespaces that have shards, besides the primary."""
+        names = (name for rule in self.sharding for name in rule.namespaces)
+        return tuple(dict.fromkeys(name for name in names if name != self.home.name))
 
     @property
     def home(self) -> Namespace:

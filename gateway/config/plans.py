@@ -3,6 +3,11 @@ The entities that a namespace should have, from its `queues` and from the file t
 names.
 """
 
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from gateway.brokers.sharding.table import ShardingRule
 from gateway.config.options import Namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.plan import Plan, PlannedQueue, PlannedTopic
@@ -23,6 +28,28 @@ def with_topic(plan: Plan, name: str) -> Plan:
     topic = PlannedTopic(path=EntityPath(name))
     there = any(each.path == topic.path for each in plan.topics)
     return plan if there else Plan(queues=plan.queues, topics=(*plan.topics, topic))
+
+
+def with_shards(
+    namespaces: Mapping[str, Namespace], rules: Sequence[ShardingRule], home: str
+) -> dict[str, Namespace]:
+    """
+    The namespaces; those of the shards plan them with the properties of their queue, if the primary
+    plans that. `home`: the primary's name.
+    """
+    found = dict(namespaces)
+    for rule in rules:
+        path = EntityPath(rule.queue)
+        planned = found[home].plan.queues if home in found else ()
+        queue = next((queue for queue in planned if queue.path == path), None)
+        for number in range(1, rule.shards) if queue is not None else ():
+            name = rule.namespace_of(number) or home
+            if name in found and queue is not None:
+                shard = attrs.evolve(queue, path=path.shard(number))
+                plan = found[name].plan
+                plan = attrs.evolve(plan, queues=(*plan.queues, shard))
+                found[name] = attrs.evolve(found[name], plan=plan)
+    return found
 
 
 def _plan_of_file(namespace: Namespace) -> tuple[Plan, list[str]]:

@@ -61,9 +61,7 @@ SIZES: Final = frozenset(
     }
 )
 # Texts that must not be in the file itself.
-SECRETS: Final = frozenset(
-    {"key", "password", "secret", "secrets", "connection_string", "further_accounts"}
-)
+SECRETS: Final = frozenset({"key", "password", "secret", "secrets", "connection_string"})
 # Fields that are set from elsewhere in the file.
 FILLED_LATER: Final = frozenset(
     {

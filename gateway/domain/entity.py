@@ -16,6 +16,8 @@ _DEAD_LETTER: Final = "/$DeadLetterQueue"
 _TRANSFER: Final = "/$Transfer/$DeadLetterQueue"
 _DEAD_LETTER_KEY: Final = _DEAD_LETTER.lower()
 _TRANSFER_KEY: Final = _TRANSFER.lower()
+SHARD_MARK: Final = "/x-pairgate-shard/"  # before the number of a shard
+_SHARD_PATH: Final = re.compile(r"(?P<whole>.+)/x-pairgate-shard/(?P<number>[1-9][0-9]{0,2})")
 _SUBSCRIPTION: Final = re.compile(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", re.IGNORECASE)
 
 
@@ -100,6 +102,33 @@ class EntityPath:
         """The name of this subscription within its topic; empty if it isn't a subscription."""
         match = _SUBSCRIPTION.fullmatch(self.parent.name)
         return match["name"] if match else ""
+
+    def shard(self, number: int) -> "EntityPath":
+        """
+        The path of one of the queues that together are this queue, or of that one's sub-queue. The
+        first, number 0, has this path itself.
+        """
+        if not number:
+            return self
+        own = self.name[: len(self.parent_key)]
+        return EntityPath(f"{own}{SHARD_MARK}{number}{self.name[len(own) :]}")
+
+    @property
+    def whole(self) -> "EntityPath":
+        """The queue, or sub-queue, of which this is a shard; the entity itself if it isn't one."""
+        if SHARD_MARK not in self.key:
+            return self
+        match = _SHARD_PATH.fullmatch(self.parent_key)
+        if match is None:
+            return self
+        end = len(match["whole"])
+        return EntityPath(f"{self.name[:end]}{self.name[len(self.parent_key) :]}")
+
+    @property
+    def shard_number(self) -> int:
+        """The number of this shard of `whole`; 0 for an entity that isn't a further shard."""
+        match = _SHARD_PATH.fullmatch(self.parent_key) if SHARD_MARK in self.key else None
+        return int(match["number"]) if match else 0
 
     def __str__(self) -> str:
         return self.name

@@ -168,5 +168,6 @@ def shortest_interval(options: PairOptions) -> float:
 
 
 def entity_rule(entity: EntityPath, rules: Sequence[EntityRule]) -> EntityRule | None:
-    """The first rule whose pattern matches; case is ignored."""
-    return next((r for r in rules if fnmatch.fnmatchcase(entity.key, r.match.lower())), None)
+    """The first rule whose pattern matches; case is ignored. A shard has the rule of its queue."""
+    key = entity.whole.key
+    return next((r for r in rules if fnmatch.fnmatchcase(key, r.match.lower())), None)

@@ -131,3 +131,28 @@ def test_a_log_that_nobody_reads_does_not_keep_the_process() -> None:
                 log.report(Doubtful(text="x" * 100))
 
         assert time.monotonic() - began < 10
+
+
+SHARDED = ONE + 'queues = ["orders"]\n[[sharding]]\nqueue = "orders"\n'
+
+
+@pytest.mark.parametrize(
+    ("after", "needs_restart"),
+    [
+        (SHARDED + "shards = 4\n", ""),
+        (SHARDED + "shards = 2\ndrain = [1]\n", ""),
+        (
+            SHARDED
+            + 'shards = 2\nnamespaces = ["here", "there"]\n[namespaces.there]\nurl = "memory:"\n',
+            "namespaces, sharding",
+        ),
+        (SHARDED.replace('queue = "orders"', 'queue = "b"') + "shards = 2", "namespaces, sharding"),
+        (ONE + 'queues = ["orders"]\n', "namespaces, sharding"),
+    ],
+)
+async def test_shards_are_added_and_drained_without_a_restart(
+    after: str, needs_restart: str
+) -> None:
+    lines = await reloaded(SHARDED + "shards = 2\n", lambda: loaded(after))
+
+    assert lines[0]["needs_restart"] == needs_restart

@@ -23,6 +23,7 @@ from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus import served as servicebus_rest
+from tests.brokers.sharding.harness import EveryQueue, sharded
 from tests.brokers.storage_queue import served as storage_queue
 from tests.brokers.storage_queue.azurites import Azurites
 from tests.claims.harness import Events, claimed, packing
@@ -219,6 +220,17 @@ def behind_a_cut(inner: Open) -> Open:
     return open_behind
 
 
+def with_shards(inner: Open, clock: WallClock) -> Open:
+    """Each queue is one of three shards, of which the last has all messages."""
+
+    @asynccontextmanager
+    async def open_sharded(place: Place) -> AsyncIterator[Broker]:
+        async with inner(place) as broker:
+            yield sharded(broker, EveryQueue(), clock)
+
+    return open_sharded
+
+
 def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
     return lambda place: open_broker(place.folder)
 
@@ -276,6 +288,9 @@ OVER_AMQP = EVERYTHING & ~(
 
 # Large bodies lie in a store, and the namespace sees their references.
 WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.TRANSACTIONS)
+
+# A name is that of a queue, and what goes on to another one goes on from its first shard.
+WITH_SHARDS = ~(Capability.TOPICS | Capability.FORWARDING | Capability.DUPLICATES)
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
 # comes back behind all others, by a way that promises no order among them.
@@ -389,6 +404,29 @@ KINDS = [
         ),
         can=WITH_CLAIMS,
         virtual_time=True,
+    ),
+    BrokerKind(
+        name="memory, sharded",
+        open=with_shards(memory, VirtualClock()),
+        can=WITH_SHARDS,
+        virtual_time=True,
+    ),
+    BrokerKind(name="embedded, sharded", open=with_shards(embedded, real_date), can=WITH_SHARDS),
+    BrokerKind(
+        name="pair of memory, sharded",
+        open=with_shards(pair(memory, memory, VirtualClock()), VirtualClock()),
+        can=WITH_SHARDS,
+        virtual_time=True,
+    ),
+    BrokerKind(
+        name="rabbitmq, sharded",
+        open=with_shards(on_rabbitmq("primary"), real_date),
+        can=RABBITMQ & WITH_SHARDS,
+    ),
+    BrokerKind(
+        name="storage-queue, sharded",
+        open=with_shards(on_azurite("primary"), real_date),
+        can=STORAGE_QUEUE & WITH_SHARDS,
     ),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
     BrokerKind(

@@ -96,11 +96,6 @@ def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, 
             StorageQueueNamespaceOptions(key="c2VjcmV0", credential=IDENTITY),
             "credential: leave out the key",
         ),
-        (
-            "storage-queue:UseDevelopmentStorage=true",
-            StorageQueueNamespaceOptions(further_accounts=("UseDevelopmentStorage=true",)),
-            "shards: at least one for each account expected, 2, got 1",
-        ),
     ],
 )
 def test_what_does_not_fit_an_account_of_storage_is_refused_without_its_secrets(url, options, said):

@@ -16,8 +16,10 @@ from gateway.app.parts import (
     Parts,
     announced,
     behind_cuts,
+    joined_in_pair,
     make_cuts,
     make_issuers,
+    make_sharding,
     make_visibility,
     spool_namespace,
     watch,
@@ -26,6 +28,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.app.workers.stores import enter_store
 from gateway.brokers.registry import Adapter
+from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.identity import Identity
 from gateway.frontends.admin.announcements import Announcements
@@ -63,28 +66,25 @@ async def make_parts(
     seen = adapter if home.name in stores else announced(adapter, announcements)
     pair, gauge, services = None, None, list[Service]()
     cuts: Mapping[str, Cut] = {}
-    broker: Broker
+    sharding = await _enter_shards(stack, config, runtime, stores, announcements)
     if pairing is None:
-        broker = Counted(watch(seen, home, runtime), runtime.sends)
-        namespaces: dict[str, Broker] = {home.name: broker}
+        namespaces: dict[str, Broker] = {home.name: _watch_alone(seen, home, runtime)}
+        broker: Broker = sharding.joined(sharding.places(namespaces[home.name]))
     else:
         space = config.namespaces[pairing.secondary]
         cuts = make_cuts(config, pairing)
         sides = Sides(primary=seen, secondary=await _enter(stack, space, runtime, stores))
-        sides = behind_cuts(sides, pairing, cuts)
-        sides = attrs.evolve(
-            sides,
-            primary=watch(sides.primary, home, runtime),
-            secondary=watch(sides.secondary, space, runtime),
-        )
+        sides = _watched(behind_cuts(sides, pairing, cuts), home, space, runtime)
         namespaces = {home.name: sides.primary, space.name: sides.secondary}
         if pairing.spool is not None:
             spool = spool_namespace(pairing.spool)
             sides = attrs.evolve(sides, spool=await _enter(stack, spool, runtime, stores))
+        sides = attrs.evolve(sides, primary=sharding.places(sides.primary))
         gauge = make_gauge(pairing, sides, runtime)
         pair = await _make_pair(config, pairing, sides, runtime, (identity, gauge))
         both = [sides.primary, sides.secondary]
-        broker, services = GatheringBroker(pair=pair.broker, namespaces=both), [pair]
+        gathering, services = GatheringBroker(pair=pair.broker, namespaces=both), [pair]
+        broker = joined_in_pair(sharding, gathering, pair)
     shown, further = await with_claims(stack, config, broker, runtime, collects=False)
     leases, refusals = Leases(shown, runtime.now, config.limits.leases), Refusals(runtime.observer)
     issuers = make_issuers(config, runtime)
@@ -94,17 +94,48 @@ async def make_parts(
         leases=leases,
         visibility=visibility,
         held=visibility,
-        services=[*services, leases, *further, refusals, issuers],
+        services=[*services, *sharding.services, leases, *further, refusals, issuers],
         stores=(),
         announcements=announcements,
         refusals=refusals,
         clients=Clients(config.limits.clients),
         issuers=issuers,
-        namespaces=namespaces,
+        namespaces={**namespaces, **sharding.others},
+        sharding=sharding,
         pair=pair,
         cuts=cuts,
         spool=gauge,
     )
+
+
+async def _enter_shards(
+    stack: AsyncExitStack,
+    config: Config,
+    runtime: Runtime,
+    stores: Mapping[str, Path],
+    announcements: Announcements,
+) -> Sharding:
+    """The shards; the namespaces that have some, besides the primary, are opened as that is."""
+    await trio.lowlevel.checkpoint()
+    found = dict[str, Broker]()
+    for name in config.shard_namespaces:
+        namespace = config.namespaces[name]
+        adapter = await _enter(stack, namespace, runtime, stores)
+        found[name] = adapter if name in stores else announced(adapter, announcements)
+    observe = watch if config.pairing else _watch_alone
+    return make_sharding(config, found, runtime, observe, watches_drains=False)
+
+
+def _watched(sides: Sides, home: Namespace, other: Namespace, runtime: Runtime) -> Sides:
+    return attrs.evolve(
+        sides,
+        primary=watch(sides.primary, home, runtime),
+        secondary=watch(sides.secondary, other, runtime),
+    )
+
+
+def _watch_alone(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
+    return Counted(watch(broker, namespace, runtime), runtime.sends)
 
 
 async def _enter(

@@ -117,7 +117,7 @@ class Serving:
             endpoints = await self._endpoints(stack, config, parts)
 
             def apply(fresh: Loaded) -> None:
-                apply_reloaded(fresh.config, endpoints, self.runtime)
+                apply_reloaded(config, fresh.config, endpoints, parts, self.runtime)
 
             if "reload" in self.greeting:  # before a client is served by policies of the past
                 texts.append(self.greeting["reload"])

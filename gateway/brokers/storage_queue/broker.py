@@ -1,9 +1,7 @@
 """
 A namespace in Azure Storage: its queues, or those of Azurite or of another Pairgate.
 
-A Storage queue carries text only: see `wire.storage_queue.body` for the rest of a message. An
-entity may have several queues, its shards, on several accounts, since one queue takes some 2,000
-requests a second.
+A Storage queue carries text only: see `wire.storage_queue.body` for the rest of a message.
 """
 
 import random
@@ -21,7 +19,7 @@ from gateway.brokers.storage_queue.arrivals import Arrivals
 from gateway.brokers.storage_queue.deliveries import Numbers, peeked
 from gateway.brokers.storage_queue.names import POISON, beginnings, entity_of, queue_name
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
-from gateway.brokers.storage_queue.peer import Shard, StorageAccountPeer
+from gateway.brokers.storage_queue.peer import AccountQueue, StorageAccountPeer
 from gateway.brokers.storage_queue.poison import PoisonQueue
 from gateway.brokers.storage_queue.receiver import MAX_KEPT, StorageQueueReceiver
 from gateway.domain.backlog import is_backlog
@@ -33,7 +31,6 @@ from gateway.domain.errors import (
     InvalidRequest,
     NotAuthorized,
     NotSupported,
-    Outcome,
     OutcomeUnknown,
 )
 from gateway.domain.message import Delivery, Message, ReceiveMode
@@ -79,31 +76,27 @@ def open_namespace(
         InvalidRequest: the connection string or the key is missing or wrong, or a certificate can't
             be read.
     """
-    clients, accounts, meter = [], [], Meter()
-    for connection in options.connections(rest):
-        try:
-            tls = client_context(options.tls) if connection.secure else None
-        except TlsFileError as error:
-            raise InvalidRequest(f"tls: {error}") from error
-        client = HttpClient(
-            connection.host,
-            connection.port,
-            tls=tls,
-            options=HttpClientOptions(
-                max_connections=options.max_connections,
-                connect_timeout=options.connect_timeout,
-                idle_timeout=options.idle_timeout,
-                max_body=MAX_ANSWER,
-            ),
-        )
-        clients.append(client)
-        accounts.append(
-            StorageAccountPeer(
-                ask=client.request, connection=connection, clock=clock, access=access, meter=meter
-            )
-        )
+    connection = options.connection(rest)
+    try:
+        tls = client_context(options.tls) if connection.secure else None
+    except TlsFileError as error:
+        raise InvalidRequest(f"tls: {error}") from error
+    client = HttpClient(
+        connection.host,
+        connection.port,
+        tls=tls,
+        options=HttpClientOptions(
+            max_connections=options.max_connections,
+            connect_timeout=options.connect_timeout,
+            idle_timeout=options.idle_timeout,
+            max_body=MAX_ANSWER,
+        ),
+    )
+    account = StorageAccountPeer(
+        ask=client.request, connection=connection, clock=clock, access=access, meter=Meter()
+    )
     return StorageQueueBroker(
-        clients=clients, accounts=accounts, access=access, options=options, clock=clock, rng=rng
+        client=client, account=account, access=access, options=options, clock=clock, rng=rng
     )
 
 
@@ -111,8 +104,8 @@ def open_namespace(
 class StorageQueueBroker:
     """`ports.Broker`, with `Peeks` and `Updates`. Connects on first use."""
 
-    _clients: Sequence[HttpClient]
-    _accounts: Sequence[StorageAccountPeer]
+    _client: HttpClient | None
+    _account: StorageAccountPeer
     _access: AccessTokens | None = None
     _options: StorageQueueNamespaceOptions
     _clock: WallClock
@@ -138,21 +131,20 @@ class StorageQueueBroker:
     ) -> None:
         with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             await trio.lowlevel.checkpoint()
-            for client in self._clients:
-                await client.aclose()
+            if self._client is not None:
+                await self._client.aclose()
         await self._opened.aclose()  # outside of the scope above, which is younger than it
 
     @property
     def meter(self) -> Meter:
-        """The meter, which all accounts share."""
-        return self._accounts[0].meter
+        return self._account.meter
 
     # --- messages
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """
         As `Broker.send`, one request per message: a failure after the first accepted message is an
-        unknown outcome. With several shards, each gets a part of the batch, concurrently.
+        unknown outcome.
 
         A scheduled date more than seven days away is kept in the message: a receiver that gets the
         message earlier hides it again.
@@ -160,22 +152,23 @@ class StorageQueueBroker:
         await trio.lowlevel.checkpoint()
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: a queue expected, not its dead-letter queue")
-        shards = self._shards_of(entity)
-        first, now = self._rng.randrange(len(shards)), self._clock()
-        parts: dict[Shard, list[storage.PutMessage]] = {}
-        for number, message in enumerate(messages):
-            shard = shards[(first + number) % len(shards)]
-            put = build_put(shard.queue, message, now, keep_ids=self._options.keep_ids)
-            parts.setdefault(shard, []).append(put)
-        sending = _Sending()
-        if len(parts) == 1:
-            await sending.put_all(*parts.popitem())
-        async with trio.open_nursery() as nursery:
-            for shard, puts in parts.items():
-                nursery.start_soon(sending.put_all, shard, puts)
-        if sending.accepted:
-            self._arrivals.notify(entity.key, sending.accepted)
-        sending.judge(len(messages))
+        queue, now = self._queue_of(entity), self._clock()
+        keep_ids = self._options.keep_ids
+        puts = [build_put(queue.name, message, now, keep_ids=keep_ids) for message in messages]
+        accepted = 0
+        try:
+            for put in puts:
+                await queue.peer.run(put)
+                accepted += 1
+        except BrokerError as error:
+            if not accepted:
+                raise
+            raise OutcomeUnknown(
+                f"{accepted} of {len(puts)} messages were accepted, then: {error}"
+            ) from error
+        finally:
+            if accepted:
+                self._arrivals.notify(entity.key, accepted)
 
     @asynccontextmanager
     async def open_receiver(
@@ -183,11 +176,11 @@ class StorageQueueBroker:
     ) -> AsyncIterator[StorageQueueReceiver]:
         """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
         await trio.lowlevel.checkpoint()
-        shards = self._shards_of(entity)
+        queue = self._queue_of(entity)
         with self._arrivals.of(entity.key) as notifier:
             receiver = StorageQueueReceiver(
-                shards=shards,
-                poison=None if _has_dead_letters(shards) else self._poison_of(entity),
+                queue=queue,
+                poison=None if _has_dead_letters(queue) else self._poison_of(entity),
                 mode=mode,
                 poll=self._options.poll,
                 notifier=notifier,
@@ -205,56 +198,56 @@ class StorageQueueBroker:
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        """As `Peeks.peek`, but only among the first 32 available messages of each shard."""
+        """As `Peeks.peek`, but only among the first 32 available messages."""
         await trio.lowlevel.checkpoint()
+        queue = self._queue_of(entity)
         found: list[Delivery] = []
-        for shard in self._shards_of(entity):
-            answer = await shard.peer.run(
-                storage.PeekMessages(queue=shard.queue, limit=storage.MAX_MESSAGES)
-            )
-            for item in answer.items if isinstance(answer, storage.Messages) else ():
-                number = self._numbers.of(shard.queue, item.message_id)
-                if number >= from_sequence:
-                    found.append(peeked(item, parse_item(item), number))
+        answer = await queue.peer.run(
+            storage.PeekMessages(queue=queue.name, limit=storage.MAX_MESSAGES)
+        )
+        for item in answer.items if isinstance(answer, storage.Messages) else ():
+            number = self._numbers.of(queue.name, item.message_id)
+            if number >= from_sequence:
+                found.append(peeked(item, parse_item(item), number))
         return found[:limit]
 
     # --- queues
 
     async def probe(self, entity: EntityPath) -> None:
         """
-        As `Broker.probe`: reads the metadata of each shard.
+        As `Broker.probe`: reads the queue's metadata.
 
         Without the right to read it, the refusal shows only that the service answers.
         """
         await trio.lowlevel.checkpoint()
-        for shard in self._shards_of(entity):
-            try:
-                await shard.peer.run(storage.GetMetadata(queue=shard.queue))
-            except NotAuthorized as error:
-                if "AuthorizationPermissionMismatch" not in str(error):
-                    raise
+        queue = self._queue_of(entity)
+        try:
+            await queue.peer.run(storage.GetMetadata(queue=queue.name))
+        except NotAuthorized as error:
+            if "AuthorizationPermissionMismatch" not in str(error):
+                raise
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`; locked and scheduled messages count as active."""
         await trio.lowlevel.checkpoint()
-        shards = self._shards_of(entity)
-        found = [await self._metadata_of(shard) for shard in shards]
+        queue = self._queue_of(entity)
+        found = await self._metadata_of(queue)
         dead = 0
-        if not _has_dead_letters(shards):
+        if not _has_dead_letters(queue):
             with suppress(EntityNotFound):
                 dead = (await self._metadata_of(self._dead_letters_of(entity))).count
         return EntityInfo(
             path=entity,
-            properties=parse_metadata(found[0].metadata),
+            properties=parse_metadata(found.metadata),
             max_message_size=MAX_ENCODED,
-            active=sum(each.count for each in found),
+            active=found.count,
             dead_lettered=dead,
         )
 
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:
-        """As `Broker.list_queues`; dead letters and further shards are counted with their queue."""
+        """As `Broker.list_queues`; dead letters are counted with their queue."""
         await trio.lowlevel.checkpoint()
         names: set[str] = set()
         for beginning in beginnings(prefix):
@@ -263,14 +256,14 @@ class StorageQueueBroker:
         wanted = sorted(key for key in keys if key.startswith(prefix.lower()))
         infos: list[EntityInfo] = []
         for key in wanted[skip : skip + top]:
-            with suppress(EntityNotFound):  # deleted meanwhile, or a shard is missing
+            with suppress(EntityNotFound):  # deleted meanwhile
                 infos.append(await self.inspect(EntityPath(key)))
         return infos
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         """
-        As `Broker.create_queue`: creates all shards, and the queue for dead letters. The queue
-        exists if none of these is missing.
+        As `Broker.create_queue`: creates the queue for dead letters, too. The queue exists if
+        neither is missing.
 
         Raises:
             NotSupported: names the property. The service can't dead-letter expired messages; for a
@@ -281,12 +274,11 @@ class StorageQueueBroker:
         if is_backlog(entity):
             properties = attrs.evolve(properties, dead_lettering_on_expiration=False)
         metadata = build_metadata(properties)
-        shards = self._shards_of(entity)
+        queue = self._queue_of(entity)
         is_new = False
-        if not _has_dead_letters(shards):
+        if not _has_dead_letters(queue):
             is_new = await _made(self._dead_letters_of(entity), {})
-        for shard in reversed(shards):  # the first shard comes last: it stands for the queue
-            is_new |= await _made(shard, metadata)
+        is_new |= await _made(queue, metadata)
         if not is_new:
             raise EntityExists(f"{entity}: a queue of this name exists already")
         return await self.inspect(entity)
@@ -304,32 +296,28 @@ class StorageQueueBroker:
             raise NotSupported(f"{entity}: a queue of Azure Storage has no versions")
         if entity.is_dead_letter:
             raise EntityNotFound(f"{entity}: a queue expected, not its dead-letter queue")
-        metadata = build_metadata(properties)
-        for shard in reversed(self._shards_of(entity)):  # the first stands for the queue
-            await shard.peer.run(storage.SetMetadata(queue=shard.queue, metadata=metadata))
+        queue, metadata = self._queue_of(entity), build_metadata(properties)
+        await queue.peer.run(storage.SetMetadata(queue=queue.name, metadata=metadata))
         return await self.inspect(entity)
 
     async def delete_queue(self, entity: EntityPath) -> None:
-        """As `Broker.delete_queue`: deletes all shards and the dead letters."""
+        """As `Broker.delete_queue`: deletes the dead letters, too."""
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: a dead-letter queue is deleted with its queue")
-        first, *others = self._shards_of(entity)
-        await first.peer.run(storage.DeleteQueue(queue=first.queue))
-        if not _has_dead_letters([first]):
-            others.append(self._dead_letters_of(entity))
-        for shard in others:
+        queue = self._queue_of(entity)
+        await queue.peer.run(storage.DeleteQueue(queue=queue.name))
+        if not _has_dead_letters(queue):
+            dead_letters = self._dead_letters_of(entity)
             with suppress(EntityNotFound):
-                await shard.peer.run(storage.DeleteQueue(queue=shard.queue))
+                await dead_letters.peer.run(storage.DeleteQueue(queue=dead_letters.name))
 
     async def _names(self, beginning: str) -> set[str]:
-        """The queues of the first account, where each entity has its first shard."""
+        """The queues of the account whose names have that beginning."""
         await trio.lowlevel.checkpoint()
         names: set[str] = set()
         marker = ""
         while True:
-            answer = await self._accounts[0].run(
-                storage.ListQueues(prefix=beginning, marker=marker)
-            )
+            answer = await self._account.run(storage.ListQueues(prefix=beginning, marker=marker))
             if not isinstance(answer, storage.QueueList):
                 return names
             names.update(item.name for item in answer.items)
@@ -337,81 +325,38 @@ class StorageQueueBroker:
             if not marker:
                 return names
 
-    async def _metadata_of(self, shard: Shard) -> storage.QueueMetadata:
-        answer = await shard.peer.run(storage.GetMetadata(queue=shard.queue))
+    async def _metadata_of(self, queue: AccountQueue) -> storage.QueueMetadata:
+        answer = await queue.peer.run(storage.GetMetadata(queue=queue.name))
         assert isinstance(answer, storage.QueueMetadata), "the codec reads it so"
         return answer
 
-    def _shards_of(self, entity: EntityPath) -> list[Shard]:
+    def _queue_of(self, entity: EntityPath) -> AccountQueue:
         """
-        The entity's queues. The first has the entity's name and is on the first account.
+        The entity's queue.
 
         Raises:
             InvalidRequest: the entity can't have a queue.
         """
-        name = queue_name(entity)
-        if name.endswith(POISON):
-            return [Shard(self._accounts[0], name)]
-        accounts = self._accounts
-        return [
-            Shard(accounts[number % len(accounts)], queue_name(entity, number))
-            for number in range(self._options.shards)
-        ]
+        return AccountQueue(self._account, queue_name(entity))
 
-    def _dead_letters_of(self, entity: EntityPath) -> Shard:
-        return Shard(self._accounts[0], queue_name(entity.dead_letter))
+    def _dead_letters_of(self, entity: EntityPath) -> AccountQueue:
+        return self._queue_of(entity.dead_letter)
 
     def _poison_of(self, entity: EntityPath) -> PoisonQueue:
-        return PoisonQueue(shard=self._dead_letters_of(entity), clock=self._clock)
+        return PoisonQueue(queue=self._dead_letters_of(entity), clock=self._clock)
 
 
-@attrs.define(eq=False)
-class _Sending:
-    """The results of a batch."""
-
-    accepted: int = 0
-    errors: list[BrokerError] = attrs.field(factory=list)
-
-    async def put_all(self, shard: Shard, puts: Sequence[storage.PutMessage]) -> None:
-        """Send one message after the other, until one fails."""
-        await trio.lowlevel.checkpoint()
-        for put in puts:
-            try:
-                await shard.peer.run(put)
-            except BrokerError as error:
-                self.errors.append(error)
-                return
-            self.accepted += 1
-
-    def judge(self, wanted: int) -> None:
-        """
-        Check the results.
-
-        Raises:
-            BrokerError: not all messages were accepted.
-        """
-        if not self.errors:
-            return
-        error = self.errors[0]
-        unknown = [each for each in self.errors if each.outcome is Outcome.UNKNOWN]
-        if self.accepted:
-            raise OutcomeUnknown(
-                f"{self.accepted} of {wanted} messages were accepted, then: {error}"
-            ) from error
-        raise unknown[0] if unknown else error
-
-
-async def _made(shard: Shard, metadata: Mapping[str, str]) -> bool:
+async def _made(queue: AccountQueue, metadata: Mapping[str, str]) -> bool:
     """Create the queue; return False if it exists already."""
     await trio.lowlevel.checkpoint()
     try:
-        answer = await shard.peer.run(
-            storage.CreateQueue(queue=shard.queue, metadata=dict(metadata))
+        answer = await queue.peer.run(
+            storage.CreateQueue(queue=queue.name, metadata=dict(metadata))
         )
     except EntityExists:
         return False
     return isinstance(answer, storage.Created)
 
 
-def _has_dead_letters(shards: Sequence[Shard]) -> bool:
-    return shards[0].queue.endswith(POISON)
+def _has_dead_letters(queue: AccountQueue) -> bool:
+    return queue.name.endswith(POISON)

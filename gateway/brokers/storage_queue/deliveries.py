@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from gateway.brokers.local.lock_tokens import lock_tokens
-from gateway.brokers.storage_queue.peer import Shard
+from gateway.brokers.storage_queue.peer import AccountQueue
 from gateway.domain.bounded import Bounded
 from gateway.domain.message import Delivery, Message
 from gateway.ports import WallClock
@@ -52,7 +52,7 @@ class Numbers:
 class Held:
     """A hidden message with its current pop receipt."""
 
-    shard: Shard
+    queue: AccountQueue
     id: str
     token: str
     receipt: str
@@ -76,7 +76,7 @@ class Taken:
 
 
 def read_taken(
-    shard: Shard,
+    queue: AccountQueue,
     item: QueueMessage,
     lock: timedelta,
     asked: datetime,
@@ -98,7 +98,7 @@ def read_taken(
         received=None if item.visible is None else item.visible - lock,
     )
     held = Held(
-        shard=shard,
+        queue=queue,
         id=item.message_id,
         token=token,
         receipt=item.pop_receipt or "",

@@ -4,7 +4,7 @@ Names of queues in Azure Storage: 3 to 63 lower-case letters, digits and single 
   orders                           orders
   orders/$DeadLetterQueue          orders-poison
   east/x-servicebus-transfer/0     pg-eastzsx-servicebus-transferzs0
-  orders, its third shard          pg-orderszn2
+  orders/x-pairgate-shard/2        pg-orderszn2
 
 A name that is valid there stays unchanged. Any other name is encoded after `pg-`, with two letters
 for each invalid character: zs for a slash, zd for a dot, zu for an underscore, zm for a dollar
@@ -12,9 +12,10 @@ sign, zh for a hyphen where none is allowed, zz for the letter z. zn and a numbe
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import SHARD_MARK, EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.wire.storage_queue.fields import MAX_NAME, is_name
 
@@ -31,9 +32,9 @@ _PLAIN: Final = re.compile(r"[a-z0-9-]*", re.ASCII)
 _ALPHABET: Final = re.compile(r"[a-z0-9._$/-]*", re.ASCII)
 
 
-def queue_name(entity: EntityPath, shard: int = 0) -> str:
+def queue_name(entity: EntityPath) -> str:
     """
-    The name of the queue that has the entity's messages, or of the shard with that number.
+    The name of the queue that has the entity's messages.
 
     Raises:
         InvalidRequest: the name isn't possible in Azure Storage; the text says the limit.
@@ -43,7 +44,8 @@ def queue_name(entity: EntityPath, shard: int = 0) -> str:
             f"{entity}: Azure Storage has no topics: the name of a queue or of its dead letters"
             " expected"
         )
-    own, end = entity.parent.key, POISON if entity.is_dead_letter else ""
+    shard, whole = entity.shard_number, entity.whole
+    own, end = whole.parent.key, POISON if entity.is_dead_letter else ""
     if own.endswith(POISON):
         if end:
             raise InvalidRequest(
@@ -67,17 +69,18 @@ def entity_of(queue: str) -> EntityPath | None:
     """
     The entity whose messages are in that queue.
 
-    None if it is a dead-letter queue, a further shard, or not named by Pairgate's rules.
+    None if it is a dead-letter queue, or not named by Pairgate's rules.
     """
     if queue.endswith(POISON) or not is_name(queue):
         return None
-    key = queue
+    key, shard = queue, 0
     if queue.startswith(_MARK):
         match = _CODED.fullmatch(queue.removeprefix(_MARK))
-        if match is None or match["shard"]:
+        if match is None:
             return None
+        shard = int(match["shard"] or 0)
         key = "".join(_LETTERS.get(piece, piece) for piece in _PIECE.findall(match["name"]))
-    entity = EntityPath(key)
+    entity = EntityPath(key).shard(shard)
     try:
         return entity if queue_name(entity) == queue else None
     except InvalidRequest:
@@ -92,9 +95,18 @@ def beginnings(prefix: str) -> list[str]:
     key = prefix.lower()
     if not key or not _ALPHABET.fullmatch(key):
         return [""] if not key else []
+    found = [key] if _PLAIN.fullmatch(key) else []
     # The encoding of a trailing hyphen depends on the next character.
-    coded = f"{_MARK}{_coded(key.rstrip('-'))}"
-    return [key, coded] if _PLAIN.fullmatch(key) else [coded]
+    coded = (_coded(own.rstrip("-")) for own in (key, *_wholes(key)))
+    return [*found, *(f"{_MARK}{each}" for each in coded)]
+
+
+def _wholes(key: str) -> Iterator[str]:
+    """The queues whose shards may have paths with this beginning."""
+    for place, char in enumerate(key):
+        rest = key[place:]
+        if char == "/" and (SHARD_MARK.startswith(rest) or rest.startswith(SHARD_MARK)):
+            yield key[:place]
 
 
 def _coded(key: str) -> str:

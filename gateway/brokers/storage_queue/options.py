@@ -15,23 +15,20 @@ from gateway.wire.storage_queue.connection_string import (
     parse_storage_connection,
 )
 
-_MAX_SHARDS: Final = 1000
 _KEY_EXPECTED: Final = 'key: is missing; write key = { env = "NAME" }'
 
 
 @attrs.frozen(kw_only=True)
 class StorageQueueNamespaceOptions:
-    """Options of a namespace in one account, or several. Times are seconds."""
+    """Options of a namespace in a storage account. Times are seconds."""
 
     key: str = attrs.field(default="", repr=False)
     connection_string: str = attrs.field(default="", repr=False)
-    credential: CredentialOptions | None = None  # instead of keys, for all accounts
-    further_accounts: tuple[str, ...] = attrs.field(default=(), repr=False)  # connection strings
-    shards: int = attrs.field(default=1, validator=[validators.ge(1), validators.le(_MAX_SHARDS)])
+    credential: CredentialOptions | None = None  # instead of a key
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
     max_connections: int = attrs.field(
         default=32, validator=[validators.ge(1), validators.le(10_000)]
-    )  # per account
+    )
     # Shorter than the timeout of one attempt, so that a hanging connect is known as "not sent".
     connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
     # Azurite closes connections that are idle for 5 s; a request at that moment has an unknown
@@ -40,9 +37,9 @@ class StorageQueueNamespaceOptions:
     poll: Backoff = Backoff(first=0.1, cap=5.0)
     keep_ids: bool = True
 
-    def connections(self, rest: str) -> tuple[StorageConnection, ...]:
+    def connection(self, rest: str) -> StorageConnection:
         """
-        The accounts to connect to; `rest` is the part of the URL after the scheme.
+        The account to connect to; `rest` is the part of the URL after the scheme.
 
         Raises:
             InvalidRequest: a part is missing or given twice, or there is a key and a credential;
@@ -53,17 +50,12 @@ class StorageQueueNamespaceOptions:
                 raise InvalidRequest(
                     "connection_string: nothing expected in url after 'storage-queue:', and no key"
                 )
-            first = parse_storage_connection(self.connection_string)
+            found = parse_storage_connection(self.connection_string)
         else:
-            first = self._from_url(rest)
-        found = (first, *map(parse_storage_connection, self.further_accounts))
-        refuse_key(self.credential, has_key=any(each.key or each.sas for each in found))
-        if self.credential is None and any(not each.key and not each.sas for each in found):
+            found = self._from_url(rest)
+        refuse_key(self.credential, has_key=bool(found.key or found.sas))
+        if self.credential is None and not found.key and not found.sas:
             raise InvalidRequest(_KEY_EXPECTED)
-        if len(found) > self.shards:
-            raise InvalidRequest(
-                f"shards: at least one for each account expected, {len(found)}, got {self.shards}"
-            )
         return found
 
     def _from_url(self, rest: str) -> StorageConnection:

@@ -111,8 +111,8 @@ def _read(operation: Operation, response: Response) -> Answer:
 
 
 @attrs.frozen(eq=False)
-class Shard:
-    """A queue of one account. An entity has one or several."""
+class AccountQueue:
+    """A queue of an account."""
 
     peer: StorageAccountPeer
-    queue: str
+    name: str

@@ -5,7 +5,7 @@ sub-queues.
 
 import attrs
 
-from gateway.brokers.storage_queue.peer import Shard
+from gateway.brokers.storage_queue.peer import AccountQueue
 from gateway.domain.errors import EntityNotFound, MessageTooLarge
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, DeadLetter, Message
 from gateway.ports import WallClock
@@ -17,7 +17,7 @@ from gateway.wire.storage_queue.operations import CreateQueue, PutMessage
 class PoisonQueue:
     """Created on first use. Nothing in it expires."""
 
-    _shard: Shard
+    _queue: AccountQueue
     _clock: WallClock
 
     async def put(self, message: Message, why: DeadLetter) -> None:
@@ -31,16 +31,16 @@ class PoisonQueue:
         """
         put = self._build(message, why)
         try:
-            await self._shard.peer.run(put)
+            await self._queue.peer.run(put)
         except EntityNotFound:
-            await self._shard.peer.run(CreateQueue(queue=self._shard.queue))
-            await self._shard.peer.run(put)
+            await self._queue.peer.run(CreateQueue(queue=self._queue.name))
+            await self._queue.peer.run(put)
 
     def _build(self, message: Message, why: DeadLetter) -> PutMessage:
         bare = attrs.evolve(message, scheduled=None, time_to_live=None, absolute_expiry=None)
         reason = {DEAD_LETTER_REASON: why.reason, DEAD_LETTER_DESCRIPTION: why.description}
         told = attrs.evolve(bare, properties={**bare.properties, **why.properties, **reason})
         try:
-            return build_put(self._shard.queue, told, self._clock())
+            return build_put(self._queue.name, told, self._clock())
         except MessageTooLarge:
-            return build_put(self._shard.queue, bare, self._clock(), keep_ids=False)
+            return build_put(self._queue.name, bare, self._clock(), keep_ids=False)

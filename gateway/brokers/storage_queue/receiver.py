@@ -20,7 +20,7 @@ import trio
 
 from gateway.brokers.storage_queue.arrivals import ArrivalNotifier
 from gateway.brokers.storage_queue.deliveries import Held, Numbers, Taken, read_taken
-from gateway.brokers.storage_queue.peer import Shard
+from gateway.brokers.storage_queue.peer import AccountQueue
 from gateway.brokers.storage_queue.poison import PoisonQueue
 from gateway.domain.backoff import Backoff, jittered
 from gateway.domain.entity import QueueProperties
@@ -62,7 +62,7 @@ class StorageQueueReceiver:
     end.
     """
 
-    _shards: Sequence[Shard]
+    _queue: AccountQueue
     _poison: PoisonQueue | None  # None: this is a dead-letter queue
     _mode: ReceiveMode
     _poll: Backoff
@@ -99,7 +99,7 @@ class StorageQueueReceiver:
                 looks = 0
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
-        """As `Polls.poll`. With shards, asks one after the other until one has messages."""
+        """As `Polls.poll`."""
         lock = None if lock is None else min(lock, timedelta(seconds=storage.MAX_VISIBILITY))
         await self._read_properties()
         return await self._take(min(limit, storage.MAX_MESSAGES), lock or self._lock)
@@ -178,38 +178,18 @@ class StorageQueueReceiver:
     # --- receiving
 
     async def _take(self, limit: int, lock: timedelta) -> list[Delivery]:
-        """
-        Take messages from the first shard that has some, beginning with a random one.
-
-        Raises:
-            BrokerError: no shard has messages, and a shard couldn't be asked.
-        """
-        await trio.lowlevel.checkpoint()
-        first = self._rng.randrange(len(self._shards))
-        problem: BrokerError | None = None
-        for shard in [*self._shards[first:], *self._shards[:first]]:
-            try:
-                if taken := await self._take_from(shard, limit, lock):
-                    return taken
-            except BrokerError as error:
-                problem = error
-        if problem is not None:
-            raise problem
-        return []
-
-    async def _take_from(self, shard: Shard, limit: int, lock: timedelta) -> list[Delivery]:
         asked = self._clock()
         hidden = -(-lock // timedelta(seconds=1))  # rounded up
-        answer = await shard.peer.run(
-            storage.GetMessages(queue=shard.queue, limit=limit, visibility=hidden)
+        answer = await self._queue.peer.run(
+            storage.GetMessages(queue=self._queue.name, limit=limit, visibility=hidden)
         )
         items = answer.items if isinstance(answer, storage.Messages) else ()
         found: list[Delivery] = []
         problem: BrokerError | None = None
         for item in items:
-            number = self._numbers.of(shard.queue, item.message_id)
+            number = self._numbers.of(self._queue.name, item.message_id)
             token = self._numbers.new_token()
-            taken = read_taken(shard, item, lock, asked, number=number, token=token)
+            taken = read_taken(self._queue, item, lock, asked, number=number, token=token)
             try:
                 if await self._is_for_somebody(taken):
                     found.append(self._handed_over(taken))
@@ -280,9 +260,8 @@ class StorageQueueReceiver:
         if self._properties is not None:
             return  # noqa: ASYNC910 who asks takes messages next
         await trio.lowlevel.checkpoint()
-        shard = self._shards[0]
         try:
-            answer = await shard.peer.run(storage.GetMetadata(queue=shard.queue))
+            answer = await self._queue.peer.run(storage.GetMetadata(queue=self._queue.name))
         except NotAuthorized:
             answer = storage.QueueMetadata()
         if isinstance(answer, storage.QueueMetadata):
@@ -317,11 +296,11 @@ class StorageQueueReceiver:
         """
         await trio.lowlevel.checkpoint()
         operation = storage.DeleteMessage(
-            queue=held.shard.queue, message_id=held.id, pop_receipt=held.receipt
+            queue=held.queue.name, message_id=held.id, pop_receipt=held.receipt
         )
         was_asked, held.may_be_gone = held.may_be_gone, True  # also if this request is cancelled
         try:
-            await held.shard.peer.run(operation)
+            await held.queue.peer.run(operation)
         except MessageNotFound as error:
             if not was_asked:
                 raise LockLost(str(error)) from error
@@ -349,14 +328,14 @@ class StorageQueueReceiver:
         asked = self._clock()
         seconds = -(-hidden // timedelta(seconds=1))  # rounded up
         operation = storage.UpdateMessage(
-            queue=held.shard.queue,
+            queue=held.queue.name,
             message_id=held.id,
             pop_receipt=held.receipt,
             visibility=seconds,
             body=body,
         )
         try:
-            answer = await held.shard.peer.run(operation)
+            answer = await held.queue.peer.run(operation)
         except MessageNotFound as error:
             raise LockLost(str(error)) from error
         if isinstance(answer, storage.Updated):

@@ -60,7 +60,11 @@ class Announcements:
         return bool(self._streams)
 
     def publish(self, queue: EntityPath, size: int = 0) -> None:
-        """Announce that a message is in `queue`, or soon will be; `size` in bytes, 0 if unknown."""
+        """
+        Announce that a message is in `queue`, or soon will be; `size` in bytes, 0 if unknown. A
+        shard's message is in its whole queue.
+        """
+        queue = queue.whole
         for stream in self._streams:
             stream.note(queue, size)
 

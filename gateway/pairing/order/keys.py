@@ -37,8 +37,12 @@ class OrderKey:
 
 
 def is_ordered(entity: EntityPath, patterns: Sequence[str]) -> bool:
-    """True if one of the patterns (`orders`, `payments/*`) matches; case is ignored."""
-    return any(fnmatch.fnmatchcase(entity.key, pattern.lower()) for pattern in patterns)
+    """
+    True if one of the patterns (`orders`, `payments/*`) matches; case is ignored. A shard is
+    ordered if its queue is.
+    """
+    key = entity.whole.key
+    return any(fnmatch.fnmatchcase(key, pattern.lower()) for pattern in patterns)
 
 
 def key_of(entity: EntityPath, message: Message) -> OrderKey:

@@ -1,5 +1,5 @@
 """
-A namespace in Azure Storage without a socket: its accounts are endpoints of our own, over memory,
+A namespace in Azure Storage without a socket: its account is an endpoint of our own, over memory,
 and what they answer can be changed. All of it lives in virtual time.
 """
 
@@ -60,47 +60,28 @@ class Account:
 @attrs.define(eq=False)
 class Harness:
     broker: StorageQueueBroker
-    accounts: list[Account]
-    peers: list[StorageAccountPeer]  # of the accounts
-    clock: VirtualClock  # the gateway's; the accounts have their own
-
-    @property
-    def account(self) -> Account:
-        return self.accounts[0]
-
-    def another(self, **options: Any) -> StorageQueueBroker:
-        """A broker with other options for the same accounts."""
-        return StorageQueueBroker(
-            clients=[],
-            accounts=self.peers,
-            options=StorageQueueNamespaceOptions(**options),
-            clock=self.clock,
-            rng=random.Random(0),
-        )
+    account: Account
+    peer: StorageAccountPeer  # of the account
+    clock: VirtualClock  # the gateway's; the account has its own
 
 
 @asynccontextmanager
-async def harness(
-    accounts: int = 1, max_kept: int = MAX_KEPT, **options: Any
-) -> AsyncIterator[Harness]:
+async def harness(max_kept: int = MAX_KEPT, **options: Any) -> AsyncIterator[Harness]:
     clock, rng = VirtualClock(), random.Random(0)
-    served = [_account(VirtualClock()) for _ in range(accounts)]
+    served = _account(VirtualClock())
     connection = parse_storage_connection("UseDevelopmentStorage=true")
-    peers = [
-        StorageAccountPeer(ask=each.ask, connection=connection, clock=clock) for each in served
-    ]
+    peer = StorageAccountPeer(ask=served.ask, connection=connection, clock=clock)
     broker = StorageQueueBroker(
-        clients=[],
-        accounts=peers,
-        options=StorageQueueNamespaceOptions(**{"shards": accounts, **options}),
+        client=None,
+        account=peer,
+        options=StorageQueueNamespaceOptions(**options),
         clock=clock,
         rng=rng,
         max_kept=max_kept,
     )
     async with broker, trio.open_nursery() as nursery:
-        for each in served:
-            await nursery.start(_kept, each.store)
-        yield Harness(broker=broker, accounts=served, peers=peers, clock=clock)
+        await nursery.start(_kept, served.store)
+        yield Harness(broker=broker, account=served, peer=peer, clock=clock)
         nursery.cancel_scope.cancel()
 
 

@@ -1,12 +1,14 @@
 """The namespace `storage-queue` on a real Azurite, also over connections that break."""
 
 import random
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
 import trio
 
+from gateway.brokers.sharding.places import ShardPlaces
+from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.capabilities import ChangesBody, Updates
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -24,8 +26,8 @@ from gateway.offering import required
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import MAX_ENCODED
 from gateway.wire.storage_queue.notes import Notes, write_notes
-from tests.brokers.storage_queue.azurites import Azurites, client, url_of
-from tests.harness.azurite import KEY
+from tests.brokers.sharding.harness import sharded
+from tests.brokers.storage_queue.azurites import Azurites, client
 from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
 
 pytestmark = pytest.mark.live
@@ -48,8 +50,8 @@ async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None
     async with azurites.namespace("primary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())
         await namespace.send(ORDERS, [text(body)])
-        shard = namespace.broker._shards_of(namespace.inside(ORDERS))[0]
-        peeked = await shard.peer.run(storage.PeekMessages(queue=shard.queue))
+        queue = namespace.broker._queue_of(namespace.inside(ORDERS))
+        peeked = await queue.peer.run(storage.PeekMessages(queue=queue.name))
         async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 [delivery] = await receiver.receive(1)
@@ -145,8 +147,12 @@ async def test_the_text_of_a_locked_message_changes_and_its_other_fields_stay(
 
 
 async def test_shards_on_two_servers(azurites: Azurites) -> None:
-    second = f"{url_of(azurites.port('secondary'))};AccountKey={KEY}"
-    async with azurites.namespace("primary", shards=3, further_accounts=(second,)) as namespace:
+    table = ShardTable.of(
+        [ShardingRule(queue="orders", shards=3, namespaces=("one", "other", "one"))]
+    )
+    async with azurites.namespace("primary") as one, azurites.namespace("secondary") as other:
+        places = ShardPlaces(home=one, others={"other": other}, table=table)
+        namespace = sharded(places, table, lambda: datetime.now(UTC))
         await namespace.create_queue(ORDERS, QueueProperties())
         for first in range(0, 60, 3):
             await namespace.send(ORDERS, [text(str(first + n).encode()) for n in range(3)])

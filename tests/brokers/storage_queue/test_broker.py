@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.brokers.sharding.table import ShardingRule
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -40,6 +41,7 @@ from gateway.wire.storage_queue.answers import Style, build_response, parse_resp
 from gateway.wire.storage_queue.connection_string import parse_storage_connection
 from gateway.wire.storage_queue.errors import Trace, build_error, build_refusal
 from gateway.wire.storage_queue.operations import GetMessages, Messages
+from tests.brokers.sharding.harness import sharded
 from tests.brokers.storage_queue.harness import ORDERS, harness
 
 TRACE = Trace(request_id="id", time="now")
@@ -186,67 +188,66 @@ async def test_a_busy_service_without_a_time_wants_its_callers_to_back_off(autoj
     assert (caught.value.retry_after, caught.value.backs_off) == (1.0, True)
 
 
-# --- shards
+# --- batches and shards
 
 
 async def test_shards_share_the_messages_and_receivers_take_from_all(autojump_clock):
-    async with harness(accounts=2, shards=4) as here:
-        await here.broker.create_queue(ORDERS, QueueProperties())
-        for number in range(40):
-            await here.broker.send(ORDERS, numbered(number))
-        await here.broker.send(ORDERS, numbered(*range(40, 80)))
-        depths = [await account.depths() for account in here.accounts]
-        info = await here.broker.inspect(ORDERS)
-        async with here.broker.open_receiver(ORDERS) as receiver:
-            taken = await take_all(receiver, 80)
+    async with harness() as here:
+        broker = sharded(here.broker, ShardingRule(queue="orders", shards=3), here.clock)
+        await broker.create_queue(ORDERS, QueueProperties())
+        for number in range(30):
+            await broker.send(ORDERS, numbered(number))
+        depths = await here.account.depths()
+        info = await broker.inspect(ORDERS)
+        async with broker.open_receiver(ORDERS) as receiver:
+            taken = await take_all(receiver, 30)
             for delivery in taken:
                 await receiver.settle(delivery, Complete())
 
-        assert set(depths[0]) == {"orders", "orders-poison", "pg-orderszn2"}
-        assert set(depths[1]) == {"pg-orderszn1", "pg-orderszn3"}
-        shards = [depth for each in depths for name, depth in each.items() if "poison" not in name]
-        assert all(15 <= depth <= 25 for depth in shards)
-        assert info.active == 80
-        assert sorted(map(int, ids(taken))) == list(range(80))
-        assert (await here.broker.inspect(ORDERS)).active == 0
-        assert [each.path for each in await here.broker.list_queues()] == [ORDERS]
+        assert {name: each for name, each in depths.items() if "poison" not in name} == {
+            "orders": 10,
+            "pg-orderszn1": 10,
+            "pg-orderszn2": 10,
+        }
+        assert info.active == 30
+        assert sorted(map(int, ids(taken))) == list(range(30))
+        assert (await broker.inspect(ORDERS)).active == 0
+        assert [each.path for each in await broker.list_queues()] == [ORDERS]
+        assert [each.path.shard_number for each in await here.broker.list_queues()] == [0, 1, 2]
+        assert len(await here.broker.list_queues("orders/x-pairgate-sh")) == 2
 
 
 async def test_shards_that_are_missing_are_made_and_said(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
-        async with here.another(shards=2) as sharded:
-            with pytest.raises(EntityNotFound):
-                await sharded.probe(ORDERS)
-            with pytest.raises(EntityNotFound):
-                await sharded.inspect(ORDERS)
-            await sharded.create_queue(ORDERS, QueueProperties())
-            await sharded.probe(ORDERS)
-            with pytest.raises(EntityExists):
-                await sharded.create_queue(ORDERS, QueueProperties())
-            await sharded.delete_queue(ORDERS)
+        broker = sharded(here.broker, ShardingRule(queue="orders", shards=2), here.clock)
+        with pytest.raises(EntityNotFound):
+            await broker.probe(ORDERS)
+        with pytest.raises(EntityNotFound):
+            await broker.inspect(ORDERS)
+        await broker.create_queue(ORDERS, QueueProperties())
+        await broker.probe(ORDERS)
+        with pytest.raises(EntityExists):
+            await broker.create_queue(ORDERS, QueueProperties())
+        await broker.delete_queue(ORDERS)
 
         assert await here.account.depths() == {}
 
 
-async def test_a_shard_that_is_away_does_not_keep_the_others_messages(autojump_clock):
-    async with harness(accounts=2) as here:
-        await here.broker.create_queue(ORDERS, QueueProperties())
-        await here.broker.send(ORDERS, numbered(1, 2))
-        here.accounts[1].fault = failing("", Unavailable("away"), times=-1)
-        async with here.broker.open_receiver(ORDERS) as receiver:
-            delivery = await take_one(receiver)
-            await receiver.settle(delivery, Complete())
-            with pytest.raises(Unavailable):
-                await take_one(receiver)
-        here.accounts[1].fault = None
-
-
 async def test_a_batch_of_which_a_part_was_accepted_is_unknown(autojump_clock):
-    async with harness(accounts=2) as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
-        here.accounts[1].fault = failing("POST", Unavailable("away"), times=-1)
+        puts = 0
 
+        async def fail_second(request: Request, handle: Handle) -> Response:
+            nonlocal puts
+            puts += request.method == "POST"
+            if puts == 2:
+                await trio.lowlevel.checkpoint()
+                raise Unavailable("away")
+            return await handle(request)
+
+        here.account.fault = fail_second
         with pytest.raises(OutcomeUnknown, match="1 of 2"):
             await here.broker.send(ORDERS, numbered(1, 2))
 
@@ -653,7 +654,7 @@ async def test_who_may_only_send_passes_a_probe_and_a_wrong_key_does_not(autojum
 
 async def test_a_shared_access_signature_goes_with_each_request(autojump_clock):
     async with harness() as here:
-        [peer] = here.peers
+        peer = here.peer
         connection = parse_storage_connection(
             "QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;SharedAccessSignature=sv=1&sig=s"
         )

@@ -29,33 +29,29 @@ keys = st.text("aA0z-._$/pgns", min_size=1, max_size=20).filter(
         ("-a", "pg-zha"),
         ("jazz.x_y$", "pg-jazzzzzdxzuyzm"),
         ("pg-x", "pg-pg-x"),
+        ("orders/x-pairgate-shard/2", "pg-orderszn2"),
+        ("Orders/x-pairgate-shard/2/$DeadLetterQueue", "pg-orderszn2-poison"),
     ],
 )
 def test_names_are_as_documented(entity: str, name: str) -> None:
     assert queue_name(EntityPath(entity)) == name
 
 
-def test_a_shard_has_a_name_that_no_entity_has() -> None:
-    name = queue_name(EntityPath("orders"), 2)
-
-    assert name == "pg-orderszn2"
-    assert entity_of(name) is None
-
-
 @given(keys, st.integers(0, 99))
 def test_every_name_is_legal_and_leads_back(key: str, shard: int) -> None:
-    entity = EntityPath(key)
-    name = queue_name(entity, shard)
+    entity = EntityPath(key).shard(shard)
+    name = queue_name(entity)
 
     assert is_name(name)
     assert is_name(f"{name}-poison")
-    assert entity_of(name) == (None if shard else entity)
-    assert all(any(name.startswith(b) for b in beginnings(key[:n])) for n in range(len(key) + 1))
+    assert entity_of(name) == entity
+    path = entity.name
+    assert all(any(name.startswith(b) for b in beginnings(path[:n])) for n in range(len(path) + 1))
 
 
 @given(st.lists(st.tuples(keys, st.integers(0, 3)), unique_by=lambda p: (p[0].lower(), p[1])))
 def test_no_two_have_one_queue(pairs: list[tuple[str, int]]) -> None:
-    names = [queue_name(EntityPath(key), shard) for key, shard in pairs]
+    names = [queue_name(EntityPath(key).shard(shard)) for key, shard in pairs]
 
     assert len(set(names)) == len(names)
 

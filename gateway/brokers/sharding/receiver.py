@@ -1,0 +1,462 @@
+"""
+Receives from all shards of a queue.
+
+Each shard has a task that receives from it while a call of `receive` waits. Messages that other
+shards deliver meanwhile are kept for the next call. So no receive is cancelled because another
+shard was faster, which in a namespace that is polled would lock messages for nobody. If no call
+waits for `LINGER` seconds, the tasks stop receiving and give back what is kept.
+
+    receive ◀── _ready ◀─┬── task of shard 0 ◀── its receiver
+                         ├── task of shard 1 ◀── its receiver
+                         └── ...                 at most one batch of each is kept
+"""
+
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.sharding.places import elsewhere
+from gateway.brokers.sharding.sequence import (
+    has_room,
+    inward,
+    inward_number,
+    outward,
+    shard_of,
+)
+from gateway.brokers.sharding.table import ShardTable
+from gateway.brokers.sharding.tasks import tasks_behind
+from gateway.capabilities import (
+    ChangesBody,
+    Enlists,
+    KeepsMessages,
+    Polls,
+    ReceivesDeferred,
+    TakesBack,
+    TransactedSettlement,
+)
+from gateway.changes import Changes
+from gateway.domain.backoff import Backoff
+from gateway.domain.bounded import Bounded
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, LockLost, Outcome
+from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
+from gateway.offering import Wrapper, offered, required
+from gateway.ports import Broker, Receiver, WallClock
+from gateway.settling import settle_all
+
+LINGER: Final = 0.5  # seconds after a `receive`, before what is kept for the next is given back
+_AGAIN: Final = Backoff(first=0.5, cap=10.0)  # of a shard that can't be received from
+_CLOSE_TIMEOUT: Final = 5.0
+_MOST_UNSETTLED: Final = 100_000  # whose shard is remembered; the messages of older ones come again
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Source:
+    """One shard: its receiver, once that is open, and why it can't be received from."""
+
+    number: int
+    path: EntityPath
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    receiver: Receiver | None = None
+    receiving: trio.CancelScope | None = None
+    error: BrokerError | None = None
+    kept: int = 0  # deliveries among `ShardedReceiver._ready`
+
+
+@asynccontextmanager
+async def open_sharded_receiver(
+    *,
+    broker: Broker,
+    entity: EntityPath,
+    mode: ReceiveMode,
+    table: ShardTable,
+    clock: WallClock,
+    rng: random.Random,
+) -> AsyncIterator["ShardedReceiver"]:
+    """
+    Open a receiver of all shards. Returns as soon as one of them is open.
+
+    Raises:
+        BrokerError: none of them could be opened; the error of the first.
+    """
+    receiver = ShardedReceiver(
+        broker=broker, entity=entity, mode=mode, table=table, clock=clock, rng=rng
+    )
+    async with tasks_behind() as nursery:
+        nursery.start_soon(receiver.run)
+        await receiver.opened()
+        yield receiver
+
+
+@attrs.define(eq=False, kw_only=True)
+class ShardedReceiver(Wrapper):
+    """
+    A `Receiver` whose deliveries come from all shards. It offers what the receiver of the first
+    shard offers that was open.
+
+    In receive-and-delete mode messages are locked, and completed when they are returned: what is
+    kept for the next call must not be lost.
+    """
+
+    broker: Broker
+    entity: EntityPath
+    mode: ReceiveMode
+    table: ShardTable
+    clock: WallClock
+    rng: random.Random
+    _first: Receiver | None = attrs.field(default=None, init=False)
+    _sources: dict[int, _Source] = attrs.field(factory=dict, init=False)
+    _ready: deque[tuple[_Source, Delivery]] = attrs.field(factory=deque, init=False)
+    # By lock token, of unsettled deliveries whose sequence number has no room for the shard.
+    _origins: Bounded[str | None, int] = attrs.field(
+        factory=lambda: Bounded(_MOST_UNSETTLED), init=False
+    )
+    _news: Changes = attrs.field(factory=Changes, init=False)  # deliveries, errors
+    _wanted: Changes = attrs.field(factory=Changes, init=False)  # calls that wait
+    _limit: int = attrs.field(default=1, init=False)
+    _waiting: int = attrs.field(default=0, init=False)  # calls
+    _lasts: float = attrs.field(default=0.0, init=False)  # until when to linger
+    _lingers: bool = attrs.field(default=False, init=False)
+    _left: Changes = attrs.field(factory=Changes, init=False)  # calls that returned
+
+    @property
+    def inner(self) -> object:
+        return self._first
+
+    async def opened(self) -> None:
+        """
+        Return when a shard can be received from.
+
+        Raises:
+            BrokerError: no shard can be.
+        """
+        await trio.lowlevel.checkpoint()
+        while self._first is None:
+            seen = self._news.version
+            if (error := self._failure()) is not None:
+                raise error
+            await self._news.wait(seen)
+
+    async def run(self) -> None:
+        """Receive from the shards that there are, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_back_later)
+            while True:
+                seen = self.table.changes.version
+                queue = self.table.find(self.entity)
+                numbers = set() if queue is None else set(queue.numbers)
+                for number in sorted(numbers - self._sources.keys()):
+                    source = _Source(number=number, path=self.entity.shard(number))
+                    self._sources[number] = source
+                    nursery.start_soon(self._serve, source)
+                for number in self._sources.keys() - numbers:
+                    self._sources.pop(number).scope.cancel()
+                await self.table.changes.wait(seen)
+
+    # --- receiving
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`; oldest first in each shard. A shard that fails doesn't keep the
+        others' messages.
+        """
+        if self._failure() is not None:
+            for source in self._sources.values():
+                source.error = None  # the next verdict is of this call
+        self._limit = limit if not self._waiting else max(limit, self._limit)
+        self._waiting += 1
+        try:
+            return await self._next(limit)
+        except trio.Cancelled:
+            if self._waiting == 1:
+                self._stop()  # so that nothing is received for nobody
+            raise
+        finally:
+            self._waiting -= 1
+            self._lasts = trio.current_time() + LINGER
+            if not self._lingers:
+                self._left.note()
+
+    async def _next(self, limit: int) -> Sequence[Delivery]:
+        while True:
+            seen = self._news.version
+            taken = self._take(limit)
+            if taken and self._deletes:
+                taken = await self._deleted(taken)
+            if taken:
+                return taken
+            if (error := self._failure()) is not None:
+                raise error
+            self._wanted.note()
+            await self._news.wait(seen)
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`: one request to each shard, until one has messages."""
+        await trio.lowlevel.checkpoint()
+        if taken := self._take(limit):
+            return await self._deleted(taken) if self._deletes else taken
+        sources = [each for each in self._sources.values() if each.receiver is not None]
+        first = self.rng.randrange(len(sources)) if sources else 0
+        problem: BrokerError | None = None
+        for source in (*sources[first:], *sources[:first]):
+            try:
+                found = await required(source.receiver, Polls).poll(limit, lock)
+            except BrokerError as error:
+                problem = error
+                continue
+            if found:
+                whole = [self._outward(source, each) for each in found]
+                return await self._deleted(whole) if self._deletes else whole
+        if problem is not None:
+            raise problem
+        return ()
+
+    def _failure(self) -> BrokerError | None:
+        """The error of the first shard, if no shard can be received from."""
+        sources = self._sources.values()
+        if not sources or any(source.error is None for source in sources):
+            return None
+        return next(iter(sources)).error
+
+    @property
+    def _deletes(self) -> bool:
+        return self.mode is ReceiveMode.RECEIVE_AND_DELETE
+
+    def _take(self, limit: int) -> list[Delivery]:
+        """Kept deliveries whose locks hold."""
+        now, taken = self.clock(), list[Delivery]()
+        while self._ready and len(taken) < limit:
+            source, delivery = self._ready.popleft()
+            source.kept -= 1
+            until = delivery.locked_until
+            if until is None or until > now:  # else the shard delivers it again
+                taken.append(delivery)
+        return taken
+
+    async def _deleted(self, taken: Sequence[Delivery]) -> list[Delivery]:
+        """
+        Complete the deliveries; return those that won't come again. An unknown outcome counts as
+        success.
+        """
+        verdicts = await self._settle_many([(delivery, Complete()) for delivery in taken])
+        return [
+            attrs.evolve(delivery, lock_token=None, locked_until=None)
+            for delivery, error in zip(taken, verdicts, strict=True)
+            if error is None or error.outcome is Outcome.UNKNOWN
+        ]
+
+    async def _serve(self, source: _Source) -> None:
+        """Receive from one shard while calls wait, until its scope is cancelled."""
+        failures = 0
+        with source.scope:
+            while True:
+                try:
+                    async with self.broker.open_receiver(source.path) as receiver:
+                        source.receiver = receiver
+                        source.error, failures = None, 0
+                        self._first = self._first or receiver
+                        self._news.note()
+                        await self._receive_from(source, receiver)
+                except BrokerError as error:
+                    source.receiver = None
+                    failures += 1
+                    await self._pause(source, error, failures)
+
+    async def _receive_from(self, source: _Source, receiver: Receiver) -> None:
+        failures = 0
+        while True:
+            seen = self._wanted.version
+            if not self._waiting or source.kept:
+                await self._wanted.wait(seen)
+                continue
+            try:
+                with trio.CancelScope() as source.receiving:
+                    found = await receiver.receive(self._limit)
+                    source.kept += len(found)
+                    self._ready += [(source, self._outward(source, each)) for each in found]
+                source.error, failures = None, 0
+                self._news.note()
+            except BrokerError as error:  # the receiver stays open: its deliveries can be settled
+                failures += 1
+                await self._pause(source, error, failures)
+            finally:
+                source.receiving = None
+
+    async def _pause(self, source: _Source, error: BrokerError, failures: int) -> None:
+        """Wait before the next attempt; less, if a call waits and no shard works."""
+        source.error = error
+        self._news.note()
+        with trio.move_on_after(_AGAIN.delay(failures, self.rng)):
+            while source.error is not None:
+                await self._wanted.wait_next()
+
+    # --- giving back
+
+    async def _give_back_later(self) -> None:
+        while True:
+            seen = self._left.version
+            self._lingers = True
+            while not self._waiting and self._lasts > trio.current_time():  # noqa: ASYNC110 moves
+                await trio.sleep_until(self._lasts)
+            self._lingers = False
+            if not self._waiting:
+                self._stop()
+                await self._give_back()
+            await self._left.wait(seen)
+
+    def _stop(self) -> None:
+        """Stop receiving until a call waits again."""
+        for source in self._sources.values():
+            if source.receiving is not None:
+                source.receiving.cancel()
+
+    async def _give_back(self) -> None:
+        """
+        Release what is kept, unless the namespace would count that as a delivery: then it is kept
+        for a later call, as long as its lock holds.
+        """
+        await trio.lowlevel.checkpoint()
+        for source, delivery in [each for each in self._ready if _takes_back(each[0].receiver)]:
+            self._ready.remove((source, delivery))
+            source.kept -= 1
+            if source.receiver is not None:
+                with suppress(BrokerError):  # its lock expires instead
+                    await source.receiver.settle(self._inward(delivery), Abandon(delivered=False))
+
+    # --- settling
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        await self._receiver_of(delivery).settle(self._inward(delivery), settlement)
+        self._origins.pop(delivery.lock_token, None)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        return await self._receiver_of(delivery).renew(self._inward(delivery))
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`; the shards settle at the same time."""
+        return await self._settle_many(settlements)
+
+    async def _settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        verdicts: list[BrokerError | None] = [None] * len(settlements)
+        by_shard: dict[int, list[int]] = {}
+        for index, (delivery, _) in enumerate(settlements):
+            by_shard.setdefault(self._shard_of(delivery), []).append(index)
+
+        async def settle(indexes: Sequence[int]) -> None:
+            found = await self._settle_in_shard([settlements[index] for index in indexes])
+            for index, verdict in zip(indexes, found, strict=True):
+                verdicts[index] = verdict
+
+        if len(by_shard) == 1:
+            await settle(*by_shard.values())
+        else:
+            async with trio.open_nursery() as nursery:
+                for indexes in by_shard.values():
+                    nursery.start_soon(settle, indexes)
+        return verdicts
+
+    async def _settle_in_shard(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """Settle deliveries of one shard."""
+        try:
+            receiver = self._receiver_of(settlements[0][0])
+        except LockLost as error:
+            await trio.lowlevel.checkpoint()
+            return [error] * len(settlements)
+        own = [(self._inward(delivery), settlement) for delivery, settlement in settlements]
+        found = await settle_all(receiver, own)
+        for (delivery, _), verdict in zip(own, found, strict=True):
+            if verdict is None:
+                self._origins.pop(delivery.lock_token, None)
+        return found
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        """As `Enlists.enlist`; only a shard in the primary can be settled so."""
+        shard, queue = self._shard_of(delivery), self.table.find(self.entity)
+        if queue is not None and not queue.rule.is_in_primary(shard):
+            raise elsewhere(self.entity.shard(shard))
+        enlists = required(self._receiver_at(shard), Enlists)
+        return enlists.enlist(self._inward(delivery), settlement)
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """As `KeepsMessages.forget_message`."""
+        source = self._sources.get(self._shard_of(delivery))
+        keeps = source and source.receiver and offered(source.receiver, KeepsMessages)
+        if keeps:
+            keeps.forget_message(self._inward(delivery))
+
+    async def change_body(self, delivery: Delivery, body: bytes) -> datetime:
+        """As `ChangesBody.change_body`."""
+        changes = required(self._receiver_of(delivery), ChangesBody)
+        return await changes.change_body(self._inward(delivery), body)
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """As `TakesBack.takes_back_uncounted`: true if all shards do."""
+        sources = self._sources.values()
+        return all(_takes_back(each.receiver) for each in sources if each.receiver is not None)
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """
+        As `ReceivesDeferred.receive_deferred`. If a shard fails, those of the others are deferred
+        again.
+        """
+        by_shard: dict[int, list[int]] = {}
+        for number in sequence_numbers:
+            shard, own = inward_number(number)
+            by_shard.setdefault(shard, []).append(own)
+        found: dict[int, Delivery] = {}
+        try:
+            for shard, numbers in by_shard.items():
+                receiver = required(self._receiver_at(shard), ReceivesDeferred)
+                for delivery in await receiver.receive_deferred(numbers):
+                    whole = outward(delivery, shard)
+                    found[whole.sequence_number] = whole
+        except BaseException:
+            back = [(delivery, Abandon(delivered=False)) for delivery in found.values()]
+            with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await self._settle_many(back)
+            raise
+        taken = [found[number] for number in sequence_numbers]
+        return await self._deleted(taken) if self._deletes else taken
+
+    def _outward(self, source: _Source, delivery: Delivery) -> Delivery:
+        if has_room(delivery):
+            return outward(delivery, source.number)
+        self._origins[delivery.lock_token] = source.number
+        return delivery
+
+    def _inward(self, delivery: Delivery) -> Delivery:
+        return delivery if delivery.lock_token in self._origins else inward(delivery)
+
+    def _shard_of(self, delivery: Delivery) -> int:
+        origin = self._origins.get(delivery.lock_token)
+        return shard_of(delivery) if origin is None else origin
+
+    def _receiver_of(self, delivery: Delivery) -> Receiver:
+        return self._receiver_at(self._shard_of(delivery))
+
+    def _receiver_at(self, shard: int) -> Receiver:
+        source = self._sources.get(shard)
+        if source is None or source.receiver is None:
+            raise LockLost(
+                f"{self.entity}: shard {shard} isn't received from here any more; its messages are"
+                " delivered again"
+            )
+        return source.receiver
+
+
+def _takes_back(receiver: Receiver | None) -> bool:
+    takes_back = None if receiver is None else offered(receiver, TakesBack)
+    return takes_back is not None and takes_back.takes_back_uncounted

@@ -1,0 +1,191 @@
+"""Sessions of a sharded queue: each is in one shard, which its id leads to."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.sharding.places import elsewhere
+from gateway.brokers.sharding.sequence import inward, inward_number, outward
+from gateway.brokers.sharding.table import ShardedQueue
+from gateway.brokers.sharding.tasks import tasks_behind
+from gateway.capabilities import (
+    Enlists,
+    KeepsMessages,
+    ReceivesDeferred,
+    SessionReceiver,
+    Sessions,
+    SettlesMany,
+    TakesBack,
+    TransactedSettlement,
+)
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, MessageNotFound
+from gateway.domain.message import Delivery, ReceiveMode, Settlement
+from gateway.offering import Wrapper, required
+
+_MOST_LISTED: Final = 1000
+
+
+@asynccontextmanager
+async def open_sharded_session(
+    sessions: Sessions,
+    queue: ShardedQueue,
+    entity: EntityPath,
+    session_id: str | None,
+    mode: ReceiveMode,
+) -> AsyncIterator[SessionReceiver]:
+    """As `Sessions.open_session`, of the shard that has the session; without an id, of any."""
+    if session_id is not None:
+        number = await _shard_with(sessions, queue, entity, session_id)
+        async with sessions.open_session(entity.shard(number), session_id, mode) as inner:
+            yield _outside(inner, queue, entity, number)
+        return
+    search = _Search(sessions=sessions, queue=queue, entity=entity, mode=mode)
+    async with tasks_behind() as nursery:
+        for number in queue.numbers:
+            nursery.start_soon(search.wait_in, number)
+        yield await search.found()
+
+
+async def _shard_with(
+    sessions: Sessions, queue: ShardedQueue, entity: EntityPath, session_id: str
+) -> int:
+    """The shard of the session: while it still has messages in a draining shard, that one."""
+    await trio.lowlevel.checkpoint()
+    former = queue.former_shard_of(session_id)
+    if former is not None:
+        listed = await sessions.list_sessions(entity.shard(former), top=_MOST_LISTED)
+        if session_id in listed:
+            return former
+    return queue.shard_of(session_id)
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Search:
+    """Waits for a session in all shards at once, and keeps the first."""
+
+    sessions: Sessions
+    queue: ShardedQueue
+    entity: EntityPath
+    mode: ReceiveMode
+    _failed: int = 0  # shards
+    _session: SessionReceiver | None = None
+    _error: BrokerError | None = None
+    _over: trio.Event = attrs.field(factory=trio.Event)
+    _scopes: list[trio.CancelScope] = attrs.field(factory=list)
+
+    async def found(self) -> SessionReceiver:
+        """
+        Return the first session.
+
+        Raises:
+            BrokerError: no shard can be asked.
+        """
+        await self._over.wait()
+        if self._session is not None:
+            return self._session
+        assert self._error is not None, "each shard has failed"
+        raise self._error
+
+    async def wait_in(self, number: int) -> None:
+        """Lock a session of one shard, and hold it if it is the first, until cancelled."""
+        with trio.CancelScope() as scope:
+            self._scopes.append(scope)
+            try:
+                opened = self.sessions.open_session(self.entity.shard(number), None, self.mode)
+                async with opened as session:
+                    if self._session is not None:
+                        return
+                    self._session = _outside(session, self.queue, self.entity, number)
+                    for each in self._scopes:
+                        if each is not scope:
+                            each.cancel()
+                    self._over.set()
+                    await trio.sleep_forever()
+            except BrokerError as error:
+                self._error = self._error or error
+                self._failed += 1
+                if self._failed == len(self.queue.numbers):
+                    self._over.set()
+
+
+def _outside(
+    inner: SessionReceiver, queue: ShardedQueue, entity: EntityPath, number: int
+) -> SessionReceiver:
+    if not number:
+        return inner
+    in_primary = queue.rule.is_in_primary(number)
+    return ShardedSession(inner=inner, entity=entity, number=number, is_in_primary=in_primary)
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class ShardedSession(Wrapper):
+    """A `SessionReceiver` of one shard, whose sequence numbers are those of the sharded queue."""
+
+    inner: SessionReceiver
+    entity: EntityPath
+    number: int
+    is_in_primary: bool
+
+    @property
+    def session_id(self) -> str:
+        return self.inner.session_id
+
+    @property
+    def locked_until(self) -> datetime:
+        return self.inner.locked_until
+
+    async def renew_session(self) -> datetime:
+        return await self.inner.renew_session()
+
+    async def get_state(self) -> bytes | None:
+        return await self.inner.get_state()
+
+    async def set_state(self, state: bytes | None) -> None:
+        await self.inner.set_state(state)
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        return [outward(each, self.number) for each in await self.inner.receive(limit)]
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        await self.inner.settle(inward(delivery), settlement)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        return await self.inner.renew(inward(delivery))
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`."""
+        own = [(inward(delivery), settlement) for delivery, settlement in settlements]
+        return await required(self.inner, SettlesMany).settle_many(own)
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        """As `Enlists.enlist`; only a shard in the primary can be settled so."""
+        if not self.is_in_primary:
+            raise elsewhere(self.entity.shard(self.number))
+        return required(self.inner, Enlists).enlist(inward(delivery), settlement)
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """As `KeepsMessages.forget_message`."""
+        required(self.inner, KeepsMessages).forget_message(inward(delivery))
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """As `TakesBack.takes_back_uncounted`."""
+        return required(self.inner, TakesBack).takes_back_uncounted
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """As `ReceivesDeferred.receive_deferred`."""
+        own = []
+        for each in sequence_numbers:
+            shard, number = inward_number(each)
+            if shard != self.number:
+                raise MessageNotFound(f"{each}: this session has no message with that number")
+            own.append(number)
+        receiver = required(self.inner, ReceivesDeferred)
+        return [outward(each, self.number) for each in await receiver.receive_deferred(own)]

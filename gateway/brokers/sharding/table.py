@@ -1,0 +1,138 @@
+"""
+Which queues are sharded, and which of its shards a message belongs to.
+
+A sharded queue is made of several queues, its shards. Number 0 is the queue itself; number 2 of
+`orders` is `orders/x-pairgate-shard/2`. Rendezvous hashing leads a session id or a partition key to
+its shard: another shard, or one less, moves only the keys of that shard.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+import attrs
+from attrs import validators
+
+from gateway.changes import Changes
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Message
+
+MOST_SHARDS: Final = 1000  # of one queue: `sequence.py` has room for 1024
+
+
+@attrs.frozen(kw_only=True)
+class ShardingRule:
+    """
+    `[[sharding]]`: the shards of one queue.
+
+    The numbers in `drain` are those of shards that get no more messages, and are received from.
+    """
+
+    queue: str
+    shards: int = attrs.field(validator=[validators.ge(1), validators.le(MOST_SHARDS)])
+    namespaces: tuple[str, ...] = ()  # of each shard, in their order; none: the primary
+    drain: tuple[int, ...] = ()
+
+    def namespace_of(self, number: int) -> str | None:
+        """The name of the namespace that has the shard; None: the primary."""
+        return self.namespaces[number] if number < len(self.namespaces) else None
+
+    def is_in_primary(self, number: int) -> bool:
+        """True if the shard is in the namespace of the first."""
+        return self.namespace_of(number) in {None, *self.namespaces[:1]}
+
+
+@attrs.frozen(kw_only=True)
+class ShardedQueue:
+    """One sharded queue. `joining` are shards that may not exist yet, so that they get nothing."""
+
+    path: EntityPath
+    rule: ShardingRule
+    joining: frozenset[int] = frozenset()
+    active: tuple[int, ...] = attrs.field(init=False)  # shards that messages are sent to
+
+    @active.default
+    def _active(self) -> tuple[int, ...]:
+        kept = [number for number in range(self.rule.shards) if number not in self.rule.drain]
+        # If all others are drained at once, those that join get the messages already.
+        return tuple(n for n in kept if n not in self.joining) or tuple(kept)
+
+    @property
+    def numbers(self) -> range:
+        """The shards that are received from."""
+        return range(self.rule.shards)
+
+    @property
+    def draining(self) -> tuple[int, ...]:
+        return tuple(sorted(set(self.rule.drain) & set(self.numbers)))
+
+    def shard_of(self, key: str) -> int:
+        """The shard that gets the messages with that key."""
+        return place_of(key, self.active)
+
+    def former_shard_of(self, key: str) -> int | None:
+        """The draining shard that may still have messages with that key."""
+        found = place_of(key, tuple(self.numbers))
+        return found if found in self.rule.drain else None
+
+
+@attrs.define(eq=False)
+class ShardTable:
+    """The sharded queues of a gateway; a reload replaces them."""
+
+    _queues: dict[str, ShardedQueue] = attrs.field(factory=dict, init=False)
+    changes: Changes = attrs.field(factory=Changes, init=False)
+
+    @classmethod
+    def of(cls, rules: Iterable[ShardingRule]) -> "ShardTable":
+        """The table at the start, when every shard is taken to exist."""
+        table = cls()
+        for rule in rules:
+            path = EntityPath(rule.queue)
+            table._queues[path.key] = ShardedQueue(path=path, rule=rule)
+        return table
+
+    def find(self, entity: EntityPath) -> ShardedQueue | None:
+        """The sharded queue with that path or sub-queue; None if it isn't sharded."""
+        return self._queues.get(entity.parent_key)
+
+    @property
+    def queues(self) -> Sequence[ShardedQueue]:
+        return tuple(self._queues.values())
+
+    def replace(self, rules: Iterable[ShardingRule]) -> None:
+        """
+        From now on, use these rules for the queues that are sharded already. A shard that is new
+        joins when `join` is called.
+        """
+        for rule in rules:
+            path = EntityPath(rule.queue)
+            before = self._queues.get(path.key)
+            if before is not None and before.rule != rule:
+                new = frozenset(range(before.rule.shards, rule.shards))
+                joining = (before.joining | new) & frozenset(range(rule.shards))
+                self._queues[path.key] = ShardedQueue(path=path, rule=rule, joining=joining)
+        self.changes.note()
+
+    def join(self, path: EntityPath, number: int) -> None:
+        """The shard exists: from now on it gets messages."""
+        queue = self._queues[path.key]
+        self._queues[path.key] = attrs.evolve(queue, joining=queue.joining - {number})
+        self.changes.note()
+
+
+def key_of(message: Message) -> str | None:
+    """The key that keeps a message with others in one shard; None: it may be in any."""
+    return message.partition_key if message.session_id is None else message.session_id
+
+
+@lru_cache(maxsize=4096)
+def place_of(key: str, numbers: tuple[int, ...]) -> int:
+    """One of the numbers, always the same for the same key (rendezvous hashing)."""
+    text = key.encode("utf-8", "surrogatepass")
+    return max(numbers, key=lambda each: blake2b(text, digest_size=8, salt=_salt(each)).digest())
+
+
+def _salt(number: int) -> bytes:
+    return number.to_bytes(2)

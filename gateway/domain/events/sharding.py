@@ -1,0 +1,22 @@
+"""Events of shards that are added and drained while the gateway runs."""
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.events.gateway import Event
+
+
+@attrs.frozen(kw_only=True)
+class ShardAdded(Event):
+    """A shard that a reload has added exists: from now on it gets messages."""
+
+    queue: EntityPath
+    shard: int
+
+
+@attrs.frozen(kw_only=True)
+class ShardDrained(Event):
+    """A shard that drains was found empty: it may be removed."""
+
+    queue: EntityPath
+    shard: int

@@ -1,0 +1,121 @@
+"""Shards that are added and drained while the gateway runs."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import trio
+
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.sharding.setup import ShardSetup
+from gateway.brokers.sharding.table import ShardedQueue, ShardingRule, ShardTable
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import NotAuthorized
+from gateway.domain.events.gateway import Doubtful
+from gateway.domain.events.sharding import ShardAdded, ShardDrained
+from gateway.domain.message import Complete, Message
+from tests.brokers.sharding.harness import ORDERS
+from tests.claims.harness import Events
+from tests.harness.clocks import VirtualClock
+from tests.harness.faults import FaultyBroker, Operation, Refuse
+
+TWO = ShardingRule(queue="orders", shards=2)
+
+
+@attrs.frozen
+class Stand:
+    table: ShardTable
+    faulty: FaultyBroker
+    events: Events
+
+    @property
+    def queue(self) -> ShardedQueue:
+        found = self.table.find(ORDERS)
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def stand() -> AsyncIterator[Stand]:
+    async with (
+        MemoryBroker(VirtualClock(), random.Random(0)) as memory,
+        trio.open_nursery() as nursery,
+    ):
+        faulty, table, events = FaultyBroker(inner=memory), ShardTable.of([TWO]), Events()
+        for number in range(2):
+            properties = QueueProperties(max_delivery_count=7)
+            await memory.create_queue(ORDERS.shard(number), properties)
+        await nursery.start(faulty.run)
+        setup = ShardSetup(broker=faulty, table=table, observer=events, rng=random.Random(0))
+        await nursery.start(setup.run)
+        yield Stand(table, faulty, events)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_shard_that_a_reload_adds_is_created_like_the_first_and_joins(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        here.table.replace([attrs.evolve(TWO, shards=4)])
+        await trio.sleep(1)
+
+        assert here.queue.active == (0, 1, 2, 3)
+        info = await here.faulty.inspect(ORDERS.shard(3))
+        assert info.properties.max_delivery_count == 7
+        assert [event.shard for event in here.events.of(ShardAdded)] == [2, 3]
+
+
+async def test_a_shard_that_can_not_be_reached_joins_later_and_is_told_once(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+
+        def fault(operation: Operation, entity: EntityPath) -> Any:
+            return Refuse() if entity == ORDERS.shard(2) else None
+
+        here.faulty.fault = fault
+        here.table.replace([attrs.evolve(TWO, shards=3)])
+        await trio.sleep(100)
+        assert here.queue.active == (0, 1)
+        [doubt] = here.events.of(Doubtful)
+        assert doubt.text.startswith("sharding: orders/x-pairgate-shard/2 gets no messages before")
+
+        here.faulty.fault = lambda operation, entity: None
+        await trio.sleep(100)
+        assert here.queue.active == (0, 1, 2)
+
+
+async def test_without_the_right_to_create_queues_an_existing_shard_joins(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        await here.faulty.create_queue(ORDERS.shard(2), QueueProperties())
+
+        def fault(operation: Operation, entity: EntityPath) -> Any:
+            return Refuse(NotAuthorized) if operation is Operation.MANAGE else None
+
+        here.faulty.fault = fault
+        here.table.replace([attrs.evolve(TWO, shards=3)])
+        await trio.sleep(1)
+
+        assert here.queue.active == (0, 1, 2)
+
+
+async def test_a_shard_is_drained_when_its_last_message_is_settled(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        await here.faulty.send(ORDERS.shard(1), [Message()])
+        here.table.replace([attrs.evolve(TWO, drain=(1,))])
+        await trio.sleep(100)
+        assert here.queue.active == (0,)
+        assert here.events.of(ShardDrained) == []
+
+        async with here.faulty.open_receiver(ORDERS.shard(1)) as receiver:
+            [delivery] = await receiver.receive(1)
+            await trio.sleep(10)
+            await receiver.settle(delivery, Complete())
+        await trio.sleep(100)
+        assert here.events.of(ShardDrained) == [ShardDrained(queue=ORDERS, shard=1)]
