@@ -8,9 +8,10 @@ import attrs
 from gateway.domain.clocks.times import Now, later
 from gateway.domain.entity import EntityStatus
 from gateway.domain.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
+from gateway.domain.message import DeadLetter
 from gateway.engine.duplicates import Duplicates, Numbered
 from gateway.engine.queue_checks import accept, check_message
-from gateway.engine.queue_content import NO_SESSION, Onward, QueueContent, Target
+from gateway.engine.queue_content import NO_SESSION, Copy, Onward, QueueContent, check_changed
 from gateway.engine.records import Incoming, Row, State
 
 _TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISABLED})
@@ -106,17 +107,32 @@ class EnqueueRules:
         else:
             self._content.add([new])
 
+    def arrive_dead(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
+        """Take a message that was forwarded `hops` times as a dead letter; never refuses."""
+        new = attrs.evolve(
+            row,
+            sequence=self._content.next_sequence(),
+            enqueued=now.wall,
+            deliveries=0,
+            original=row.first,
+        )
+        self._content.dead_letter_new(new, why, hops + 1, now)
+
     def _forward_new(self, rows: Sequence[Row], onward: Onward, now: Now) -> None:
         ready = [row for row in rows if row.state is State.ACTIVE]
-        ways: list[tuple[Row, Sequence[Target]]] = []
+        copies: list[Copy] = []
         if onward.to_sender:
-            ways = [(row, onward.targets(row, 1, now)) for row in ready]
-            self.check_quota(sum(row.size * len(targets) for row, targets in ways))
+            changed = 0
+            for row in ready:
+                found = onward.copies(row, 1, now)
+                copies += found
+                changed += sum([copy.size for _, copy in found if copy is not row])
+                check_changed(changed)
+            self.check_quota(sum([copy.size for _, copy in copies]))
             ready = []
         self._content.add([row for row in rows if row.state is not State.ACTIVE])
-        for row, targets in ways:
-            for target in targets:
-                target.arrive(row, 1, now)
+        for target, copy in copies:
+            target.arrive(copy, 1, now)
         for row in ready:
             self._content.forward(row, onward, 1, now)
 

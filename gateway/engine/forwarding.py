@@ -8,7 +8,7 @@ import attrs
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityNotFound
-from gateway.engine.queue_content import TooManyHops
+from gateway.engine.queue_content import Copy, TooManyHops
 from gateway.engine.records import Row
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class Forward:
     _comes_back: bool = False
     to_sender: bool = attrs.field(default=False, init=False)
 
-    def targets(self, row: Row, hops: int, now: Now) -> "Sequence[Queue]":
+    def copies(self, row: Row, hops: int, now: Now) -> Sequence[Copy]:
         """
-        The queue that gets the message, checked so that it takes it.
+        The queue that gets the message, with the message, checked so that it takes it.
 
         Raises:
             TooManyHops, EntityNotFound, EntityDisabled, MessageTooLarge, QuotaExceeded: the target
@@ -55,7 +55,7 @@ class Forward:
         queue.enqueue.check_size(row.size)
         queue.enqueue.check_quota(row.size)
         queue.entity.touch(now)
-        return [queue]
+        return [(queue, row)]
 
 
 def leads_to(start: str, goal: str, next_of: Callable[[str], Iterable[str]]) -> bool:

@@ -35,7 +35,7 @@ from gateway.engine.queue import Queue, QueueDependencies
 from gateway.engine.queue_checks import check_properties, check_update
 from gateway.engine.queue_content import Entity, Onward
 from gateway.engine.records import Storage, Totals
-from gateway.engine.topic_routing import CompileSql, Subscription, TopicRouting
+from gateway.engine.topic_routing import CompileAction, CompileSql, Subscription, TopicRouting
 
 PAUSE: Final = 1.0  # seconds that due work waits after a failure
 _USUAL: Final = QueueProperties()
@@ -63,6 +63,7 @@ class Namespace:
     _new_token: Callable[[], str]
     _packing: Packing
     _compile_sql: CompileSql
+    _compile_action: CompileAction
     _queues: dict[str, Queue] = attrs.field(factory=dict)  # by key, with those of topics
     _dormant: dict[str, DormantQueue] = attrs.field(factory=dict)  # by key; in no other index
     _routings: dict[str, TopicRouting] = attrs.field(factory=dict)  # by key of the topic
@@ -400,7 +401,11 @@ class Namespace:
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):
             self._routings[path.key] = TopicRouting(
-                self._packing.unpack, self._compile_sql, stored.properties, self.journal
+                self._packing,
+                self._compile_sql,
+                self._compile_action,
+                stored.properties,
+                self.journal,
             )
         if routing is not None and isinstance(stored.properties, SubscriptionProperties):
             routing.add(Subscription(path.subscription, stored.properties, queue), stored.rules)

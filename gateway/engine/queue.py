@@ -109,6 +109,11 @@ class Queue:
         self._concern(self.path)
         self.enqueue.arrive(row, hops, now)
 
+    def arrive_dead(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
+        """As `EnqueueRules.arrive_dead`."""
+        self._concern(self.path)
+        self.enqueue.arrive_dead(row, why, hops, now)
+
     def lead(self, onward: Onward | None, onward_dead: Onward | None) -> None:
         """
         Set where messages and dead letters are forwarded to from now on; None: they stay here.

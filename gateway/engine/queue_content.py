@@ -39,6 +39,9 @@ _TRANSFER_REASONS: Final[dict[type[BrokerError], str]] = {
 }
 # Rows that one operation moves besides its own work; the next operation continues.
 SWEEP: Final = 200
+# Bytes of the copies of one send, or of one forwarded message, that actions of rules have changed.
+# Unchanged copies share the memory of their message.
+MAX_CHANGED: Final = 64 * 2**20
 _CAN_EXPIRE: Final = frozenset({State.ACTIVE, State.DEFERRED})
 
 
@@ -77,6 +80,9 @@ class Target(Protocol):
         ...
 
 
+Copy = tuple[Target, Row]
+
+
 class Onward(Protocol):
     """A destination that messages go to instead of staying in a queue."""
 
@@ -87,9 +93,9 @@ class Onward(Protocol):
         """
         ...
 
-    def targets(self, row: Row, hops: int, now: Now) -> Sequence[Target]:
+    def copies(self, row: Row, hops: int, now: Now) -> Sequence[Copy]:
         """
-        The queues that get a copy of the message.
+        The queues that get a copy of the message, each with its copy.
 
         Raises:
             BrokerError: the message can't be forwarded; the error says why.
@@ -287,17 +293,17 @@ class QueueContent:
         dead = attrs.evolve(dead, content=stored.content, source=self.entity.path.name)
         self.forward(dead, self.onward_dead, 1, now)
 
-    def move(self, row: Row, why: DeadLetter, targets: Sequence[Target], now: Now) -> None:
+    def move(self, row: Row, why: DeadLetter, copies: Sequence[Copy], now: Now) -> None:
         """Move a row, with its content, to other queues. The moved message doesn't expire."""
         self.index.remove(row)
-        moved = attrs.evolve(
-            row,
-            expires=None,
-            reason=why.reason,
-            description=why.description,
-            source=self.entity.path.name,
-        )
-        for target in targets:
+        for target, copy in copies:
+            moved = attrs.evolve(
+                copy,
+                expires=None,
+                reason=why.reason,
+                description=why.description,
+                source=self.entity.path.name,
+            )
             target.arrive(moved, 1, now)
 
     def dead_letter_new(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
@@ -321,15 +327,15 @@ class QueueContent:
         it.
         """
         try:
-            targets = onward.targets(row, hops, now)
+            copies = onward.copies(row, hops, now)
         except BrokerError as error:
             kept = _kept_aside(row, self.next_sequence(), error)
             self.index.add([kept])
             if kept.deliveries:  # `add` stores no delivery count
                 self.storage.rows.count_delivery(kept, kept.deliveries, durable=False)
             return
-        for target in targets:
-            target.arrive(row, hops, now)
+        for target, copy in copies:
+            target.arrive(copy, hops, now)
 
     def _finish(self, *, finished: bool) -> None:
         if self._unfinished is finished:
@@ -344,6 +350,19 @@ class QueueContent:
             if not self.index.is_locked(row) and self.fit(row, now):
                 self.index.remove(row)
                 self.forward(row, onward, 1, now)
+
+
+def check_changed(size: int) -> None:
+    """
+    Check the size in bytes of the copies that actions of rules have changed.
+
+    Raises:
+        MessageTooLarge: they would take too much memory.
+    """
+    if size > MAX_CHANGED:
+        raise MessageTooLarge(
+            f"the copies that actions of rules change have more than {MAX_CHANGED} bytes"
+        )
 
 
 def _too_many_deliveries(row: Row) -> DeadLetter:

@@ -1,33 +1,41 @@
-"""Decides which subscriptions of a topic get a copy of a message."""
+"""Decides which subscriptions of a topic get a copy of a message, and changes copies by actions."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from gateway.domain.clocks.times import Now
-from gateway.domain.errors import InvalidRequest, MessageError, NotSupported
-from gateway.domain.message import Message
+from gateway.domain.clocks.times import Now, later
+from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
+from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Message, derive_message
 from gateway.domain.topics.filters import (
     CorrelationFilter,
     FalseFilter,
-    Filter,
     Rule,
+    SqlAction,
     SqlFilter,
     TrueFilter,
     matches,
 )
 from gateway.domain.topics.property_values import id_text
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal, put_entry
+from gateway.engine.queue_checks import check_session_id
+from gateway.engine.queue_content import Copy, check_changed
 from gateway.engine.records import Row
 
 if TYPE_CHECKING:
     from gateway.engine.queue import Queue
 
 Test = Callable[[Message], bool]
+Change = Callable[[Message], Message]
 CompileSql = Callable[[SqlFilter], Test]
+CompileAction = Callable[[SqlAction], Change]
+
+RULE_NAME: Final = "RuleName"  # the property of a copy that names the rule whose action changed it
+ACTION_FAILED: Final = "RuleActionFailed"  # the reason of a dead letter
 
 # The fields that a correlation filter may name, the most selective first, and how to read each from
 # a message.
@@ -46,18 +54,18 @@ _FIELDS: Final[dict[str, Callable[[Message], str | None]]] = {
 @attrs.define(eq=False)
 class Subscription:
     """
-    One subscription: its queue, and its rules and their compiled filters, by the key of the rule's
-    name.
+    One subscription: its queue, and its rules, also compiled, by the key of the rule's name.
     """
 
     name: str
     properties: SubscriptionProperties
     queue: "Queue"
     rules: dict[str, Rule] = attrs.field(factory=dict)
-    tests: dict[str, Test] = attrs.field(factory=dict)
+    compiled: dict[str, "_Compiled"] = attrs.field(factory=dict)
 
 
-_Entry = tuple[Subscription, Rule, Test]
+_Compiled = tuple[Test, Change | None]
+_Entry = tuple[Subscription, Rule, Test, Change | None]
 
 
 @attrs.define
@@ -71,9 +79,11 @@ class _Index:
     always: list[_Entry] = attrs.field(factory=list)
     by_field: dict[str, dict[str, list[_Entry]]] = attrs.field(factory=dict)
     others: list[_Entry] = attrs.field(factory=list)
+    has_actions: bool = False
 
     def put(self, entry: _Entry) -> None:
         rule_filter = entry[1].filter
+        self.has_actions = self.has_actions or entry[3] is not None
         if isinstance(rule_filter, TrueFilter):
             self.always.append(entry)
         elif isinstance(rule_filter, CorrelationFilter) and (field := _telling(rule_filter)):
@@ -84,7 +94,7 @@ class _Index:
 
     @property
     def needs_message(self) -> bool:
-        return bool(self.by_field or self.others)
+        return bool(self.by_field or self.others or self.has_actions)
 
     def candidates(self, message: Message) -> Iterator[_Entry]:
         for field, values in self.by_field.items():
@@ -92,16 +102,28 @@ class _Index:
         yield from self.others
 
 
+@attrs.frozen(eq=False)
+class Failed:
+    """`Target` of a copy that an action couldn't change: the dead letters of its subscription."""
+
+    queue: "Queue"
+    why: DeadLetter
+
+    def arrive(self, row: Row, hops: int, now: Now) -> None:
+        """As `Target.arrive`."""
+        self.queue.arrive_dead(row, self.why, hops, now)
+
+
 @attrs.define(eq=False)
 class TopicRouting:
     """
-    `Onward` of a topic: one copy for each subscription with a rule that matches the message.
-
-    Actions of rules are not supported: a message that a rule with an action matches is refused.
+    `Onward` of a topic: one copy for each subscription with a rule that matches the message and has
+    no action, and one copy more for each matching rule with an action, changed by that action.
     """
 
-    _unpack: Callable[[Any], Message]
+    _packing: Packing
     _compile_sql: CompileSql
+    _compile_action: CompileAction
     properties: TopicProperties
     journal: Journal = attrs.field(factory=Journal)
     to_sender: bool = attrs.field(default=True, init=False)
@@ -139,76 +161,134 @@ class TopicRouting:
         if rule is not None:
             self.journal.note(_put_back, subscription, name.lower(), rule)
             del subscription.rules[name.lower()]
-            subscription.tests.pop(name.lower(), None)
+            subscription.compiled.pop(name.lower(), None)
             self._count(rule, -1)
 
     def _count(self, rule: Rule, change: int) -> None:
         self.journal.keep(self)
         self._index = None
         self.rules += change
-        self.sql_rules += change * isinstance(rule.filter, SqlFilter)
+        self.sql_rules += change * has_sql(rule)
         self.correlation_rules += change * isinstance(rule.filter, CorrelationFilter)
 
-    def compiled(self, rule_filter: Filter) -> Test:
+    def compiled(self, rule: Rule) -> _Compiled:
         """
-        Return the filter as a function.
+        Return the filter and the action as functions; None: the rule has no action.
 
         Raises:
-            InvalidRequest: the SQL expression can't be parsed.
+            InvalidRequest: a SQL expression can't be parsed.
         """
-        if isinstance(rule_filter, SqlFilter):
-            return self._compile_sql(rule_filter)
-        simple = rule_filter
-        return lambda message: matches(simple, message)
+        action = None if rule.action is None else self._compile_action(rule.action)
+        if isinstance(rule.filter, SqlFilter):
+            return self._compile_sql(rule.filter), action
+        simple = rule.filter
+        return lambda message: matches(simple, message), action
 
-    def targets(self, row: Row, hops: int, now: Now) -> "Sequence[Queue]":
+    def copies(self, row: Row, hops: int, now: Now) -> Sequence[Copy]:
         """
-        The queues of the subscriptions that get the message.
+        As `Onward.copies`. A copy whose action fails is for the dead letters of its subscription,
+        or dropped if the subscription keeps no such dead letters.
 
         Raises:
-            NotSupported: a rule that matches the message has an action.
             InvalidRequest: the message can't be read, or a stored rule can't be parsed.
+            MessageTooLarge: the changed copies together are too large.
         """
-        if self._index is None:
-            self._index = self._build()
-        found = {id(entry[0]): entry[0] for entry in self._index.always if _has_no_action(entry)}
-        if self._index.needs_message:
-            message = self._read(row)
-            for entry in self._index.candidates(message):
-                if entry[2](message) and _has_no_action(entry):
-                    found[id(entry[0])] = entry[0]
-        return [subscription.queue for subscription in found.values()]
+        index = self._index
+        if index is None:
+            index = self._index = self._build()
+        found, changing = dict[int, Subscription](), list[_Entry]()
+        message = self._read(row) if index.needs_message else None
+        for entry in index.always:
+            _sort(entry, found, changing)
+        if message is not None:
+            for entry in index.candidates(message):
+                if entry[2](message):
+                    _sort(entry, found, changing)
+        copies: list[Copy] = [(subscription.queue, row) for subscription in found.values()]
+        size = 0
+        for entry in changing:
+            copy = self._changed(entry, message, row, now)
+            if copy is not None:
+                copies.append(copy)
+                size += 0 if copy[1] is row else copy[1].size
+                check_changed(size)
+        return copies
+
+    def _changed(self, entry: _Entry, message: Message | None, row: Row, now: Now) -> Copy | None:
+        subscription, rule, _, change = entry
+        assert change is not None, "the rule has an action"
+        assert message is not None, "an index with actions needs the message"
+        queue = subscription.queue
+        try:
+            named = {**message.properties, RULE_NAME: rule.name}
+            changed = change(derive_message(message, properties=named))
+            content, size = self._packing.pack(changed)
+            queue.enqueue.check_size(size)
+            if queue.properties.requires_session and changed.session_id is not None:
+                check_session_id(changed.session_id)
+        except (BrokerError, MessageError) as error:
+            if not subscription.properties.dead_lettering_on_filter_error:
+                return None
+            text = f"rule {rule.name!r}: {error}"[:MAX_REASON_LENGTH]
+            return Failed(queue, DeadLetter(reason=ACTION_FAILED, description=text)), row
+        expires = row.expires
+        if changed.time_to_live != message.time_to_live:
+            lives = (changed.time_to_live, self.properties.default_time_to_live)
+            life = min((each for each in lives if each is not None), default=None)
+            expires = None if life is None else later(now.latest, life)
+        return queue, attrs.evolve(
+            row, content=content, size=size, session=changed.session_id, expires=expires
+        )
 
     def _build(self) -> _Index:
         index = _Index()
         for subscription in self.subscriptions.values():
             for key, rule in subscription.rules.items():
-                if key not in subscription.tests:
-                    subscription.tests[key] = self.compiled(rule.filter)
-                index.put((subscription, rule, subscription.tests[key]))
+                if key not in subscription.compiled:
+                    subscription.compiled[key] = self._compiled_stored(rule)
+                index.put((subscription, rule, *subscription.compiled[key]))
         return index
+
+    def _compiled_stored(self, rule: Rule) -> _Compiled:
+        """
+        As `compiled`. An action that earlier versions stored unread may be invalid: then it fails
+        on each message, instead of stopping the whole topic.
+        """
+        try:
+            return self.compiled(rule)
+        except InvalidRequest as error:
+            if rule.action is None:
+                raise
+            text = str(error)
+
+        def fails(_message: Message) -> Message:
+            raise InvalidRequest(text)
+
+        return self.compiled(attrs.evolve(rule, action=None))[0], fails
 
     def _read(self, row: Row) -> Message:
         try:
-            return self._unpack(row.content)
+            return self._packing.unpack(row.content)
         except MessageError as error:
             raise InvalidRequest(str(error)) from error
 
 
 def _put_back(subscription: Subscription, key: str, rule: Rule | None) -> None:
     put_entry(subscription.rules, key, rule)
-    subscription.tests.pop(key, None)
+    subscription.compiled.pop(key, None)
 
 
 def _telling(rule_filter: CorrelationFilter) -> str | None:
     return next((field for field in _FIELDS if getattr(rule_filter, field)), None)
 
 
-def _has_no_action(entry: _Entry) -> bool:
-    subscription, rule, _ = entry
-    if rule.action is not None:
-        raise NotSupported(
-            f"subscription {subscription.name!r}, rule {rule.name!r}: actions of rules aren't"
-            " supported; remove the action"
-        )
-    return True
+def has_sql(rule: Rule | None) -> bool:
+    """True if the rule counts as one with SQL."""
+    return rule is not None and (isinstance(rule.filter, SqlFilter) or rule.action is not None)
+
+
+def _sort(entry: _Entry, found: dict[int, Subscription], changing: list[_Entry]) -> None:
+    if entry[3] is None:
+        found[id(entry[0])] = entry[0]
+    else:
+        changing.append(entry)

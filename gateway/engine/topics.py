@@ -9,7 +9,7 @@ import attrs
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityExists, EntityNotFound, InvalidRequest, QuotaExceeded
-from gateway.domain.topics.filters import DEFAULT_RULE, Rule, SqlFilter, check_rule
+from gateway.domain.topics.filters import DEFAULT_RULE, Rule, check_rule
 from gateway.domain.topics.topology import (
     SubscriptionInfo,
     SubscriptionProperties,
@@ -19,7 +19,7 @@ from gateway.domain.topics.topology import (
 from gateway.engine.dormant import DormantSubscription, DormantTopic
 from gateway.engine.entity_store import StoredEntity
 from gateway.engine.namespace import Namespace
-from gateway.engine.topic_routing import Subscription, TopicRouting
+from gateway.engine.topic_routing import Subscription, TopicRouting, has_sql
 
 MAX_SUBSCRIPTIONS: Final = 2000  # per topic
 MAX_RULES: Final = 100_000  # per topic
@@ -265,16 +265,15 @@ class Topics:
 
     def _check_rule(self, routing: TopicRouting, rule: Rule, old: Rule | None = None) -> None:
         check_rule(rule)
-        routing.compiled(rule.filter)
-        sql = isinstance(rule.filter, SqlFilter)
+        routing.compiled(rule)
         if old is None and routing.rules >= self.max_rules:
             raise QuotaExceeded(
                 f"the topic has {self.max_rules} rules, the most allowed; delete unused ones"
             )
-        if sql and routing.sql_rules - _is_sql(old) >= self.max_sql_rules:
+        if has_sql(rule) and routing.sql_rules - has_sql(old) >= self.max_sql_rules:
             raise QuotaExceeded(
-                f"the topic has {self.max_sql_rules} SQL filters, the most allowed; delete unused"
-                " ones"
+                f"the topic has {self.max_sql_rules} rules with SQL, the most allowed; delete"
+                " unused ones"
             )
         self._namespace.check_room()
 
@@ -288,10 +287,6 @@ class Topics:
 def _some(keys: Sequence[str], skip: int, top: int) -> Sequence[str]:
     first = max(skip, 0)
     return keys[first : first + max(top, 0)]
-
-
-def _is_sql(rule: Rule | None) -> bool:
-    return rule is not None and isinstance(rule.filter, SqlFilter)
 
 
 def _path(topic: EntityPath, name: str) -> EntityPath:

@@ -151,11 +151,11 @@ class VisibilityRules:
         if poison is None or row.deliveries < poison.after:
             return False
         try:
-            targets = poison.onward.targets(row, 1, now)
+            copies = poison.onward.copies(row, 1, now)
         except BrokerError:
             return False
         why = too_many(self._content.entity.path, row.deliveries, poison.after)
-        self._content.move(row, why, targets, now)
+        self._content.move(row, why, copies, now)
         poison.note(row)
         return True
 

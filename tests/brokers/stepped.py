@@ -34,6 +34,7 @@ from gateway.engine.deliveries import Report
 from gateway.engine.entity_store import EntityStore
 from gateway.engine.namespace import Namespace
 from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
 
 T = TypeVar("T")
@@ -85,6 +86,9 @@ class SteppedBroker(LocalBroker):
             new_token=lock_tokens(random.Random(0)),
             packing=Packing(self._pack, self.unpack),
             compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
+            compile_action=lambda sql: compile_action(
+                sql.expression, sql.parameters, lock_tokens(random.Random(1))
+            ),
         )
 
     def wait(self, until: int) -> None:

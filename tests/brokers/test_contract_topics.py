@@ -8,6 +8,7 @@ import trio
 
 from gateway.capabilities import DeletesByVersion, Peeks, Schedules, Sessions, Topology
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.envelope_fields import TIMESPAN
 from gateway.domain.errors import (
     EntityDisabled,
     EntityExists,
@@ -18,10 +19,11 @@ from gateway.domain.errors import (
     PreconditionFailed,
     QuotaExceeded,
 )
-from gateway.domain.message import Complete, Kind, Message, Typed
+from gateway.domain.message import Complete, Described, Kind, Message, Typed
 from gateway.domain.topics.filters import (
     CorrelationFilter,
     FalseFilter,
+    Filter,
     Rule,
     SqlAction,
     SqlFilter,
@@ -138,40 +140,170 @@ async def test_rules_count_from_when_they_come_until_they_go(broker):
     assert await held(broker, "s") == [["2"]]
 
 
+def acting(name: str, action: str, rule_filter: Filter | None = None) -> Rule:
+    """A rule with that action, for all messages unless it has a filter."""
+    return Rule(name=name, filter=rule_filter or TrueFilter(), action=SqlAction(expression=action))
+
+
+async def properties_in(broker: Any, path: EntityPath) -> list[dict[str, Any]]:
+    shown = await required(broker, Peeks).peek(path, limit=100)
+    return [dict(each.message.properties) for each in shown]
+
+
 @needs(Capability.TOPICS | Capability.PEEK)
-async def test_a_message_that_an_action_would_change_is_refused(broker):
+async def test_an_action_changes_the_copy_of_its_subscription_alone(broker):
     await make_topic(broker)
     await subscribe(broker, "plain")
     await subscribe(broker, "s", FalseFilter())
-    rule = Rule(
-        name="paint",
-        filter=CorrelationFilter(label="red"),
-        action=SqlAction(expression="SET color = 'red'"),
+    rule = acting(
+        "paint", "SET color = 'red' REMOVE size SET sys.Label = 'new'", CorrelationFilter(label="a")
     )
     await required(broker, Topology).create_rule(NEWS, "s", rule)
-    with pytest.raises(NotSupported, match="paint"):
-        await broker.send(NEWS, [*numbered(1), Message(message_id="2", subject="red")])
-    await broker.send(NEWS, numbered(3))
+    sent = {"color": "blue", "size": 5, "n": 1}
+    await broker.send(
+        NEWS, [*numbered(1), Message(message_id="2", subject="a", body=b"x", properties=sent)]
+    )
+    [copy] = await required(broker, Peeks).peek(of("s"), limit=100)
+    plain = await required(broker, Peeks).peek(of("plain"), limit=100)
 
     assert (await required(broker, Topology).inspect_rule(NEWS, "s", "paint")).action == rule.action
-    assert await held(broker, "plain", "s") == [["3"], []]
+    assert copy.message.properties == {"color": "red", "n": 1, "RuleName": "paint"}
+    assert (copy.message.message_id, copy.message.body) == ("2", b"x")
+    assert copy.message.subject == "new"
+    assert ids(plain) == ["1", "2"]
+    assert (plain[1].message.properties, plain[1].message.subject) == (sent, "a")
+
+
+@needs(Capability.TOPICS | Capability.PEEK)
+async def test_each_rule_with_an_action_makes_a_copy_and_all_others_one_together(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    for rule in (
+        Rule(name="more", filter=SqlFilter(expression="1=1")),
+        Rule(name="third", filter=CorrelationFilter(message_id="1")),
+        acting("a", "SET x = 1"),
+        acting("b", "SET x = 2", CorrelationFilter(message_id="1")),
+        acting("c", "SET x = 3", CorrelationFilter(message_id="2")),
+    ):
+        await required(broker, Topology).create_rule(NEWS, "s", rule)
+    await broker.send(NEWS, numbered(1))
+    found = await properties_in(broker, of("s"))
+
+    assert sorted(each.get("RuleName", "") for each in found) == ["", "a", "b"]
+    assert sorted(each.get("x", 0) for each in found) == [0, 1, 2]
+
+
+@needs(Capability.TOPICS | Capability.PEEK)
+async def test_an_action_is_followed_from_when_it_comes_until_it_goes(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    await required(broker, Topology).update_rule(NEWS, "s", acting("$Default", "SET x = 1"))
+    await broker.send(NEWS, numbered(1))
+    await required(broker, Topology).update_rule(NEWS, "s", acting("$Default", "SET x = 2"))
+    await broker.send(NEWS, numbered(2))
+    await required(broker, Topology).update_rule(NEWS, "s", Rule(name="$Default"))
+    await broker.send(NEWS, numbered(3))
+
+    assert [each.get("x") for each in await properties_in(broker, of("s"))] == [1, 2, None]
+
+
+@needs(Capability.TOPICS | Capability.PEEK)
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        ("", "1 to 1024 characters"),
+        ("SET x = 1;" * 103, "1 to 1024 characters"),
+        ("x = 1", "SET or REMOVE"),
+        ("SET x = 1 " * 33, "up to 32 statements"),
+        ("SET sys.Size = 1", "one of ContentType"),
+        ("REMOVE sys.ScheduledEnqueueTimeUtc", "a property that an action can change"),
+    ],
+)
+async def test_an_action_that_cannot_be_read_is_refused(broker, action, error):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    topology = required(broker, Topology)
+    with pytest.raises(InvalidRequest, match=error):
+        await topology.create_rule(NEWS, "s", acting("r", action))
+    with pytest.raises(InvalidRequest, match=error):
+        await topology.update_rule(NEWS, "s", acting("$default", action))
+    with pytest.raises(InvalidRequest, match=error):
+        await topology.create_subscription(NEWS, "t", SubscriptionProperties(), acting("r", action))
+
+    assert [(rule.name, rule.action) for rule in await topology.list_rules(NEWS, "s")] == [
+        ("$Default", None)
+    ]
+    assert [each.name for each in await topology.list_subscriptions(NEWS)] == ["s"]
+
+
+@needs(Capability.TOPICS | Capability.PEEK)
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_copy_that_an_action_cannot_change_is_a_dead_letter_if_those_are_kept(
+    broker, keeps
+):
+    await make_topic(broker)
+    await subscribe(broker, "plain")
+    await subscribe(broker, "s", FalseFilter(), dead_lettering_on_filter_error=keeps)
+    await required(broker, Topology).create_rule(NEWS, "s", acting("r", "SET sys.To = flag"))
+    await broker.send(NEWS, [Message(message_id="1", properties={"flag": True})])
+    dead = await required(broker, Peeks).peek(of("s").dead_letter, limit=100)
+
+    assert await held(broker, "plain", "s") == [["1"], []]
+    assert ids(dead) == (["1"] if keeps else [])
+    for each in dead:
+        assert each.message.properties["DeadLetterReason"] == "RuleActionFailed"
+        assert "'r'" in each.message.properties["DeadLetterErrorDescription"]
+        assert each.message.properties["flag"] is True
 
 
 @needs(Capability.TOPICS | Capability.FORWARDING | Capability.PEEK)
-async def test_what_is_forwarded_and_an_action_would_change_is_kept_aside(broker):
+async def test_a_message_that_is_forwarded_to_a_topic_meets_its_actions(broker):
     await make_topic(broker)
     await subscribe(broker, "s", FalseFilter())
-    action = SqlAction(expression="SET color = 'red'")
-    await required(broker, Topology).create_rule(
-        NEWS, "s", Rule(name="paint", filter=TrueFilter(), action=action)
-    )
+    await required(broker, Topology).create_rule(NEWS, "s", acting("r", "SET x = 'new'"))
     source = await make(broker, "source", forward_to="news")
     await broker.send(source, numbered(1))
-    [kept] = await required(broker, Peeks).peek(NEWS.transfer_dead_letter)
 
-    assert kept.message.properties["DeadLetterReason"] == "NotSupported"
-    assert "paint" in kept.message.properties["DeadLetterErrorDescription"]
-    assert (await required(broker, Topology).inspect_topic(NEWS)).transfer_dead_lettered == 1
+    assert await properties_in(broker, of("s")) == [{"RuleName": "r", "x": "new"}]
+
+
+@needs(Capability.TOPICS | Capability.SESSIONS | Capability.PEEK)
+async def test_an_action_may_choose_the_session(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s", FalseFilter(), requires_session=True)
+    rule = acting("r", "SET sys.SessionId = customer")
+    await required(broker, Topology).create_rule(NEWS, "s", rule)
+    await broker.send(
+        NEWS,
+        [
+            Message(message_id=(customer or "none")[:4], properties={"customer": customer})
+            for customer in ("a", "b", None, "x" * 129)
+        ],
+    )
+    async with required(broker, Sessions).open_session(of("s"), "b") as receiver:
+        assert ids(await take(receiver)) == ["b"]
+    dead = await required(broker, Peeks).peek(of("s").dead_letter, limit=100)
+
+    assert ids(dead) == ["none", "xxxx"]
+
+
+@needs(Capability.TOPICS | Capability.TIME_TO_LIVE | Capability.PEEK | Capability.EXPIRY)
+async def test_an_action_may_shorten_a_life_but_not_beyond_that_of_the_topic(broker):
+    await make_topic(broker, default_time_to_live=timedelta(hours=2))
+    await subscribe(broker, "short", FalseFilter())
+    await subscribe(broker, "long", FalseFilter())
+    topology = required(broker, Topology)
+    for name, hours in (("short", 1), ("long", 9)):
+        action = SqlAction(
+            expression="SET sys.TimeToLive = @life",
+            parameters={"@life": Described(TIMESPAN, hours * 36_000_000_000)},
+        )
+        await topology.create_rule(NEWS, name, Rule(name="r", action=action))
+    await broker.send(NEWS, numbered(1))
+    shown = [(await required(broker, Peeks).peek(of(name)))[0] for name in ("short", "long")]
+
+    lives = [each.expires - each.enqueued for each in shown]
+    assert lives == [timedelta(hours=1), timedelta(hours=2)]
 
 
 @needs(Capability.TOPICS | Capability.TIME_TO_LIVE | Capability.PEEK | Capability.EXPIRY)

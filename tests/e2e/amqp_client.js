@@ -303,7 +303,11 @@ const parts = {
       };
       const first = await names();
       await manager.createRule("sql", { sqlExpression: "size > 10" });
-      await manager.createRule("correlation", { subject: "urgent", applicationProperties: { size: 1 } });
+      await manager.createRule(
+        "correlation",
+        { subject: "urgent", applicationProperties: { size: 1 } },
+        { sqlExpression: "SET size = 2 SET sys.Label = 'done'" },
+      );
       await manager.deleteRule("$Default");
       const twice = await errorOf(() => manager.createRule("sql", { sqlExpression: "1 = 1" }));
       const missing = await errorOf(() => manager.deleteRule("nothing"));
@@ -319,7 +323,7 @@ const parts = {
           then,
           twice,
           missing,
-          arrived: got.map((m) => m.body),
+          arrived: got.map((m) => [m.body, m.subject ?? null, m.applicationProperties.size]),
           left: await peeked(receiver),
         };
       });

@@ -30,6 +30,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import (
     CorrelationRuleFilter,
     ServiceBusAdministrationClient,
+    SqlRuleAction,
     SqlRuleFilter,
 )
 
@@ -349,6 +350,30 @@ async def topics(service):
     return found
 
 
+async def actions(service):
+    """Rules with actions: two copies, one of which an action has changed."""
+    async with opened(service.get_topic_sender("painted")) as sender:
+        message = ServiceBusMessage("m", application_properties={"n": 1, "size": 5}, subject="old")
+        await do(sender.send_messages(message))
+    receiver = service.get_subscription_receiver("painted", "sub")
+    async with opened(receiver):
+        messages = await take(receiver, 2)
+        found = [
+            [text(message.subject), texts(message.application_properties), message.session_id]
+            for message in messages
+        ]
+        await complete(receiver, messages)
+    return sorted(found)
+
+
+def text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def texts(properties):
+    return {text(name): text(value) for name, value in properties.items()}
+
+
 async def refusals(service):
     large = ServiceBusMessage("x" * 2_000_000)
     async with opened(service.get_queue_sender("sending")) as sender:
@@ -419,6 +444,13 @@ async def entities(service):
     for name, rule in rules.items():
         management.delete_rule("topic", name, "$Default")
         management.create_rule("topic", name, "only", filter=rule)
+    management.create_topic("painted")
+    management.create_subscription("painted", "sub")
+    paint = SqlRuleAction(
+        "SET n = n + @more; REMOVE size SET sys.Label = 'new', SET sys.SessionId = 'chosen'",
+        parameters={"@more": 41},
+    )
+    management.create_rule("painted", "sub", "paint", filter=SqlRuleFilter("n > 0"), action=paint)
     management.create_topic("ruled")
     management.create_subscription("ruled", "sub")
     return sorted(queue.name for queue in management.list_queues())

@@ -17,6 +17,7 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
     SqlRuleAction,
     SqlRuleFilter,
+    TrueRuleFilter,
 )
 
 PORT, CA, *PARTS = sys.argv[1:]
@@ -324,6 +325,9 @@ def rules(service):
         "missing to update": error_of(service.update_rule, *place, missing),
         "missing to delete": error_of(service.delete_rule, *place, "missing"),
         "wrong": error_of(service.create_rule, *place, "w", filter=SqlRuleFilter("priority >")),
+        "wrong action": error_of(
+            service.create_rule, *place, "w", filter=TrueRuleFilter(), action=SqlRuleAction("SET n")
+        ),
     }  # fmt: skip
     service.delete_rule(*place, "$Default")
     results["left"] = sorted(rule.name for rule in service.list_rules(*place))

@@ -92,13 +92,18 @@ EXPECTED = {
 }
 # Node's SDK lists no sessions, and waits a minute for the next one.
 MORE_IN_PYTHON = {"listed": ["a", "b"], "none": "OperationTimeout", "no_session": "ServiceBus"}
+# Made over HTTP by Python's, which manages rules in no other way.
+ACTIONS = [
+    ["new", {"n": 42, "RuleName": "paint"}, "chosen"],
+    ["old", {"n": 1, "size": 5}, None],
+]
 # Python's manages rules over HTTP only.
 RULES_IN_NODE = {
     "first": [["$Default", "1=1"]],
     "then": ["correlation", "sql"],
     "twice": "MessagingEntityAlreadyExists",
     "missing": "MessagingEntityNotFound",
-    "arrived": ["big", "urgent"],
+    "arrived": [["big", None, 11], ["urgent", "done", 2]],
     "left": [],
 }
 PREPARED = [
@@ -167,6 +172,7 @@ async def test_an_sdk_finds_everything_at_one_port(gateways: Gateways, kind: str
         expected["rules"] = RULES_IN_NODE
     else:
         expected["sessions"] = EXPECTED["sessions"] | MORE_IN_PYTHON
+        expected["actions"] = ACTIONS
     broker = await prepare(gateways)
 
     found = await run(kind, broker, *expected)

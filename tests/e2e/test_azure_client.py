@@ -190,6 +190,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "missing to update": NOT_FOUND,
         "missing to delete": NOT_FOUND,
         "wrong": INVALID,
+        "wrong action": INVALID,
         "left": ["correlation", "every", "sql"],
     },
 }

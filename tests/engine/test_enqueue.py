@@ -22,13 +22,13 @@ class Way:
     """`Onward` and its targets: notes how often what comes there was forwarded."""
 
     to_sender: bool = False
-    copies: int = 1
+    count: int = 1
     asked: list[int] = attrs.field(factory=list)
     arrived: list[tuple[Row, int]] = attrs.field(factory=list)
 
-    def targets(self, row: Row, hops: int, now: Now) -> Sequence["Way"]:
+    def copies(self, row: Row, hops: int, now: Now) -> Sequence[tuple["Way", Row]]:
         self.asked.append(hops)
-        return [self] * self.copies
+        return [(self, row)] * self.count
 
     def arrive(self, row: Row, hops: int, now: Now) -> None:
         self.arrived.append((row, hops))
@@ -76,7 +76,7 @@ def test_a_queue_may_be_filled_to_its_last_byte() -> None:
 
 
 def test_what_every_target_takes_counts_against_the_quota() -> None:
-    way = Way(to_sender=True, copies=2)
+    way = Way(to_sender=True, count=2)
     queue = leading(way, max_size_in_megabytes=1)
     queue.send([sized(1000)] * (MEGABYTE // 2000), at(1))
     way.arrived.clear()

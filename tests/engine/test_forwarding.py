@@ -39,9 +39,9 @@ def full() -> Queue:
 def test_a_message_is_forwarded_four_times_and_no_more() -> None:
     queue = make()
 
-    assert to(queue).targets(forwarded(), 4, at(1)) == [queue]
+    assert to(queue).copies(forwarded(), 4, at(1)) == [(queue, forwarded())]
     with pytest.raises(TooManyHops, match="Orders: the message was forwarded 4 times already"):
-        to(queue).targets(forwarded(), 5, at(1))
+        to(queue).copies(forwarded(), 5, at(1))
 
 
 def test_what_was_forwarded_too_often_is_kept_aside_with_the_reason_of_service_bus() -> None:
@@ -70,18 +70,18 @@ def test_a_target_refuses_what_it_would_refuse_from_its_sender(
     target: Callable[[], Queue | None], size: int, error: type[BrokerError]
 ) -> None:
     with pytest.raises(error):
-        to(target()).targets(forwarded(size=size), 1, at(1))
+        to(target()).copies(forwarded(size=size), 1, at(1))
 
 
 def test_what_has_expired_needs_no_room_in_a_target() -> None:
     queue = full()
 
-    assert to(queue).targets(forwarded(size=577), 1, at(6)) == [queue]
+    assert to(queue).copies(forwarded(size=577), 1, at(6)) == [(queue, forwarded(size=577))]
 
 
 def test_who_forwards_to_a_queue_uses_it() -> None:
     queue = make()
-    to(queue).targets(forwarded(), 1, at(7))
+    to(queue).copies(forwarded(), 1, at(7))
 
     assert queue.info().accessed == to_date(7_000_000)
 

@@ -48,12 +48,13 @@ def message(due: float | None = None) -> Incoming:
 
 def make(**options: Any) -> Namespace:
     return Namespace(
-        max_message_size=1000,
         **{
+            "max_message_size": 1000,
             "max_queues": 10_000,
             "create_missing": False,
             "store": MemoryEntityStore(),
             "packing": Packing(lambda message: (message, 10), lambda content: content),
+            "compile_action": lambda _action: lambda message: message,
             **options,
         },
         new_token=lock_tokens(random.Random(0)),

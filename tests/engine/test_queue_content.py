@@ -137,7 +137,7 @@ class NoWay(Way):
 
     text: str = "there is full"
 
-    def targets(self, row: Row, hops: int, now: Now) -> list[Way]:
+    def copies(self, row: Row, hops: int, now: Now) -> list[tuple[Way, Row]]:
         raise QuotaExceeded(self.text)
 
 

@@ -12,11 +12,18 @@ from gateway.domain.errors import (
     EntityNotFound,
     InvalidRequest,
     MessageError,
+    MessageTooLarge,
     QuotaExceeded,
     StorageFull,
 )
 from gateway.domain.message import DeadLetter, Message, ReceiveMode
-from gateway.domain.topics.filters import CorrelationFilter, FalseFilter, Rule, SqlFilter
+from gateway.domain.topics.filters import (
+    CorrelationFilter,
+    FalseFilter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+)
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.engine import topics as limits
 from gateway.engine.content_needs import Packing
@@ -221,8 +228,72 @@ def test_a_filter_that_becomes_sql_counts_as_one() -> None:
     made = attrs.evolve(topics(), max_sql_rules=1)
     made.add_rule(NEWS, "s", Rule(name="a", filter=SQL), at(0))
 
-    with pytest.raises(QuotaExceeded, match="1 SQL filters"):
+    with pytest.raises(QuotaExceeded, match="1 rules with SQL"):
         made.update_rule(NEWS, "s", Rule(name="$Default", filter=SQL), at(0))
+
+
+def test_a_rule_with_an_action_counts_as_one_with_sql() -> None:
+    made = attrs.evolve(topics(), max_sql_rules=1)
+    made.add_rule(NEWS, "s", acting("a"), at(0))
+
+    with pytest.raises(QuotaExceeded, match="1 rules with SQL"):
+        made.add_rule(NEWS, "s", acting("b"), at(0))
+
+
+def acting(name: str) -> Rule:
+    return Rule(name=name, action=SqlAction(expression="SET x = 1"))
+
+
+def test_the_copies_that_actions_change_are_bounded_for_each_send() -> None:
+    large = Packing(lambda message: (message, 2**25), lambda content: content)
+    made = topics(packing=large, max_message_size=2**26)
+    made.update_rule(NEWS, "s", acting("$Default"), at(0))
+    made.add_rule(NEWS, "s", acting("b"), at(0))
+    send(made)
+    with pytest.raises(MessageTooLarge, match="copies that actions of rules change"):
+        send(made, message(), message())
+    made.add_rule(NEWS, "s", acting("c"), at(0))
+    with pytest.raises(MessageTooLarge, match="copies that actions of rules change"):
+        send(made)
+
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 2
+
+
+def test_a_changed_copy_counts_with_its_new_size_against_the_quota() -> None:
+    made = topics(packing=Packing(lambda message: (message, 900), lambda content: content))
+    made.update(NEWS, TopicProperties(max_size_in_megabytes=1), None, at(0))
+    made.update_rule(NEWS, "s", acting("$Default"), at(0))
+    send(made, *[message()] * 1165)
+    with pytest.raises(QuotaExceeded):
+        send(made)
+
+    assert made.inspect(NEWS).size == 1165 * 900
+
+
+def test_a_copy_that_becomes_too_large_is_a_dead_letter() -> None:
+    made = topics(packing=Packing(lambda message: (message, 1001), lambda content: content))
+    made.update_rule(NEWS, "s", acting("$Default"), at(0))
+    send(made)
+    [dead] = space_of(made).find(S).peek([State.DEAD], 0, 9)
+
+    assert (dead.reason, dead.size) == ("RuleActionFailed", 10)
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 0
+
+
+def test_an_action_that_an_earlier_version_stored_unread_fails_for_its_subscription_alone() -> None:
+    def compiled(action: SqlAction) -> None:
+        raise InvalidRequest("position 1: SET or REMOVE expected")
+
+    made = topics(compile_action=compiled)
+    made.subscribe(NEWS, "t", SubscriptionProperties(), None, at(0))
+    space_of(made).routing(NEWS).put_rule(
+        space_of(made).routing(NEWS).subscriptions["s"], acting("$Default")
+    )
+    send(made)
+    [dead] = space_of(made).find(S).peek([State.DEAD], 0, 9)
+
+    assert "SET or REMOVE expected" in (dead.description or "")
+    assert made.inspect_subscription(NEWS, "t", at(1)).active == 1
 
 
 # --- rules
@@ -283,8 +354,8 @@ def test_a_message_meets_only_rules_that_ask_for_what_it_says(condition: str, fi
     made.drop_rule(NEWS, "s", "$Default")
     made.add_rule(NEWS, "s", Rule(name="r", filter=CorrelationFilter(**{condition: "x"})), at(0))
     met: list[Message] = []
-    tests = space_of(made).routing(NEWS).subscriptions["s"].tests
-    tests["r"] = lambda each: not met.append(each)
+    compiled = space_of(made).routing(NEWS).subscriptions["s"].compiled
+    compiled["r"] = (lambda each: not met.append(each), None)
     alike, other = Message(**{field: "x"}), Message(**{field: "y"})
     send(made, *(Incoming(content=each, size=10) for each in (alike, other, Message())))
 

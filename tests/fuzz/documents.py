@@ -7,16 +7,18 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 from gateway.config.file import parse
 from gateway.config.problems import ConfigError
 from gateway.domain.access import Issuer
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import GatewayError, InternalError
+from gateway.domain.errors import GatewayError, InternalError, InvalidRequest, MessageError
 from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.process import ProcessAction
 from gateway.frontends.storage_queue.notes import read_notes
+from gateway.wire.amqp.message import encode_message
 from gateway.wire.azure_blob import parse_blob_account, parse_page
 from gateway.wire.http import strict_json
 from gateway.wire.http.event_stream import EventParser
@@ -33,8 +35,8 @@ from gateway.wire.servicebus import connection_string as servicebus
 from gateway.wire.servicebus import sas as servicebus_sas
 from gateway.wire.servicebus.atom_operations import GetEntity, GetNamespace, GetRule, ListQueues
 from gateway.wire.servicebus.emulator_config import parse_emulator_config
+from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
-from gateway.wire.sql.parser import parse_action
 from gateway.wire.storage_queue import connection_string as storage
 from gateway.wire.storage_queue import delegation, signing, xml
 from gateway.wire.storage_queue import sas as storage_sas
@@ -171,13 +173,22 @@ _MESSAGES: Final = (
 
 def read_sql(data: bytes) -> None:
     expression = data.decode("utf-8", "surrogateescape")
-    read_by((lambda: _filter(expression), lambda: parse_action(expression, _PARAMETERS)))
+    read_by((lambda: _filter(expression), lambda: _action(expression)))
 
 
 def _filter(expression: str) -> None:
     matches = compile_filter(expression, _PARAMETERS)
     for message in _MESSAGES:
         assert matches(message) in {True, False}
+
+
+def _action(expression: str) -> None:
+    change = compile_action(expression, _PARAMETERS, lambda: str(UUID(int=1)))
+    for message in _MESSAGES:
+        try:
+            encode_message(change(message))
+        except (InvalidRequest, MessageError):  # the copy is dead-lettered then
+            continue
 
 
 # --- configurations

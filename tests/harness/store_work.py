@@ -100,6 +100,7 @@ def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:
                 lambda content: Message(message_id=content.split()[0].decode()),
             ),
             compile_sql=lambda _filter: lambda _message: True,
+            compile_action=lambda _action: lambda message: message,
         )
     except StoreError:
         store.forsake()

@@ -26,6 +26,7 @@ from gateway.engine.namespace import Namespace, always_watched
 from gateway.engine.queue import Queue
 from gateway.engine.records import Row, State
 from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
 from tests.harness.store_work import connection_of
 
@@ -101,6 +102,7 @@ def make_namespace(store: EntityStore) -> Namespace:
         new_token=tokens.__next__,
         packing=Packing(pack, decode_message),
         compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
+        compile_action=lambda sql: compile_action(sql.expression, sql.parameters, tokens.__next__),
     )
 
 

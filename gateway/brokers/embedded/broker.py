@@ -31,6 +31,7 @@ from gateway.engine.namespace import Namespace
 from gateway.moments import Moments
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
 
 T = TypeVar("T")
@@ -123,15 +124,19 @@ class EmbeddedBroker(LocalBroker):
     def _open(self) -> Committer:
         """Runs in the writer's thread."""
         store = Store.open(self._path, lambda: self._rng.getrandbits(63), self._disk)
+        new_token = lock_tokens(self._rng)
         try:
             namespace = Namespace(
                 max_message_size=self._options.max_message_size,
                 max_queues=self._options.max_queues,
                 create_missing=self._options.create_missing,
                 store=store,
-                new_token=lock_tokens(self._rng),
+                new_token=new_token,
                 packing=Packing(self._pack, self.unpack),
                 compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
+                compile_action=lambda sql: compile_action(
+                    sql.expression, sql.parameters, new_token
+                ),
             )
         except StoreError:
             store.forsake()

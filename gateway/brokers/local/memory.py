@@ -31,6 +31,7 @@ from gateway.engine.records import Storage, Totals
 from gateway.moments import Moments
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import encoded_size
+from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
 
 T = TypeVar("T")
@@ -90,14 +91,16 @@ class MemoryBroker(LocalBroker):
         super().__init__(Moments(clock), observer)
         # Not derived from `rng`: two brokers with the same seed are two namespaces.
         self._id = Identity(MEMORY, secrets.token_hex(8))
+        new_token = lock_tokens(rng)
         self._namespace = Namespace(
             max_message_size=options.max_message_size,
             max_queues=options.max_queues,
             create_missing=options.create_missing,
             store=MemoryEntityStore(),
-            new_token=lock_tokens(rng),
+            new_token=new_token,
             packing=Packing(self._pack, self.unpack),
             compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
+            compile_action=lambda sql: compile_action(sql.expression, sql.parameters, new_token),
         )
 
     async def __aenter__(self) -> Self:

@@ -46,6 +46,7 @@ from gateway.wire.servicebus.atom import check_subscription_name
 from gateway.wire.servicebus.description import Field, Table, parsed, with_local_targets
 from gateway.wire.servicebus.management_values import flag_text
 from gateway.wire.sql.filter import compile_filter
+from gateway.wire.sql.parser import parse_action
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 _FILE: Final = "file"
@@ -152,6 +153,8 @@ class _Reader:
             check_rule(read)
             if isinstance(rule_filter, SqlFilter):
                 compile_filter(rule_filter.expression, rule_filter.parameters)
+            if action is not None:
+                parse_action(action.expression, action.parameters)
             return read
 
         return self._list(subscription, "Rules", rule)

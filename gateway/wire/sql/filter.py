@@ -29,6 +29,7 @@ from gateway.wire.sql.tree import (
     IsNull,
     Like,
     Lookup,
+    NewId,
     Not,
     Or,
     Property,
@@ -59,6 +60,16 @@ def compile_filter(expression: str, parameters: Mapping[str, Any]) -> Callable[[
     return matches
 
 
+def compile_expression(node: Expression) -> Callable[[MessageReader], Any]:
+    """The function that computes the value of an expression: a plain value, None if unknown."""
+    return _compiled(node)
+
+
+def system_field(name: str) -> str:
+    """The field of `Message` behind a system property."""
+    return _FIELDS[name.lower()]
+
+
 def _compiled(node: Condition | Expression) -> _Evaluate:
     compiler = _COMPILERS[type(node)]
     return compiler(node)
@@ -85,7 +96,7 @@ def _raw_property(node: Property) -> Callable[[MessageReader], Value]:
     name = node.name
     if node.scope is Scope.USER:
         return lambda subject: subject.get(name, _ABSENT)
-    field = _FIELDS[name.lower()]
+    field = system_field(name)
     read = attrgetter(field)
     if field in _IDS:
         return lambda subject: _present(id_text(read(subject.message)))
@@ -242,11 +253,15 @@ def _chain(operands: tuple[Condition, ...], *, decisive: bool) -> _Evaluate:
     return evaluate
 
 
-# Every node of the tree but NewId, which filters don't have.
+def _new_id(_node: NewId) -> _Evaluate:
+    return lambda subject: None  # no operator takes a UUID; `action.py` sets one as it is
+
+
 _COMPILERS: Final[dict[type, Callable[[Any], _Evaluate]]] = {
     Constant: _constant,
     Property: _property,
     Lookup: _lookup,
+    NewId: _new_id,
     Sign: _sign,
     Arithmetic: _arithmetic,
     Comparison: _comparison,

@@ -57,6 +57,7 @@ _ACTION: Final = "SQL action"
 _COMPARISONS: Final = ("=", "<>", "!=", "<", "<=", ">", ">=")
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 _SCOPES: Final = {scope.value: scope for scope in Scope}
+_FIXED: Final = frozenset({"scheduledenqueuetimeutc"})  # its date is past when a rule matches
 _SYSTEM: Final = frozenset(name.lower() for name in SYSTEM_PROPERTIES)
 
 _Node = Condition | Expression
@@ -112,7 +113,10 @@ class _Parser:
         if verb not in {"SET", "REMOVE"}:
             raise self.cursor.unexpected("SET or REMOVE")
         self.cursor.take()
-        target = self._property()
+        position, target = self.cursor.position, self._property()
+        if target.scope is Scope.SYSTEM and target.name.lower() in _FIXED:
+            changed = "a property that an action can change"
+            raise refusal(self.cursor.what, position, changed, f"sys.{target.name}")
         statement: Set | Remove = Remove(target)
         if verb == "SET":
             self.cursor.expect(Sort.SYMBOL, "=")

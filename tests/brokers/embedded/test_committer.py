@@ -43,6 +43,7 @@ def committer(store: Store) -> Committer:
         new_token=lock_tokens(random.Random(0)),
         packing=Packing(lambda _message: (b"", 0), lambda _content: Message()),
         compile_sql=lambda _filter: lambda _message: True,
+        compile_action=lambda _action: lambda message: message,
     )
     committer = Committer(store, namespace)
     committer.run([Step(ORDERS, NOW, lambda space, now: space.create(ORDERS, LARGE, now))])

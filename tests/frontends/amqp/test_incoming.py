@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 import trio
 
+from gateway.brokers.local import memory
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
-from gateway.domain.errors import Busy, NotAuthorized, QuotaExceeded, Unavailable
+from gateway.domain.errors import Busy, NotAuthorized, NotSupported, QuotaExceeded, Unavailable
 from gateway.domain.message import DataBody, Message
-from gateway.domain.topics.filters import Rule, SqlAction, SqlFilter
+from gateway.domain.topics.filters import Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.wire.amqp import events as amqp
@@ -230,9 +231,19 @@ async def test_of_several_messages_only_the_wrong_one_is_refused(house, sdk, aut
     assert [m.message_id for m in await kept(house, EntityPath("s"))] == ["0", "2"]
 
 
-async def test_what_the_namespace_can_not_do_refuses_no_other_message(house, sdk, autojump_clock):
-    news, action = EntityPath("news"), SqlAction(expression="SET color = 'red'")
-    rule = Rule(name="paint", filter=SqlFilter(expression="wrong = 1"), action=action)
+async def test_what_the_namespace_can_not_do_refuses_no_other_message(
+    house, sdk, autojump_clock, monkeypatch
+):
+    def compiled(_expression, _parameters):
+        def matches(message):
+            if message.properties["wrong"]:
+                raise NotSupported("this message can't be delivered as it is")
+            return True
+
+        return matches
+
+    monkeypatch.setattr(memory, "compile_filter", compiled)
+    news, rule = EntityPath("news"), Rule(name="strict", filter=SqlFilter(expression="1 = 1"))
     await house.broker.create_topic(news, TopicProperties())
     await house.broker.create_subscription(news, "all", SubscriptionProperties(), rule)
     link = await sdk.sender("news")

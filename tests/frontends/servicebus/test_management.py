@@ -195,7 +195,7 @@ async def test_who_waits_at_a_subscription_that_goes_gets_404(
     assert trio.current_time() < 10.0
 
 
-async def test_what_an_action_would_have_to_change_is_501_and_not_sent(
+async def test_an_action_changes_the_copy_of_its_subscription(
     autojump_clock: MockClock, client: Client
 ) -> None:
     await make_subscription(client)
@@ -203,12 +203,10 @@ async def test_what_an_action_would_have_to_change_is_501_and_not_sent(
     await client.broker.create_rule(TOPIC, "s", Rule(name="paint", action=action))
 
     answer = await client.ask("POST", "/eu/topic/messages", b"hello")
+    copies = await client.broker.peek(EntityPath("eu/topic/subscriptions/s"), limit=9)
 
-    assert answer.status == 501
-    assert answer.headers.get("X-Pairgate-Error") == "not-supported"
-    assert answer.headers.get("X-Pairgate-Outcome") == "not-sent"
-    assert b"rule 'paint'" in answer.body
-    assert await client.broker.peek(EntityPath("eu/topic/subscriptions/s")) == []
+    assert answer.status == 201
+    assert [each.message.properties for each in copies] == [{}, {"RuleName": "paint", "a": 1}]
 
 
 async def test_nobody_sends_to_a_subscription_nor_receives_from_a_topic(

@@ -205,6 +205,14 @@ RULE = "UserConfig.Namespaces[0].Topics[0].Subscriptions[0].Rules[0]"
             f"{RULE}: SQL filter",
         ),
         (
+            with_rule(
+                FilterType="Sql",
+                SqlFilter={"SqlExpression": "a = 1"},
+                Action={"SqlExpression": "a = 1"},
+            ),
+            f"{RULE}: SQL action, position 1: SET or REMOVE expected",
+        ),
+        (
             with_rule(FilterType="Correlation", CorrelationFilter={"Properties": {"a": []}}),
             f"{RULE}: a: a text, a number, true or false expected",
         ),
