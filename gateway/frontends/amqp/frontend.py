@@ -118,53 +118,44 @@ class AmqpFrontend:
     def _mechanisms(self) -> tuple[str, ...]:
         return (*MECHANISMS, XOAUTH2) if self.authorizer.takes_bearer_tokens else MECHANISMS
 
-    def _accepts(self, tokens: Tokens, credentials: Credentials) -> bool | None:
+    def _accepts(self, tokens: Tokens, credentials: Credentials) -> int | None:
         """
-        True if the client may connect. It may with ANONYMOUS, since a token follows, or policies
-        are for clients without one; without SASL only if there are such policies; with EXTERNAL,
-        by which it has the rights of its certificate; and with PLAIN, when name and key are those
-        of a policy. None for a bearer token, which comes with XOAUTH2 or as PLAIN's password: its
-        key may have to be waited for; and for a client that has as many connections as it may.
-
-        A client whose certificate has no rights brings a token as well.
+        The outcome for these credentials; None: `judge` decides, because the keys of a bearer
+        token's issuer may have to be read first. ANONYMOUS connects: a token may follow on `$cbs`.
+        Without SASL a client connects only if a policy is anonymous. EXTERNAL connects with the
+        rights of the certificate, if it has any. PLAIN needs the name and key of a policy.
         """
         try:
             return self._knows(tokens, credentials)
         except NotAuthorized:
-            return False
+            return REFUSED
         except Busy:
-            return None
+            return TRY_LATER
 
-    def _knows(self, tokens: Tokens, credentials: Credentials) -> bool | None:
+    def _knows(self, tokens: Tokens, credentials: Credentials) -> int | None:
         if credentials.mechanism == EXTERNAL:
             claim = self.authorizer.claim_of_certificate()
             if claim is not None:
                 note_authorized(claim.key_name)
                 tokens.add_claim(claim)
-            return True
+            return OK
         if credentials.mechanism == XOAUTH2:
             return None
         if credentials.mechanism in {ANONYMOUS, NO_SASL}:
             claim = self.authorizer.claim_of_anonymous()
             if claim is not None:
                 tokens.add_claim(claim)
-            return claim is not None or credentials.mechanism == ANONYMOUS
+            return OK if claim is not None or credentials.mechanism == ANONYMOUS else REFUSED
         if credentials.mechanism != PLAIN:
-            return True
+            return OK
         if self.authorizer.takes_bearer_tokens and looks_like_jwt(credentials.password):
             return None
         tokens.add_claim(self.authorizer.claim_by_key(credentials.user, credentials.password))
-        return True
+        return OK
 
 
 async def _judge_token(tokens: Tokens, credentials: Credentials) -> int:
-    """
-    Accept a bearer token for the whole connection, or refuse it; the outcome's code. Any other
-    credentials that come here are those of a client with too many connections.
-    """
-    if credentials.mechanism != XOAUTH2 and not looks_like_jwt(credentials.password):
-        await trio.lowlevel.checkpoint()
-        return TRY_LATER
+    """Accept a bearer token for the whole connection, or refuse it; the outcome's code."""
     try:
         await tokens.add(credentials.password, EVERYTHING)
     except NotAuthorized:

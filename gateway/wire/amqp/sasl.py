@@ -68,11 +68,11 @@ class Credentials:
 @attrs.define(eq=False)
 class SaslServer:
     """
-    Offers mechanisms, and asks `accepts` about the client's credentials. If it can't tell yet
-    (None), they are in `asked` until `verdict` is set, an outcome's code.
+    Offers mechanisms, and asks `accepts` for the outcome (its code) of the client's credentials. If
+    it can't tell yet (None), they are in `asked` until `verdict` is set, an outcome's code.
     """
 
-    accepts: Callable[[Credentials], bool | None]
+    accepts: Callable[[Credentials], int | None]
     mechanisms: tuple[str, ...] = MECHANISMS
     optional: bool = False  # a client may begin with AMQP itself, with `NO_SASL`
     done: Credentials | None = attrs.field(init=False, default=None)
@@ -114,7 +114,7 @@ class SaslServer:
         if len(data) < 8:
             return True
         credentials = Credentials(mechanism=NO_SASL)
-        if not self.accepts(credentials):
+        if self.accepts(credentials) != OK:
             return False
         self.done = credentials
         return True
@@ -123,9 +123,7 @@ class SaslServer:
         credentials = _credentials(field(fields, 0, str, ""), field(fields, 1, bytes, b""))
         self.asked = credentials
         is_offered = credentials.mechanism in self.mechanisms
-        accepted = self.accepts(credentials) if is_offered else False
-        if accepted is not None:
-            self.verdict = OK if accepted else REFUSED
+        self.verdict = self.accepts(credentials) if is_offered else REFUSED
 
     def _outcome(self, credentials: Credentials, verdict: int, before: bytes) -> bytes:
         if verdict != OK:

@@ -23,7 +23,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import SaslServer
+from gateway.wire.amqp.sasl import OK, SaslServer
 from tests.brokers.servicebus.served import real_date
 
 Answer = Callable[["Served", Any], None]
@@ -102,7 +102,7 @@ class Scripted:
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends."""
         connection = AmqpConnection(
-            stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: True)
+            stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: OK)
         )
         served = Served(self, stream, connection)
         self.connections.append(served)

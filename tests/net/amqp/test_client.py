@@ -9,7 +9,7 @@ from gateway.net.amqp.connection import AmqpConnection
 from gateway.net.amqp.links import ReceivingLink
 from gateway.wire.amqp.events import ConnectionOpened, LinkAttached, NewLink, Terminus
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import Credentials, SaslServer
+from gateway.wire.amqp.sasl import OK, Credentials, SaslServer
 
 OURS, THEIRS = Terminus(address="here"), Terminus(address="there")
 
@@ -20,7 +20,7 @@ class Peer:
     def __init__(self, stream):
         self.attached = None
         self.connection = AmqpConnection(
-            stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: True)
+            stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: OK)
         )
 
     @property

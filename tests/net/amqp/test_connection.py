@@ -24,7 +24,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslServer
+from gateway.wire.amqp.sasl import OK, Credentials, SaslClient, SaslServer
 
 FORCED = AmqpError(condition="amqp:connection:forced", description="enough", info={"a": 1})
 
@@ -33,7 +33,7 @@ def server_on(stream, *, options=None, **limits):
     return AmqpConnection(
         stream,
         engine=EngineOptions(container_id="server", **limits),
-        sasl=SaslServer(lambda credentials: True),
+        sasl=SaslServer(lambda credentials: OK),
         options=options,
     )
 

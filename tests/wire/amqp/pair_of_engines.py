@@ -5,12 +5,12 @@ import attrs
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import LinkAttached, NewLink, Terminus
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslServer
+from gateway.wire.amqp.sasl import OK, Credentials, SaslClient, SaslServer
 
 ANONYMOUS = Credentials(mechanism="ANONYMOUS")
 
 
-def new_server(accepts=lambda credentials: True, **limits):
+def new_server(accepts=lambda credentials: OK, **limits):
     return Engine(EngineOptions(container_id="server", **limits), sasl=SaslServer(accepts))
 
 

@@ -28,7 +28,7 @@ from gateway.wire.amqp.events import (
     Terminus,
     TransferReceived,
 )
-from gateway.wire.amqp.sasl import Credentials
+from gateway.wire.amqp.sasl import OK, REFUSED, Credentials
 from tests.wire.amqp.pair_of_engines import Pair, new_client, new_server, take_all
 
 LOCK_LOST = AmqpError(
@@ -76,7 +76,9 @@ def test_a_server_opens_when_it_has_decided_to():
 
 
 def test_whom_sasl_refuses_gets_its_outcome_and_no_amqp():
-    pair = Pair(server=new_server(lambda credentials: credentials.password == "right"))
+    pair = Pair(
+        server=new_server(lambda credentials: OK if credentials.password == "right" else REFUSED)
+    )
     pair.client = new_client(Credentials(mechanism="PLAIN", user="key", password="wrong"))
 
     pair.client.open()
@@ -90,7 +92,7 @@ def test_whom_sasl_refuses_gets_its_outcome_and_no_amqp():
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "EXTERNAL", "MSSBCBS"])
 def test_mechanisms_that_prove_nothing_are_decided_by_the_server(mechanism):
     asked = []
-    pair = Pair(server=new_server(lambda credentials: asked.append(credentials) or True))
+    pair = Pair(server=new_server(lambda credentials: asked.append(credentials) or OK))
     pair.client = new_client(Credentials(mechanism=mechanism))
 
     pair.client.open()

@@ -35,7 +35,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslServer
+from gateway.wire.amqp.sasl import OK, REFUSED, Credentials, SaslClient, SaslServer
 from tests.wire.amqp.proton.engine import Engine as ProtonEngine
 from tests.wire.amqp.watcher import Watcher
 
@@ -574,7 +574,9 @@ def conversation(seed: object, client: Kind, server: Kind) -> Conversation:
     with_sasl = rng.random() < 0.5
     credentials = Credentials(mechanism="PLAIN", user="u", password="p")
     asking = SaslClient(credentials) if with_sasl else None
-    serving = SaslServer(lambda found: found == credentials) if with_sasl else None
+    serving = (
+        SaslServer(lambda found: OK if found == credentials else REFUSED) if with_sasl else None
+    )
     ends = [
         End(
             "client",

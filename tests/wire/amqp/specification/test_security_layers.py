@@ -6,7 +6,7 @@ import pytest
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import ConnectionClosed, ConnectionOpened
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import MECHANISMS, Credentials, SaslClient, SaslServer
+from gateway.wire.amqp.sasl import MECHANISMS, OK, REFUSED, Credentials, SaslClient, SaslServer
 from tests.wire.amqp.pair_of_engines import take_all
 from tests.wire.amqp.performative_fields import (
     AMQP_HEADER,
@@ -54,7 +54,7 @@ class Layer:
 
 
 def serving(accepted: Credentials = PLAIN) -> Layer:
-    sasl = SaslServer(lambda credentials: credentials == accepted)
+    sasl = SaslServer(lambda credentials: OK if credentials == accepted else REFUSED)
     return Layer(Engine(EngineOptions(), sasl=sasl))
 
 

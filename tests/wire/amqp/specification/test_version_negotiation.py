@@ -5,7 +5,7 @@ import pytest
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import ConnectionClosed, ConnectionOpened
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslServer
+from gateway.wire.amqp.sasl import OK, Credentials, SaslClient, SaslServer
 from tests.wire.amqp.pair_of_engines import take_all
 from tests.wire.amqp.performative_fields import AMQP_HEADER, SASL_HEADER, frame
 from tests.wire.amqp.raw_peer import client, new_engine, server
@@ -16,7 +16,7 @@ OTHER_PROTOCOLS = [b"AMQP\x02\x01\x00\x00", b"AMQP\x03\x01\x00\x00"]
 
 
 def with_sasl_server() -> Engine:
-    return Engine(EngineOptions(), sasl=SaslServer(lambda credentials: True))
+    return Engine(EngineOptions(), sasl=SaslServer(lambda credentials: OK))
 
 
 def with_sasl_client() -> Engine:
