@@ -362,7 +362,7 @@ class RabbitmqBroker:
             raise EntityExists(f"{entity}: a queue of this name exists already")
         # The dead-letter queue comes first: without it, the queue would lose its dead letters.
         for name, each in ((dead, arguments_for(None, None, version)), (main, arguments)):
-            await self._channels.ask(
+            await self._channels.change(
                 commands.Queue.Declare(queue=name, durable=True, arguments=dict(each))
             )
         self.meter.request(Operation.MANAGE)
@@ -372,11 +372,11 @@ class RabbitmqBroker:
         """As `Broker.delete_queue`; deletes the dead-letter queue, too. Needs configure on both."""
         name = await self._channels.name_of(entity)
         await self._channels.inspect(name)
-        await self._channels.ask(commands.Queue.Delete(queue=name))
+        await self._channels.change(commands.Queue.Delete(queue=name))
         self._channels.forget(entity)
         if not entity.is_dead_letter:
             dead = name_to_make(entity.dead_letter)
-            await self._channels.ask(commands.Queue.Delete(queue=dead))
+            await self._channels.change(commands.Queue.Delete(queue=dead))
         self.meter.request(Operation.MANAGE)
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:

@@ -12,7 +12,7 @@ from pamqp import base, commands
 
 from gateway.brokers.rabbitmq.names import candidates
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityNotFound, Unavailable
+from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown, Unavailable
 from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
@@ -72,6 +72,22 @@ class Channels:
         async with self._channel() as channel:
             return await channel.call(method)
 
+    async def change(self, method: base.Frame) -> None:
+        """
+        Return once the broker has made a change.
+
+        Raises:
+            OutcomeUnknown: the broker gave no answer, or that to another request.
+            BrokerError: as `ask`.
+        """
+        async with self._channel() as channel:
+            try:
+                await channel.call(method)
+            except Unavailable as error:
+                if channel.closed_by is not None:
+                    raise
+                raise OutcomeUnknown(f"{method.name}: {error}") from error
+
     async def refusal(self, method: base.Frame) -> tuple[int, str] | None:
         """Code and text of the broker's refusal; None if it doesn't refuse. Raises as `open`."""
         async with self._channel() as channel:
@@ -89,11 +105,9 @@ class Channels:
 
         Raises:
             EntityNotFound: the queue doesn't exist.
-            Unavailable: the broker gave another answer.
         """
         answer = await self.ask(commands.Queue.Declare(queue=queue, passive=True))
-        if not isinstance(answer, commands.Queue.DeclareOk):
-            raise Unavailable(f"the broker answered {answer.name} to the question for a queue")
+        assert isinstance(answer, commands.Queue.DeclareOk), "the channel checks it"
         return answer
 
     async def name_of(self, entity: EntityPath, since: float = ANY_TIME) -> str:

@@ -66,7 +66,8 @@ class Answer:
 @attrs.define(eq=False)
 class Channel:
     """
-    Lives until one side closes it. `on_unasked` and `on_end` are called in the reader's task, and
+    Lives until one side closes it, or the broker gives an answer that no pending request has.
+    `on_unasked` and `on_end` are called in the reader's task, and
     must neither wait nor raise.
 
     `closed_by` is the broker's code and text if the broker closed this channel only.
@@ -78,14 +79,14 @@ class Channel:
     on_end: Callable[[BrokerError], None] = attrs.field(default=lambda _: None)
     closed_by: tuple[int, str] | None = attrs.field(default=None, init=False)
     error: BrokerError | None = attrs.field(default=None, init=False)
-    _awaited: deque[Answer] = attrs.field(factory=deque, init=False)
+    _awaited: deque[tuple[Answer, base.Frame]] = attrs.field(factory=deque, init=False)
 
     @property
     def is_over(self) -> bool:
         return self.error is not None
 
     def ask(self, *methods: base.Frame) -> list[Answer]:
-        """Write requests; their answers arrive in the same order."""
+        """Write requests; answers of one kind arrive in the order of their requests."""
         answers = [Answer() for _ in methods]
         for answer, method in zip(answers, methods, strict=True):
             self.ask_for(answer, method)
@@ -96,7 +97,7 @@ class Channel:
         if self.error is not None:
             answer.settle(None, self.error)
             return
-        self._awaited.append(answer)
+        self._awaited.append((answer, method))
         self._line.write(self.number, method)
 
     async def call(self, *methods: base.Frame) -> base.Frame:
@@ -119,7 +120,7 @@ class Channel:
     def close(self) -> None:
         """Close without waiting. The broker requeues unacknowledged messages."""
         if self.error is None:
-            self.ask(commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
+            self._line.write(self.number, _goodbye())
             self._end(Unavailable("the channel was closed"), tell=False)
 
     def handle(self, event: Unasked) -> None:
@@ -134,8 +135,8 @@ class Channel:
             self._end(error_of(*self.closed_by), tell=True)
         elif isinstance(method, commands.Channel.CloseOk):
             self._line.forget(self.number)
-        elif isinstance(method, _ANSWERS) and self._awaited:
-            self._awaited.popleft().settle(method)
+        elif isinstance(method, _ANSWERS):
+            self._answered(method)
         elif self.error is None:
             self.on_unasked(event)
 
@@ -144,10 +145,31 @@ class Channel:
         if self.error is None:
             self._end(error, tell=True)
 
+    def _answered(self, method: base.Frame) -> None:
+        """
+        Settle the oldest request that has answers of this kind; if there is none, end the channel.
+
+        RabbitMQ leaves the answers to consume and cancel to the queue's process, so that the answer
+        to a later request may overtake them.
+        """
+        for entry in self._awaited:
+            if method.name in entry[1].valid_responses:
+                self._awaited.remove(entry)
+                entry[0].settle(method)
+                return
+        if self.error is None:
+            asked = ", ".join([each.name for _, each in self._awaited]) or "no request"
+            self._line.write(self.number, _goodbye())
+            self._end(Unavailable(f"the broker answered {method.name} to {asked}"), tell=True)
+
     def _end(self, error: BrokerError, *, tell: bool) -> None:
         self.error = error
         awaited, self._awaited = self._awaited, deque()
-        for answer in awaited:
+        for answer, _ in awaited:
             answer.settle(None, error)
         if tell:
             self.on_end(error)
+
+
+def _goodbye() -> base.Frame:
+    return commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0)

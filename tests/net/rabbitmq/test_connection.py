@@ -9,6 +9,7 @@ import trio
 from pamqp import base, commands
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
+from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import (
@@ -96,14 +97,16 @@ class Peer:
         await self.stream.send_all(b"".join(method_frame(channel, each) for each in methods))
 
 
-def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:
+def reconnecting(connection: RabbitmqConnection) -> Reconnecting[RabbitmqConnection]:
     async def dial() -> RabbitmqConnection:
         await trio.lowlevel.checkpoint()
         return connection
 
-    connections = Reconnecting(
-        dial=dial, failures=Failures(backoff=Backoff(), rng=random.Random(0))
-    )
+    return Reconnecting(dial=dial, failures=Failures(backoff=Backoff(), rng=random.Random(0)))
+
+
+def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:
+    connections = reconnecting(connection)
     return RabbitmqSender(connections=connections, clock=VirtualClock(), rng=random.Random(0))
 
 
@@ -218,6 +221,96 @@ async def test_a_channel_that_ends_leaves_the_others(autojump_clock) -> None:
         assert type(one.error) is EntityNotFound
         assert not other.is_over
         assert not connection.is_over
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "answer"),
+    [
+        (commands.Queue.Declare(queue="a"), commands.Queue.DeleteOk(1)),
+        (commands.Queue.Declare(queue="a"), commands.Channel.OpenOk()),
+        (commands.Basic.Cancel(consumer_tag="c"), commands.Basic.ConsumeOk("c")),
+        (None, commands.Queue.DeclareOk("a", 1, 1)),
+    ],
+    ids=["another kind", "of a channel", "of another consumer request", "nothing was asked"],
+)
+async def test_an_answer_of_another_kind_than_the_request_has_ends_its_channel_alone(
+    autojump_clock, asked_for: base.Frame | None, answer: base.Frame
+) -> None:
+    ends: list[BrokerError] = []
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        connection = await peer.open(nursery)
+        one, other = await peer.open_channel(1), await peer.open_channel(2)
+        one.on_end = ends.append
+        asked = one.ask(asked_for, commands.Basic.Qos(prefetch_count=2)) if asked_for else []
+        await peer.say(1, answer, commands.Basic.QosOk())
+        await peer.read_until(commands.Channel.Close)
+        for each in asked:
+            with pytest.raises(Unavailable, match=f"the broker answered {answer.name} to"):
+                await each.wait()
+        later = one.ask(commands.Basic.Qos(prefetch_count=1))
+        await peer.say(1, commands.Channel.CloseOk())
+
+        assert [type(error) for error in ends] == [Unavailable]
+        with pytest.raises(Unavailable):
+            await later[0].wait()
+        assert not other.is_over
+        assert not connection.is_over
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_may_overtake_that_of_an_earlier_request(autojump_clock) -> None:
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        await peer.open(nursery)
+        channel = await peer.open_channel(1)
+        first, second, third = channel.ask(
+            commands.Basic.Cancel(consumer_tag="c"),
+            commands.Basic.Qos(prefetch_count=1),
+            commands.Basic.Consume(queue="a", consumer_tag="d"),
+        )
+        await peer.say(1, commands.Basic.QosOk(), commands.Basic.ConsumeOk("d"))
+        found = [await each.wait() for each in (second, third)]
+        await peer.say(1, commands.Basic.CancelOk("c"))
+        found.append(await first.wait())
+
+        names = ["Basic.QosOk", "Basic.ConsumeOk", "Basic.CancelOk"]
+        assert [each.name for each in found] == names
+        assert not channel.is_over
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ((commands.Queue.DeleteOk(1),), OutcomeUnknown),
+        ((commands.Channel.Close(541, "INTERNAL_ERROR", 0, 0),), Unavailable),
+        ((), OutcomeUnknown),
+    ],
+    ids=["another answer", "a refusal", "the end of the connection"],
+)
+async def test_a_change_without_its_own_answer_may_have_been_made(
+    autojump_clock, said: tuple[base.Frame, ...], error: type[BrokerError]
+) -> None:
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        connection = await peer.open(nursery)
+        channels = Channels(reconnecting(connection))
+
+        async def answer() -> None:
+            await peer.read_until(commands.Channel.Open)
+            await peer.say(1, commands.Channel.OpenOk())
+            await peer.read_until(commands.Queue.Declare)
+            if said:
+                await peer.say(1, *said)
+            else:
+                await peer.stream.aclose()
+
+        nursery.start_soon(answer)
+        with pytest.raises(error) as raised:
+            await channels.change(commands.Queue.Declare(queue="a", durable=True))
+        assert type(raised.value) is error
         nursery.cancel_scope.cancel()
 
 

@@ -24,7 +24,7 @@ PLAIN = Credentials(mechanism="PLAIN", user="user", password="password")
 ANONYMOUS = Credentials(mechanism="ANONYMOUS")
 OFFER = frame("sasl-mechanisms", sasl_server_mechanisms=("ANONYMOUS", "PLAIN"))
 INIT = frame("sasl-init", mechanism="PLAIN", initial_response=b"\0user\0password")
-OK = frame("sasl-outcome", code=0)
+AUTHENTICATED = frame("sasl-outcome", code=0)
 
 
 @attrs.define(eq=False)
@@ -225,7 +225,7 @@ def test_a_client_says_nothing_of_amqp_before_the_outcome() -> None:
     """5.3.3.5: only then the peers must exchange protocol headers."""
     layer = asking()
     before = layer.say(SASL_HEADER, OFFER)
-    after = layer.say(OK)
+    after = layer.say(AUTHENTICATED)
 
     assert AMQP_HEADER not in before
     assert after[:8] == AMQP_HEADER
