@@ -29,7 +29,7 @@ from gateway.brokers.servicebus.management import RestManagement
 from gateway.brokers.servicebus.peer import Authorization, BearerTokens, RestPeer, Tokens
 from gateway.capabilities import TransactedWork
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import NotSupported
+from gateway.domain.errors import NotSupported, OutcomeUnknown
 from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.net.dialing import FAILURES, Place, dial, failure_of
@@ -248,7 +248,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         since = ops.EVER if updated_since is None else updated_since
         question = ops.ListSessions(last_updated=since, skip=skip, top=top)
         answer: ops.SessionNames = await self._manage_node(entity, question, ops.SessionNames)
-        return list(answer.names)
+        return list(answer.names[:top])
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
@@ -259,17 +259,20 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         while len(peeked) < limit and from_sequence <= _MAX_NUMBER:
             question = ops.Peek(from_sequence=from_sequence, limit=limit - len(peeked))
             answer = await self._manage_node(entity, question, ops.Messages)
-            page = deliveries_of(answer, peeked=True)
+            found = deliveries_of(answer, peeked=True)
+            page = [each for each in found if each.sequence_number >= from_sequence]
             if not page:
                 break
             peeked += page
             from_sequence = page[-1].sequence_number + 1
-        return peeked
+        return peeked[:limit]
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """As `Schedules.schedule`."""
         question = ops.Schedule(messages=tuple(messages))
         answer: ops.Scheduled = await self._manage_node(entity, question, ops.Scheduled)
+        if len(answer.sequence_numbers) != len(messages):
+            raise OutcomeUnknown("the answer hasn't one sequence number for each message")
         return list(answer.sequence_numbers)
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:

@@ -21,6 +21,7 @@ from gateway.domain.errors import (
     Outcome,
     OutcomeUnknown,
     SessionLockLost,
+    Unavailable,
 )
 from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
 from gateway.engine.queue_checks import check_session_id
@@ -98,10 +99,12 @@ class ServiceBusReceiver(AmqpReceiver):
             sequence_numbers=tuple(sequence_numbers), mode=self._mode, session_id=self._session_name
         )
         taken = deliveries_of(await self._manage(question, ops.Messages))
-        order = {number: place for place, number in enumerate(sequence_numbers)}
+        order = {number: place for place, number in enumerate(dict.fromkeys(sequence_numbers))}
         taken.sort(key=lambda each: order.get(each.sequence_number, len(order)))
         if self._mode is ReceiveMode.PEEK_LOCK:
             self._deferred.update((each.lock_token, None) for each in taken if each.lock_token)
+        if [each.sequence_number for each in taken] != list(order):
+            raise OutcomeUnknown("the answer has other messages than those that were asked for")
         return taken
 
     async def give_back(self) -> None:
@@ -163,6 +166,7 @@ class ServiceBusSession(ServiceBusReceiver):
         Raises:
             SessionNotAvailable: another receiver has locked the session.
             InvalidRequest: the queue doesn't require sessions, or the name is invalid.
+            Unavailable: the namespace locked another session.
         """
         if self._asked is not None:
             check_session_id(self._asked)
@@ -275,6 +279,9 @@ class ServiceBusSession(ServiceBusReceiver):
         if isinstance(until, Typed):
             until = until.value
         self._until = moment_of(until) or self._dependencies.clock()
+        if isinstance(name, str) and self._asked not in {None, name}:
+            self._link.close()
+            raise Unavailable(f"{self._entity}: the namespace locked another session than asked")
         if not isinstance(name, str):
             self._link.close()
             raise InvalidRequest(
