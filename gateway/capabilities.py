@@ -40,6 +40,8 @@ A way to send several batches in their order: returns for each what `Send` retur
 It has its place among concurrent calls before its first checkpoint (`SendsMany.send_many`).
 """
 
+MOST_DELETED: Final = 4000  # messages of one call, as in Service Bus's Premium tier
+
 # A single message of several may have caused these errors.
 _ONES_FAULT: Final = (*MESSAGE_FAULTS, QuotaExceeded)
 
@@ -768,6 +770,35 @@ class Schedules(Protocol):
         Raises:
             MessageNotFound: a message doesn't exist or has become due; none was removed.
             EntityNotFound: there is no such entity.
+        """
+        ...
+
+
+@capability(Broker, "this namespace can't delete messages without receiving them")
+class DeletesMessages(Protocol):
+    """A namespace that deletes the oldest messages of a queue on request."""
+
+    async def delete_messages(
+        self,
+        entity: EntityPath,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """
+        Return how many messages were deleted, durably: at most `limit` (1 to 4000), the oldest
+        first, that can be received now; with `before` (UTC), only those enqueued earlier. Locked,
+        scheduled and deferred messages stay. With `session_id` they are those of that session,
+        whose lock the caller must hold. The outcome of a cancelled call is unknown.
+
+        Raises:
+            EntityNotFound: there is no such queue, subscription or sub-queue.
+            EntityDisabled: the queue can't be received from.
+            SessionRequired: the queue requires sessions, and no session is named.
+            SessionLockLost: the session isn't locked.
+            InvalidRequest: `limit` is out of range; or the queue has no sessions, or forwards its
+                messages.
         """
         ...
 

@@ -9,6 +9,7 @@ from typing import ClassVar, TypeVar
 from gateway.capabilities import (
     Batches,
     DeletesByVersion,
+    DeletesMessages,
     Diverts,
     FailsFast,
     Identifies,
@@ -44,6 +45,7 @@ class ForwardingBroker(Wrapper):
     forwards: ClassVar[frozenset[type]] = frozenset(
         (
             DeletesByVersion,
+            DeletesMessages,
             Identifies,
             Peeks,
             Placed,

@@ -16,6 +16,7 @@ from gateway.capabilities import (
     BoundsSends,
     ChangesBody,
     DeletesByVersion,
+    DeletesMessages,
     Diverts,
     Enlists,
     FailsFast,
@@ -72,42 +73,62 @@ EVERYWHERE = {
 WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     Announcing: (
         {Diverts, FailsFast, SendsMany, Transacts},
-        {Identifies, Peeks, Placed, Schedules, Sessions},
+        {DeletesMessages, Identifies, Peeks, Placed, Schedules, Sessions},
         {BoundsSends},
     ),
     Watched: (
         {Diverts, FailsFast, Identifies, Placed, SendsMany},
-        {Peeks, Schedules, Sessions, Transacts},
+        {DeletesMessages, Peeks, Schedules, Sessions, Transacts},
         {BoundsSends},
     ),
     CutBroker: (
-        {Diverts, FailsFast, Identifies, Peeks, Schedules, SendsMany, Sessions, Transacts},
+        {
+            DeletesMessages,
+            Diverts,
+            FailsFast,
+            Identifies,
+            Peeks,
+            Schedules,
+            SendsMany,
+            Sessions,
+            Transacts,
+        },
         {Placed},
         {BoundsSends},
     ),
     ClaimedBroker: (
         {Diverts, FailsFast, Peeks, Schedules, SendsMany, Sessions},
-        {Identifies, Placed},
+        {DeletesMessages, Identifies, Placed},
         {BoundsSends, Transacts},
     ),
     PackedBroker: (
         {Diverts, Peeks, SendsMany},
         {Identifies, Placed, Schedules, Sessions},
-        {BoundsSends, FailsFast, Transacts},
+        {BoundsSends, DeletesMessages, FailsFast, Transacts},
     ),
     PairedBroker: (
         {BoundsSends, Diverts, Identifies, Schedules, SendsMany, Transacts},
-        {Peeks, Placed, Sessions},
+        {DeletesMessages, Peeks, Placed, Sessions},
         {FailsFast},
     ),
     Counted: (
         {Diverts, FailsFast, SendsMany, Transacts},
-        {Identifies, Peeks, Placed, Schedules, Sessions},
+        {DeletesMessages, Identifies, Peeks, Placed, Schedules, Sessions},
         {BoundsSends},
     ),
     GatheringBroker: (
         {Diverts},
-        {BoundsSends, Identifies, Peeks, Placed, Schedules, SendsMany, Sessions, Transacts},
+        {
+            BoundsSends,
+            DeletesMessages,
+            Identifies,
+            Peeks,
+            Placed,
+            Schedules,
+            SendsMany,
+            Sessions,
+            Transacts,
+        },
         {FailsFast},
     ),
     ShardedBroker: (
@@ -124,7 +145,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             Verifies,
         },
         {BoundsSends, Identifies, Placed},
-        set(),
+        {DeletesMessages},
     ),
     ShardPlaces: (
         {
@@ -140,11 +161,11 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             Verifies,
         },
         {Identifies, Placed},
-        {BoundsSends},
+        {BoundsSends, DeletesMessages},
     ),
     Traced: (
         {Diverts, FailsFast, SendsMany},
-        {Identifies, Peeks, Placed, Schedules, Sessions, Transacts},
+        {DeletesMessages, Identifies, Peeks, Placed, Schedules, Sessions, Transacts},
         {BoundsSends},
     ),
     TracedReceiver: (

@@ -12,12 +12,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import trio
 
-from gateway.capabilities import Batches, Peeks, SendsMany, send_accepted_by, send_each
+from gateway.capabilities import (
+    Batches,
+    DeletesMessages,
+    Peeks,
+    SendsMany,
+    send_accepted_by,
+    send_each,
+)
 from gateway.changes import Turn, Turns
 from gateway.claims.claim_check import Codec
 from gateway.claims.compression import compressed, in_thread
@@ -108,6 +115,9 @@ class PackedBroker(ForwardingBroker):
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _senders: int = attrs.field(default=0, init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)
+
+    # One that deletes so many messages of the namespace would delete packs.
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards - {DeletesMessages}
 
     @property
     def inner(self) -> Broker:

@@ -221,6 +221,21 @@ class Queue:
         self.sweep(now)
         return self._dispatch.take_deferred(sequences, mode, now)
 
+    def delete(
+        self, state: State, limit: int, before: int | None, session: str | None, now: Now
+    ) -> int:
+        """As `DeletesMessages.delete_messages`; `before` is in microseconds since 1970."""
+        if session is None:
+            self.check_receivable(state)
+        else:
+            self.check_active()
+            self.check_keeps()
+        self.sweep(now)
+        if session is not None:
+            self.sessions.check_locked(session)
+        self.entity.touch(now)
+        return self._content.delete(state, limit, before, session)
+
     # --- settling
 
     def settle(self, token: str | None, settlement: Settlement, now: Now) -> None:

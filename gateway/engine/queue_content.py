@@ -42,6 +42,7 @@ SWEEP: Final = 200
 # Bytes of the copies of one send, or of one forwarded message, that actions of rules have changed.
 # Unchanged copies share the memory of their message.
 MAX_CHANGED: Final = 64 * 2**20
+_PAGE: Final = 32  # rows that are read at once only to be deleted
 _CAN_EXPIRE: Final = frozenset({State.ACTIVE, State.DEFERRED})
 
 
@@ -292,6 +293,30 @@ class QueueContent:
         self.index.remove(row)
         dead = attrs.evolve(dead, content=stored.content, source=self.entity.path.name)
         self.forward(dead, self.onward_dead, 1, now)
+
+    def delete(self, state: State, limit: int, before: int | None, session: str | None) -> int:
+        """
+        Delete up to `limit` rows of that state that aren't locked, the oldest first, until one is
+        too new; return their number. `session`: only rows of that session.
+        """
+        deleted, after, rows = 0, 0, self.storage.rows
+        while deleted < limit:
+            size = min(_PAGE, limit - deleted)
+            found = (
+                rows.after(state, after, size)
+                if session is None
+                else rows.in_session(session, after, size)
+            )
+            for row in found:
+                if before is not None and row.enqueued >= before:
+                    return deleted
+                if not self.index.is_locked(row):
+                    self.index.remove(row)
+                    deleted += 1
+            if len(found) < size:
+                break
+            after = found[-1].sequence
+        return deleted
 
     def move(self, row: Row, why: DeadLetter, copies: Sequence[Copy], now: Now) -> None:
         """Move a row, with its content, to other queues. The moved message doesn't expire."""

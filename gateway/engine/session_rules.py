@@ -7,6 +7,7 @@ import attrs
 
 from gateway.domain.clocks.times import MICROSECOND, Now
 from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import ReceiveMode, Settlement
 from gateway.engine.deliveries import Taken
 from gateway.engine.dispatch import Dispatch
@@ -112,6 +113,16 @@ class SessionRules:
     def set_state(self, holder: str, state: bytes | None, now: Now) -> None:
         """As `Sessions.set_state`."""
         self._sessions.set_state(self._sessions.find(holder, now).held.id, state, now)
+
+    def check_locked(self, session: str) -> None:
+        """
+        Check that a receiver holds the session.
+
+        Raises:
+            SessionLockLost: no receiver does.
+        """
+        if not self._sessions.is_held(session):
+            raise SessionLockLost(f"{self._queue.entity.path}: nobody holds session {session!r}")
 
     def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
         """Ids of the sessions with messages, or of those whose state was set after that date."""

@@ -139,6 +139,9 @@ class Sessions:
         held = self._held[session] = HeldSession(session)
         return self._locks.add(self._new_token(), held, until)
 
+    def is_held(self, session: str) -> bool:
+        return session in self._held
+
     def find(self, token: str, now: Now) -> Lock[HeldSession]:
         """
         Return the lock with this token.

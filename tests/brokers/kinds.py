@@ -67,6 +67,7 @@ class Capability(enum.Flag):
     SENDS_MANY = enum.auto()  # several batches in flight
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
     IDENTITY = enum.auto()  # it says who it is, whatever its address
+    BATCH_DELETE = enum.auto()  # of messages that nobody receives
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
     TRANSACTIONS = enum.auto()  # sends and settlements that are done together or not at all
 
@@ -275,6 +276,7 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
     | Capability.TRANSACTIONS
+    | Capability.BATCH_DELETE
 )
 
 # What a cancelled receive had on its way stays locked until its lock runs out.
@@ -290,7 +292,9 @@ OVER_AMQP = EVERYTHING & ~(
 WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.TRANSACTIONS)
 
 # A name is that of a queue, and what goes on to another one goes on from its first shard.
-WITH_SHARDS = ~(Capability.TOPICS | Capability.FORWARDING | Capability.DUPLICATES)
+WITH_SHARDS = ~(
+    Capability.TOPICS | Capability.FORWARDING | Capability.DUPLICATES | Capability.BATCH_DELETE
+)
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
 # comes back behind all others, by a way that promises no order among them.
@@ -381,7 +385,7 @@ KINDS = [
     BrokerKind(
         name="memory, with packs",
         open=with_packs(memory),
-        can=EVERYTHING & ~Capability.TRANSACTIONS,
+        can=EVERYTHING & ~(Capability.TRANSACTIONS | Capability.BATCH_DELETE),
         virtual_time=True,
     ),
     BrokerKind(name="memory, announced", open=announced(memory), virtual_time=True),
@@ -402,7 +406,7 @@ KINDS = [
                 VirtualClock(),
             )
         ),
-        can=WITH_CLAIMS,
+        can=WITH_CLAIMS & ~Capability.BATCH_DELETE,
         virtual_time=True,
     ),
     BrokerKind(

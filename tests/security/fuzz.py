@@ -585,6 +585,7 @@ OPERATIONS: Final = [
         *("renew-lock", "renew-session-lock", "schedule-message", "cancel-scheduled-message"),
         *("peek-message", "receive-by-sequence-number", "update-disposition"),
         *("get-session-state", "set-session-state", "get-message-sessions"),
+        "batch-delete-messages",
         *("add-rule", "remove-rule", "enumerate-rules", "nothing"),
     )
 ]
@@ -592,7 +593,14 @@ FIELDS: Final = [
     *("lock-tokens", "session-id", "messages", "sequence-numbers", "from-sequence-number"),
     *("message-count", "receiver-settle-mode", "disposition-status", "deadletter-reason"),
     *("deadletter-description", "properties-to-modify", "session-state", "skip", "top"),
-    *("last-updated-time", "rule-name", "rule-description", "message-id", "message"),
+    *(
+        "last-updated-time",
+        "enqueued-time-utc",
+        "rule-name",
+        "rule-description",
+        "message-id",
+        "message",
+    ),
 ]
 criteria: Final = st.dictionaries(
     st.sampled_from(["correlation-id", "message-id", "label", "properties", "session-id"]),
@@ -760,6 +768,17 @@ direct: Final = st.one_of(
         Direct, st.just("update_rule"), st.tuples(st.just(TOPIC), st.just("all"), rule_values)
     ),
     st.builds(Direct, st.just("cancel_scheduled"), st.tuples(st.just(ORDERS), sequences)),
+    st.builds(
+        Direct,
+        st.just("delete_messages"),
+        st.tuples(st.sampled_from([ORDERS, SESSIONS, ORDERS.dead_letter]), numbers),
+        st.fixed_dictionaries(
+            {
+                "before": st.none() | st.sampled_from([*DATES, *LOCAL_DATES]),
+                "session_id": st.none() | texts,
+            }
+        ),
+    ),
     st.builds(
         Direct,
         st.just("send"),

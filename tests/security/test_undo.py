@@ -21,7 +21,7 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
-from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlFilter
+from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlAction, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.engine.namespace import Namespace
 from gateway.engine.records import Incoming, State
@@ -78,6 +78,10 @@ def prepare(space: Namespace, now: Now) -> None:
     topics.subscribe(TOPIC, "all", SubscriptionProperties(), None, now)
     red = Rule(name="red", filter=SqlFilter(expression="color = 'red'"))
     topics.subscribe(TOPIC, "red", SubscriptionProperties(), red, now)
+    topics.subscribe(TOPIC, "painted", SubscriptionProperties(), None, now)
+    for name, action in (("paint", "SET color = 'blue'"), ("fail", "SET sys.To = 1.5")):
+        rule = Rule(name=name, action=SqlAction(expression=action))
+        topics.add_rule(TOPIC, "painted", rule, now)
     orders, held = space.find(ORDERS), space.find(HELD)
     orders.send([PLAIN] * 8, now)
     orders.send([incoming(time_to_live=MINUTE), incoming(scheduled=SOON)], now)
@@ -131,6 +135,12 @@ WORK: Final[dict[str, Work]] = {
         TOPIC, lambda queue, now: queue.send([incoming(properties={"color": "red"})], now)
     ),
     "send to what forwards": on(FORWARDS, lambda queue, now: queue.send([PLAIN] * 2, now)),
+    "delete messages": on(
+        ORDERS, lambda queue, now: queue.delete(State.ACTIVE, 3, None, None, now)
+    ),
+    "delete messages of a session": on(
+        HELD, lambda queue, now: queue.delete(State.ACTIVE, 3, None, "one", now)
+    ),
     "cancel": on(ORDERS, lambda queue, now: queue.cancel([10], now)),
     "take": on(ORDERS, lambda queue, now: queue.take(State.ACTIVE, 3, LOCK, now)),
     "take dead letters": on(GRAVES, lambda queue, now: queue.take(State.ACTIVE, 3, LOCK, now)),

@@ -29,7 +29,7 @@ from gateway.brokers.servicebus.management import RestManagement
 from gateway.brokers.servicebus.peer import Authorization, BearerTokens, RestPeer, Tokens
 from gateway.capabilities import TransactedWork
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import NotSupported, OutcomeUnknown
+from gateway.domain.errors import NotSupported, OutcomeUnknown, SessionLockLost
 from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.net.dialing import FAILURES, Place, dial, failure_of
@@ -164,6 +164,8 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     _peer: RestPeer
     _locks: Locks = attrs.field(factory=dict, init=False)
     _transacting: dict[Peer, transactions.TransactionLinks] = attrs.field(factory=dict, init=False)
+    # Those that are open, by the queue's key and their names.
+    _sessions: dict[tuple[str, str], ServiceBusSession] = attrs.field(factory=dict, init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     async def __aenter__(self) -> Self:
@@ -217,7 +219,13 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
             self._dependencies, entity, mode, locks=self._locks, asked=session_id
         )
         async with opened(session) as receiver:
-            yield receiver
+            place = (entity.key, receiver.session_id)
+            self._sessions[place] = receiver
+            try:
+                yield receiver
+            finally:
+                if self._sessions.get(place) is receiver:
+                    del self._sessions[place]
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         """As `Verifies.verify`: `inspect` tells everything already."""
@@ -298,6 +306,29 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
             links = transactions.TransactionLinks(peer, self._options)
             self._transacting[peer] = links
         return links
+
+    async def delete_messages(
+        self,
+        entity: EntityPath,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """As `DeletesMessages.delete_messages`; a session must be open at this broker."""
+        question = ops.DeleteMessages(limit=limit, before=before, session_id=session_id)
+        answer: ops.Deleted
+        if session_id is None:
+            answer = await self._manage_node(entity, question, ops.Deleted)
+        else:
+            session = self._sessions.get((entity.key, session_id))
+            if session is None:
+                await trio.lowlevel.checkpoint()
+                raise SessionLockLost(f"{entity}: session {session_id!r} isn't open here")
+            answer = await session.delete_messages(question)
+        if answer.count > limit:
+            raise OutcomeUnknown("the namespace says that it deleted more than it was asked for")
+        return answer.count
 
     async def _manage_node(self, entity: EntityPath, question: ops.Operation, kind: Any) -> Any:
         peer = await self._sending.take(trio.current_time())

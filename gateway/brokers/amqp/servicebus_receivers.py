@@ -213,6 +213,11 @@ class ServiceBusSession(ServiceBusReceiver):
         """As `SessionReceiver.set_state`."""
         await self._manage(ops.SetSessionState(session_id=self.session_id, state=state), ops.Done)
 
+    async def delete_messages(self, operation: ops.DeleteMessages) -> ops.Deleted:
+        """As `DeletesMessages.delete_messages`, for the messages of this session."""
+        answer: ops.Deleted = await self._manage(operation, ops.Deleted)
+        return answer
+
     async def give_back(self) -> None:
         """
         Detach, which releases the session, and wait for the answer: until then the session would

@@ -27,7 +27,7 @@ from gateway.brokers.local.step import STEP_COST, Step
 from gateway.brokers.local.timer import Timer
 from gateway.brokers.local.transactions import commit_in_one_step
 from gateway.brokers.meter import Meter
-from gateway.capabilities import TransactedWork
+from gateway.capabilities import MOST_DELETED, TransactedWork
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -164,6 +164,24 @@ class LocalBroker(LocalQueues):
         await self.run_on(
             entity, lambda space, now: space.find(entity).cancel(sequence_numbers, now)
         )
+
+    async def delete_messages(
+        self,
+        entity: EntityPath,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """As `DeletesMessages.delete_messages`."""
+        if not 1 <= limit <= MOST_DELETED:
+            raise InvalidRequest(f"a number from 1 to {MOST_DELETED} expected, got {limit}")
+        since = None if before is None else micros_of(before)
+
+        def work(space: Namespace, now: Now) -> int:
+            return space.find(entity).delete(_state(entity), limit, since, session_id, now)
+
+        return await self.run_on(entity, work)
 
     async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         check_target(entity)

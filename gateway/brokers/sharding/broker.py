@@ -32,6 +32,7 @@ from gateway.capabilities import (
     Batches,
     BoundsSends,
     DeletesByVersion,
+    DeletesMessages,
     Peeks,
     Schedules,
     SendEach,
@@ -111,7 +112,9 @@ class ShardedBroker(SendWrapper):
     # Shards that failed: until when they rest, and how often they failed in a row.
     _resting: dict[str, tuple[float, int]] = attrs.field(factory=dict, init=False)
 
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {BoundsSends}
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards - {DeletesMessages} | {
+        BoundsSends
+    }
 
     @property
     def inner(self) -> Broker:

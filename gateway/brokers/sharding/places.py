@@ -8,6 +8,7 @@ syphon either: those go to the shard that their keys lead to now.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from typing import ClassVar
 
 import attrs
 
@@ -15,6 +16,7 @@ from gateway.brokers.sharding.table import ShardTable, key_of
 from gateway.capabilities import (
     Batches,
     DeletesByVersion,
+    DeletesMessages,
     Diverts,
     FailsFast,
     Peeks,
@@ -54,6 +56,8 @@ class ShardPlaces(ForwardingBroker):
     home: Broker
     others: Mapping[str, Broker]
     table: ShardTable
+
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards - {DeletesMessages}
 
     @property
     def inner(self) -> Broker:

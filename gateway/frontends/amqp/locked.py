@@ -84,6 +84,16 @@ def _session(
     raise SessionLockLost(f"{entity}: no link of this connection holds session {session_id!r}")
 
 
+def check_session(context: Context, entity: EntityPath, session_id: str) -> None:
+    """
+    Check that a link of this connection holds the session.
+
+    Raises:
+        SessionLockLost: no link of this connection holds the session.
+    """
+    _session(context, entity, session_id)
+
+
 def _links(context: Context, entity: EntityPath) -> Iterator[OutgoingLink]:
     for link in context.links.values():
         if isinstance(link, OutgoingLink) and link.entity == entity:

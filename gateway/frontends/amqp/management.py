@@ -5,13 +5,13 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Peeks, Schedules, Sessions, Topology
+from gateway.capabilities import DeletesMessages, Peeks, Schedules, Sessions, Topology
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, GatewayError, NotSupported
 from gateway.frontends.amqp.context import Context, Need
-from gateway.frontends.amqp.locked import answer_locked, enlist
+from gateway.frontends.amqp.locked import answer_locked, check_session, enlist
 from gateway.offering import offered, required
 from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.management import operations as ops
@@ -83,6 +83,8 @@ class Management:
                 return await self._peek(operation)
             case ops.ListSessions():
                 return await self._list_sessions(operation)
+            case ops.DeleteMessages():
+                return await self._delete(operation)
             case ops.AddRule() | ops.RemoveRule() | ops.ListRules():
                 return await self._rules(operation)
             case _:
@@ -148,6 +150,18 @@ class Management:
             top=min(operation.top, _MOST),
         )
         return ops.SessionNames(names=tuple(names), skip=operation.skip)
+
+    async def _delete(self, operation: ops.DeleteMessages) -> ops.Answer:
+        await trio.lowlevel.checkpoint()
+        if operation.session_id is not None:
+            check_session(self._context, self._entity, operation.session_id)
+        count = await required(self._context.broker, DeletesMessages).delete_messages(
+            self._entity,
+            operation.limit,
+            before=operation.before,
+            session_id=operation.session_id,
+        )
+        return ops.Deleted(count=count)
 
     async def _rules(self, operation: ops.AddRule | ops.RemoveRule | ops.ListRules) -> ops.Answer:
         await trio.lowlevel.checkpoint()

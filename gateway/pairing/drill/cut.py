@@ -17,6 +17,7 @@ from gateway.capabilities import (
     Batches,
     ChangesBody,
     DeletesByVersion,
+    DeletesMessages,
     Enlists,
     Identifies,
     KeepsMessages,
@@ -236,6 +237,19 @@ class CutBroker(SendWrapper):
         """As `Schedules.cancel_scheduled`."""
         await self.cut.cross(entity)
         await required(self._inner, Schedules).cancel_scheduled(entity, sequence_numbers)
+
+    async def delete_messages(
+        self,
+        entity: EntityPath,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """As `DeletesMessages.delete_messages`."""
+        await self.cut.cross(entity)
+        inner = required(self._inner, DeletesMessages)
+        return await inner.delete_messages(entity, limit, before=before, session_id=session_id)
 
     def open_session(
         self,

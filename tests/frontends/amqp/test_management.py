@@ -1,6 +1,6 @@
 """Requests to an entity's `$management`."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -328,6 +328,33 @@ async def test_sessions_are_listed(sessions, sdk, autojump_clock):
 
     assert answer.names == ("a", "b")
     assert empty.status == 204
+
+
+async def test_messages_are_deleted_and_counted(house, sdk, autojump_clock):
+    await house.broker.send(ORDERS, [Message(message_id=each) for each in "abc"])
+
+    answer = await ask(sdk, ops.DeleteMessages(limit=2))
+    early = await reply_to(
+        sdk, ops.DeleteMessages(limit=9, before=datetime(2000, 1, 1, tzinfo=UTC))
+    )
+    rest = await ask(sdk, ops.DeleteMessages(limit=4000))
+    empty = await reply_to(sdk, ops.DeleteMessages(limit=1))
+    wrong = await reply_to(sdk, ops.DeleteMessages(limit=4001))
+
+    assert (answer.count, rest.count) == (2, 1)
+    assert (early.status, empty.status) == (204, 204)
+    assert (wrong.status, wrong.condition) == (400, "amqp:not-allowed")
+
+
+async def test_messages_of_a_session_that_another_connection_holds_are_not_deleted(
+    sessions, sdk, autojump_clock
+):
+    await sessions.broker.send(SQ, [Message(session_id="a")])
+    async with sessions.broker.open_session(SQ, "a"):
+        refused = await reply_to(sdk, ops.DeleteMessages(limit=1, session_id="a"), "sq")
+
+    assert refused.condition == "com.microsoft:session-lock-lost"
+    assert len(await sessions.broker.peek(SQ)) == 1
 
 
 async def test_the_rules_of_a_subscription_are_changed(house, sdk, autojump_clock):

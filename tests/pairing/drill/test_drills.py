@@ -165,6 +165,7 @@ async def test_a_whole_namespace_is_unreachable_with_all_that_it_can_do(harness:
         lambda: way.schedule(ORDERS, [message()]),
         lambda: way.cancel_scheduled(ORDERS, [1]),
         lambda: way.list_sessions(ORDERS),
+        lambda: way.delete_messages(ORDERS, 1),
         open_receiver,
     ]
     errors = [await outcome_of(call) for call in calls]

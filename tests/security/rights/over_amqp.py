@@ -341,12 +341,16 @@ OPERATIONS: Final = (
         _NODE,
     ),
     Operation("list sessions", _L, _SESSIONS, _managed(lambda _: ops.ListSessions()), _NODE),
+    Operation(
+        "delete messages", _L, _RECEIVED, _managed(lambda _: ops.DeleteMessages(limit=1)), _NODE
+    ),
     *(
         Operation(name, _L, _SESSIONS, _of_session(operation), _NODE)
         for name, operation in (
             ("get session state", ops.GetSessionState(session_id="s")),
             ("set session state", ops.SetSessionState(session_id="s", state=b"x")),
             ("renew a session", ops.RenewSession(session_id="s")),
+            ("delete messages of a session", ops.DeleteMessages(limit=1, session_id="s")),
         )
     ),
     Operation("list rules", _L, _RULES, _managed(lambda _: ops.ListRules()), _NODE),

@@ -119,6 +119,15 @@ class ListSessions:
 
 
 @attrs.frozen(kw_only=True)
+class DeleteMessages:
+    """At most `limit` messages, enqueued before that date if one is given."""
+
+    limit: int
+    before: datetime | None = None
+    session_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class AddRule:
     rule: Rule
 
@@ -145,6 +154,7 @@ Operation = (
     | GetSessionState
     | SetSessionState
     | ListSessions
+    | DeleteMessages
     | AddRule
     | RemoveRule
     | ListRules
@@ -201,6 +211,11 @@ class SessionNames:
 
 
 @attrs.frozen(kw_only=True)
+class Deleted:
+    count: int
+
+
+@attrs.frozen(kw_only=True)
 class Rules:
     rules: tuple[Rule, ...]
 
@@ -213,5 +228,6 @@ Answer = (
     | Messages
     | SessionState
     | SessionNames
+    | Deleted
     | Rules
 )

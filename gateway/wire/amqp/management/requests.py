@@ -16,7 +16,7 @@ from gateway.wire.amqp.conditions import (
 from gateway.wire.amqp.exchange import Reply, Request, number_of, text_of
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.fields import fields_of
-from gateway.wire.amqp.management.table import EXCHANGES, HANDS_OUT, SESSIONS, Shape
+from gateway.wire.amqp.management.table import DELETES, EXCHANGES, HANDS_OUT, SESSIONS, Shape
 
 NODE: Final = "$management"
 
@@ -156,7 +156,7 @@ def error_of(reply: Reply) -> BrokerError:
 
 def _is_empty(answer: ops.Answer) -> bool:
     match answer:
-        case ops.Messages(messages=()) | ops.SessionNames(names=()):
+        case ops.Messages(messages=()) | ops.SessionNames(names=()) | ops.Deleted(count=0):
             return True
     return False
 
@@ -166,4 +166,6 @@ def _empty(shape: Shape) -> ops.Answer:
         return ops.Messages(messages=())
     if shape is SESSIONS:
         return ops.SessionNames(names=())
+    if shape is DELETES:
+        return ops.Deleted(count=0)
     return ops.Done()

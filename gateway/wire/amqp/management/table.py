@@ -107,6 +107,7 @@ class Exchange:
 _DONE: Final = Shape(lambda _: ops.Done(), lambda _: {})
 HANDS_OUT: Final = _shape(ops.Messages, Field("messages", "messages", _MESSAGES))
 SESSIONS: Final = _shape(ops.SessionNames, Field("sessions-ids", "names", TEXTS), _SKIP)
+DELETES: Final = _shape(ops.Deleted, Field("message-count", "count", COUNT))
 EXCHANGES: Final = (
     Exchange(
         "renew-lock",
@@ -182,6 +183,17 @@ EXCHANGES: Final = (
         ops.ListSessions,
         _shape(ops.ListSessions, Field("last-updated-time", "last_updated", MOMENT), _SKIP, _TOP),
         SESSIONS,
+    ),
+    Exchange(
+        "batch-delete-messages",
+        ops.DeleteMessages,
+        _shape(
+            ops.DeleteMessages,
+            Field("message-count", "limit", COUNT),
+            Field("enqueued-time-utc", "before", MOMENT, required=False),
+            _OF_SESSION,
+        ),
+        DELETES,
     ),
     Exchange(
         "add-rule",

@@ -94,6 +94,12 @@ OPERATIONS = st.one_of(
     st.builds(ops.GetSessionState, session_id=_texts),
     st.builds(ops.SetSessionState, session_id=_texts, state=st.none() | st.binary(max_size=9)),
     st.builds(ops.ListSessions, last_updated=moments(), skip=_counts, top=_counts),
+    st.builds(
+        ops.DeleteMessages,
+        limit=_counts,
+        before=st.none() | moments(),
+        session_id=st.none() | _texts,
+    ),
     st.builds(ops.RemoveRule, name=_texts),
     st.builds(ops.ListRules, skip=_counts, top=_counts),
 )
@@ -127,6 +133,9 @@ EXCHANGED = st.one_of(
     st.tuples(
         st.just(ops.ListSessions()),
         st.builds(ops.SessionNames, names=st.lists(_texts, min_size=1).map(tuple), skip=_counts),
+    ),
+    st.tuples(
+        st.just(ops.DeleteMessages(limit=1)), st.builds(ops.Deleted, count=st.integers(1, 4000))
     ),
     st.tuples(st.just(ops.RemoveRule(name="r")), st.just(ops.Done())),
 )
@@ -244,7 +253,11 @@ def test_a_disposition_settles(status: Disposition, settlement: Settlement) -> N
 
 @pytest.mark.parametrize(
     ("operation", "answer"),
-    [(_PAGE, ops.Messages(messages=())), (ops.ListSessions(), ops.SessionNames(names=()))],
+    [
+        (_PAGE, ops.Messages(messages=())),
+        (ops.ListSessions(), ops.SessionNames(names=())),
+        (ops.DeleteMessages(limit=1), ops.Deleted(count=0)),
+    ],
 )
 def test_nothing_is_204(operation: ops.Operation, answer: ops.Answer) -> None:
     reply = reply_of(Request(operation="", id="1"), operation, answer)
