@@ -50,6 +50,14 @@ _LONG_NAMES: Final = {
 }
 
 
+# Each way to encode the descriptor of delivery annotations has one of these.
+_ANNOTATION_MARKS: Final = (
+    b"\x00\x53\x71",  # smallulong
+    b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x71",  # ulong
+    b"amqp:delivery-annotations:map",
+)
+
+
 # Code, start, end, and value. A plain tuple, because every message has several.
 Section = tuple[int, int, int, Value]
 
@@ -95,6 +103,24 @@ def split_sections(data: bytes) -> list[Section]:
         previous = code
         sections.append((code, start, at, value))
     return sections
+
+
+def delivery_annotations_of(data: bytes) -> dict[Value, Value]:
+    """
+    The delivery annotations of a message that `split_sections` has read; empty if it has none.
+
+    Only messages with their bytes are read again: nearly all have none.
+    """
+    if not any(mark in data for mark in _ANNOTATION_MARKS):
+        return {}
+    at = 0
+    while at < len(data):
+        code, value_at = _descriptor(data, at)
+        value, at = _value(data, code, value_at)
+        if code == DELIVERY_ANNOTATIONS:
+            annotations: dict[Value, Value] = value
+            return annotations
+    return {}
 
 
 def _descriptor(data: bytes, at: int) -> tuple[int, int]:

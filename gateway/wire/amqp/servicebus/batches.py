@@ -6,7 +6,8 @@ from typing import Final
 from gateway.domain.errors import MessageError, MessageTooLarge
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import decode_message, encode_message
-from gateway.wire.amqp.sections import DATA, split_sections
+from gateway.wire.amqp.sections import DATA, delivery_annotations_of, split_sections
+from gateway.wire.amqp.servicebus.deliveries import with_passed
 
 SINGLE: Final = 0
 BATCH: Final = 0x80013700  # each data section holds a whole encoded message
@@ -26,7 +27,7 @@ def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
         MessageTooLarge: the batch has too many messages.
     """
     if message_format == SINGLE:
-        return (decode_message(payload),)
+        return (_decoded(payload),)
     if message_format != BATCH:
         raise MessageError(f"message format {message_format:#x}: 0 or {BATCH:#x} expected")
     contents = [value for code, _, _, value in split_sections(payload) if code == DATA]
@@ -36,7 +37,14 @@ def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
         raise MessageTooLarge(
             f"batch: at most {MAX_MESSAGES} messages expected, got {len(contents)}"
         )
-    return tuple(decode_message(content) for content in contents)
+    return tuple(map(_decoded, contents))
+
+
+def _decoded(payload: bytes) -> Message:
+    """The message, with the client's delivery annotations, which Service Bus passes on."""
+    message = decode_message(payload)
+    passed = delivery_annotations_of(payload)
+    return with_passed(message, passed) if passed else message
 
 
 def encode_batch(messages: Sequence[Message]) -> bytes:

@@ -3,7 +3,7 @@ Deliveries of a namespace like Service Bus, as the payload of a transfer: the me
 namespace's statements about it in sections that aren't the producer's.
 
     header                  durable, priority, ttl of the message; first-acquirer, delivery-count
-    delivery-annotations    x-opt-lock-token
+    delivery-annotations    x-opt-lock-token, and the producer's own
     message-annotations     the message's own, and x-opt-sequence-number and so on
     the bare message        byte for byte as received, except for a dead letter's two properties
 """
@@ -27,7 +27,7 @@ from gateway.domain.message import (
 )
 from gateway.wire.amqp.fields import MILLISECOND
 from gateway.wire.amqp.message import bare_parts, decode_message
-from gateway.wire.amqp.sections import HEADER, split_sections
+from gateway.wire.amqp.sections import HEADER, delivery_annotations_of, split_sections
 from gateway.wire.amqp.servicebus.lock_tokens import bytes_of
 from gateway.wire.amqp.types import encode, encode_entries, encode_fields, to_milliseconds
 
@@ -40,11 +40,16 @@ _DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
 _SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
 _PARTITION_KEY: Final = "x-opt-partition-key"
 
+# The annotation, a map, in which a stored message keeps its producer's delivery annotations.
+# AMQP has them for one hop only (part 3, 3.2.2), and Service Bus passes them on.
+PASSED: Final = "x-opt-pairgate-delivery-annotations"
+_LOCK_TOKEN_NAME: Final = "x-opt-lock-token"
 # Annotations that only the namespace sets. A producer's own annotations with these names are not
 # delivered.
 OURS: Final = frozenset(
     (_SEQUENCE, _ENQUEUED, _LOCKED_UNTIL, _ENQUEUED_SEQUENCE, _STATE, _DEAD_LETTER_SOURCE)
 )
+_UNSAID: Final = OURS | {PASSED}  # among the message annotations of a delivery
 _STATES: Final = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
 
 _MAX_UINT: Final = 2**32 - 1
@@ -53,6 +58,7 @@ _STATE_ENTRY: Final = {
     state: (_KEYS[_STATE], encode(Typed(Kind.INT, number))) for number, state in enumerate(_STATES)
 }
 _ANNOTATIONS: Final = b"\x00\x53\x72"
+_DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
 # Integers that aren't encoded in one byte.
 _LEAST_LONG: Final = 128
 _BEYOND_LONG: Final = 2**63
@@ -70,7 +76,7 @@ _usual = struct.Struct(
 )
 # The encoding up to the 16 bytes of the token: section, map, its size and count, the key, and the
 # type code of a UUID.
-_LOCK_TOKEN_KEY: Final = encode(symbol("x-opt-lock-token"))
+_LOCK_TOKEN_KEY: Final = encode(symbol(_LOCK_TOKEN_NAME))
 _LOCK_TOKEN: Final = (
     b"\x00\x53\x71\xc1" + bytes((1 + len(_LOCK_TOKEN_KEY) + 17, 2)) + _LOCK_TOKEN_KEY + b"\x98"
 )
@@ -91,10 +97,34 @@ def encode_delivery(delivery: Delivery, *, peeked: bool = False) -> bytes:
         message.durable, message.priority, message.time_to_live, count if peeked else count - 1
     )
     annotations = _message_annotations(delivery)
-    if delivery.lock_token is None:
+    passed = message.annotations.get(PASSED)
+    if isinstance(passed, dict) and passed:
+        lock = _with_passed_entries(delivery.lock_token, passed)
+    elif delivery.lock_token is None:
         return b"".join((header, annotations, *bare_parts(message)))
-    lock = _LOCK_TOKEN + bytes_of(delivery.lock_token)
+    else:
+        lock = _LOCK_TOKEN + bytes_of(delivery.lock_token)
     return b"".join((header, lock, annotations, *bare_parts(message)))
+
+
+def with_passed(message: Message, annotations: dict[Value, Value]) -> Message:
+    """The message, which keeps these delivery annotations; a lock token isn't one to keep."""
+    kept = {
+        key: value
+        for key, value in annotations.items()
+        if key not in (_LOCK_TOKEN_NAME, symbol(_LOCK_TOKEN_NAME))
+    }
+    if not kept:
+        return message
+    return derive_message(message, annotations={**message.annotations, PASSED: kept})
+
+
+def _with_passed_entries(lock_token: str | None, passed: dict[Value, Value]) -> bytes:
+    pieces = [] if lock_token is None else [_LOCK_TOKEN_KEY, b"\x98" + bytes_of(lock_token)]
+    for key, value in passed.items():
+        if key not in (_LOCK_TOKEN_NAME, symbol(_LOCK_TOKEN_NAME)):
+            pieces += (encode(key), encode(value))
+    return _DELIVERY_ANNOTATIONS + encode_entries(pieces)
 
 
 def decode_delivery(
@@ -113,8 +143,11 @@ def decode_delivery(
         raise MessageError(f"message-annotations: {_SEQUENCE} is missing")
     state = _said(said, _STATE, int) or 0
     others = {key: value for key, value in said.items() if key not in OURS}
+    message = derive_message(message, annotations=others)
+    # Most have the lock token alone.
+    passed = {} if _LOCK_TOKEN in payload else delivery_annotations_of(payload)
     return Delivery(
-        message=derive_message(message, annotations=others),
+        message=with_passed(message, passed) if passed else message,
         sequence_number=sequence,
         lock_token=lock_token,
         delivery_count=deliveries_before(message)[0] + (0 if peeked else 1),
@@ -201,7 +234,7 @@ def _own_annotations(message: Message) -> list[bytes]:
     return [
         encode(each)
         for name, value in message.annotations.items()
-        if name not in OURS
+        if name not in _UNSAID
         for each in (symbol(name) if isinstance(name, str) else name, value)
     ]
 

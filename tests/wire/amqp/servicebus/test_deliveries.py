@@ -22,7 +22,13 @@ from gateway.domain.message import (
 )
 from gateway.wire.amqp.message import bare_parts, decode_message, encode_message
 from gateway.wire.amqp.sections import split_sections
-from gateway.wire.amqp.servicebus.deliveries import OURS, decode_delivery, encode_delivery
+from gateway.wire.amqp.servicebus.batches import decode_payload
+from gateway.wire.amqp.servicebus.deliveries import (
+    OURS,
+    PASSED,
+    decode_delivery,
+    encode_delivery,
+)
 from gateway.wire.amqp.types import decode_at, encode
 from tests.strategies import messages, moments
 
@@ -204,6 +210,40 @@ def test_the_lock_token_stands_among_the_delivery_annotations() -> None:
 
     at = payload.index(b"\0\x53\x71") + 3
     assert decode_at(payload, at)[0] == {symbol("x-opt-lock-token"): UUID(TOKEN)}
+
+
+@pytest.mark.parametrize("token", [TOKEN, None])
+def test_a_producers_delivery_annotations_are_passed_on(token: str | None) -> None:
+    own = {symbol("a"): 1, "b": [symbol("c")]}
+    (message,) = decode_payload(encode_message(Message(body=b"x")) + b"\0\x53\x71" + encode(own), 0)
+    stored = decode_message(encode_message(message))
+    payload = encode_delivery(Delivery(message=stored, sequence_number=1, lock_token=token))
+    at = payload.index(b"\0\x53\x71") + 3
+    lock = {} if token is None else {symbol("x-opt-lock-token"): UUID(token)}
+
+    assert decode_at(payload, at)[0] == {**lock, **own}
+    assert PASSED not in annotations(payload)
+    assert decode_delivery(payload, lock_token=token).message == stored
+    assert decode_message(payload).body == b"x"
+
+
+def test_a_producer_never_says_a_lock_token() -> None:
+    forged = {symbol("x-opt-lock-token"): UUID(int=1), "x-opt-lock-token": UUID(int=2)}
+    data = encode_message(Message(annotations={PASSED: forged})) + b"\0\x53\x71" + encode(forged)
+    (message,) = decode_payload(data, 0)
+    payload = encode_delivery(Delivery(message=message, sequence_number=1, lock_token=TOKEN))
+
+    at = payload.index(b"\0\x53\x71") + 3
+    assert decode_at(payload, at)[0] == {symbol("x-opt-lock-token"): UUID(TOKEN)}
+
+
+@pytest.mark.parametrize("passed", [5, [1], {}, "x"], ids=repr)
+def test_an_annotation_of_that_name_that_is_no_map_is_not_said(passed: object) -> None:
+    message = Message(annotations={PASSED: passed})
+    payload = encode_delivery(Delivery(message=message, sequence_number=1))
+
+    assert b"\0\x53\x71" not in payload
+    assert PASSED not in annotations(payload)
 
 
 def test_a_token_that_is_no_uuid_is_refused() -> None:
