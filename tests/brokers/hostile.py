@@ -213,6 +213,74 @@ HTTP: Final = (
     saying("switches", b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"),
 )
 
+
+@attrs.define(eq=False)
+class _Pushed(trio.abc.Stream):
+    """A stream whose first bytes were read already."""
+
+    stream: Stream
+    data: bytes
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if not self.data:
+            return bytes(await self.stream.receive_some(max_bytes))
+        await trio.lowlevel.checkpoint()
+        taken, self.data = self.data[:max_bytes], self.data[max_bytes or len(self.data) :]
+        return taken
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self.stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.stream.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+
+def after_a_message(hostile: Hostile) -> Hostile:
+    """Deliver a message to each request for one; answer all other requests as `hostile` does."""
+
+    async def serve(stream: Stream) -> None:
+        while data := await stream.receive_some():
+            head = bytes(data).partition(b"\r\n")[0]
+            if head.startswith(b"OPTIONS ") or b"comp=metadata" in head:
+                await stream.send_all(answer(200, b"x-ms-approximate-messages-count: 1"))
+            elif b"/messages/head" in head:
+                await stream.send_all(REST_MESSAGE)
+            elif head.startswith(b"GET ") and b"numofmessages" in head:
+                await stream.send_all(STORAGE_MESSAGE)
+            else:
+                await hostile(_Pushed(stream, bytes(data)))
+                return
+
+    serve.__name__ = hostile.__name__
+    return serve
+
+
+_TOKEN: Final = b"11111111-2222-4333-8444-555555555555"
+REST_MESSAGE: Final = answer(
+    201,
+    b"Location: http://" + HERE.encode() + b"/orders/messages/7/" + _TOKEN,
+    b'BrokerProperties: {"SequenceNumber":7,"DeliveryCount":1,"LockToken":"' + _TOKEN + b'",'
+    b'"LockedUntilUtc":"Thu, 26 Nov 2026 12:01:00 GMT"}',
+    body=b"x",
+)
+STORAGE_MESSAGE: Final = answer(
+    200,
+    b"Date: Thu, 26 Nov 2026 12:00:00 GMT",
+    b"Content-Type: application/xml",
+    body=b"<?xml version='1.0' encoding='utf-8'?><QueueMessagesList><QueueMessage>"
+    b"<MessageId>" + _TOKEN + b"</MessageId>"
+    b"<InsertionTime>Thu, 26 Nov 2026 11:59:00 GMT</InsertionTime>"
+    b"<ExpirationTime>Thu, 03 Dec 2026 11:59:00 GMT</ExpirationTime>"
+    b"<PopReceipt>cmVjZWlwdA==</PopReceipt>"
+    b"<TimeNextVisible>Thu, 26 Nov 2026 12:01:00 GMT</TimeNextVisible>"
+    b"<DequeueCount>1</DequeueCount><MessageText>eA==</MessageText>"
+    b"</QueueMessage></QueueMessagesList>",
+)
+
+
 # --- AMQP 1.0
 
 SASL: Final = b"AMQP\x03\x01\x00\x00"
@@ -429,3 +497,10 @@ CASES: Final = [
     for kind, (make, scripts) in NAMESPACES.items()
     for serve in scripts
 ]
+SETTLING: Final = [
+    pytest.param(make, after_a_message(serve), id=f"{kind}: {serve.__name__.replace('_', ' ')}")
+    for kind, (make, scripts) in NAMESPACES.items()
+    if HTTP[0] in scripts
+    for serve in (*ANY, *HTTP)
+]
+"""Namespaces over HTTP that deliver a message, and answer its settlement as they like."""

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 
 import pytest
 import trio
@@ -10,9 +11,9 @@ from trio.testing import MockClock
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, InternalError, InvalidRequest, NotSupported
-from gateway.domain.message import AcceptedBy, Message
+from gateway.domain.message import Abandon, AcceptedBy, Complete, Message
 from gateway.ports import Broker
-from tests.brokers.hostile import CASES, HERE, Hostile, network_of, real_date
+from tests.brokers.hostile import CASES, HERE, SETTLING, Hostile, network_of, real_date
 from tests.brokers.pairs import pair_of
 from tests.fuzz.by_input import resident
 
@@ -70,6 +71,31 @@ async def test_each_call_ends_in_time_with_an_error_of_the_gateway(
         began = trio.current_time()
     assert trio.current_time() - began <= ATTEMPT
     assert set(network.dialed) == {HERE}
+
+
+@pytest.mark.parametrize(("make", "serve"), SETTLING)
+async def test_each_call_for_a_locked_message_ends_in_time_with_an_error_or_a_value_that_fits(
+    make: Callable[[], Broker],
+    serve: Hostile,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: MockClock,
+) -> None:
+    renewed: list[object] = []
+    before = resident()
+    async with network_of(serve, monkeypatch) as network, make() as broker:
+        with trio.fail_after(20 * ATTEMPT):
+            async with broker.open_receiver(ORDERS) as receiver:
+                [delivery] = await receiver.receive(1)
+
+                async def renew() -> None:
+                    renewed.append(await receiver.renew(delivery))
+
+                refused = await error_of(renew)
+                await error_of(lambda: receiver.settle(delivery, Abandon()))
+                await error_of(lambda: receiver.settle(delivery, Complete()))
+        assert refused is not None or isinstance(renewed[0], datetime)
+        assert set(network.dialed) == {HERE}
+    assert resident() - before < 256 * MIB
 
 
 async def error_of(call: Callable[[], Awaitable[object]]) -> BrokerError | trio.TooSlowError | None:

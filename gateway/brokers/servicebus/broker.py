@@ -59,7 +59,8 @@ from gateway.wire.servicebus.rest import build_request
 
 _MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes; half of the default limit of a Pairgate
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes; half of Service Bus's limit, because JSON is longer
-_MAX_RESPONSE: Final = 128 * 1024 * 1024  # bytes; a hundred deliveries of one mebibyte
+_MAX_DELIVERIES: Final = 128 * 1024 * 1024  # bytes; a hundred deliveries of one mebibyte
+_MAX_RESPONSE: Final = 16 * 1024 * 1024  # bytes, of every other answer: a page of entities
 _MAX_POLLS: Final = 1000  # receives that wait concurrently
 _TOKEN_LIFETIME: Final = 3600.0
 _CLOSE_TIMEOUT: Final = 5.0
@@ -125,10 +126,13 @@ def open_namespace(
             options=HttpClientOptions(
                 max_connections=connections,
                 connect_timeout=options.connect_timeout,
-                max_body=_MAX_RESPONSE,
+                max_body=most,
             ),
         )
-        for connections in (options.max_connections, _MAX_POLLS)
+        for connections, most in (
+            (options.max_connections, _MAX_RESPONSE),
+            (_MAX_POLLS, _MAX_DELIVERIES),
+        )
     ]
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     tokens: Authorization
@@ -153,7 +157,8 @@ class ServiceBusRestBroker(RestManagement):
     """`ports.Broker`, with `Peeks` and `Topology`. Connects on first use."""
 
     _client: HttpClient
-    _polls: HttpClient  # separate, so that waiting receives take no connection from a send
+    # For deliveries. Separate, so that waiting receives take no connection from a send.
+    _polls: HttpClient
     _tokens: Authorization
     _access: AccessTokens | None = None
     _options: ServiceBusRestOptions
@@ -271,7 +276,8 @@ class ServiceBusRestBroker(RestManagement):
         operation = PeekMessages(
             entity=entity, from_sequence=from_sequence, limit=min(limit, MAX_LIMIT)
         )
-        answer = await self._peer.run(operation)
+        polls = RestPeer(ask=self._polls.request, tokens=self._tokens, meter=self.meter)
+        answer = await polls.run(operation)
         return answer.deliveries if isinstance(answer, Delivered) else ()
 
 
