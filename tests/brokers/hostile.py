@@ -307,8 +307,10 @@ def credit(handle: int = 0, amount: int = 2**32 - 1) -> bytes:
     return frame(0x13, [*windows, uint(handle), uint(0), uint(amount)])
 
 
-def attach(name: str, *, receives: bool, handle: int = 0) -> bytes:
-    fields = [name, uint(handle), receives, None, None, SOURCE, TARGET, None, None]
+def attach(name: str, *, receives: bool, handle: int = 0, second: bool = False) -> bytes:
+    """`second`: the receiver settles second, so that its settlement is to be confirmed."""
+    mode = Typed(Kind.UBYTE, 1) if second else None
+    fields = [name, uint(handle), receives, None, mode, SOURCE, TARGET, None, None]
     return frame(0x12, [*fields, None if receives else uint(0)])
 
 
@@ -330,10 +332,11 @@ Script = Callable[[Any], Iterable[bytes]]
 """Frames with which the namespace answers an attach, a transfer or a disposition."""
 
 
-def takes_links(heard: Any) -> Iterable[bytes]:
+def takes_links(heard: Any, *, second: bool = False) -> Iterable[bytes]:
     """The answer of a good namespace to an attach; to all else, nothing."""
     if heard.kind == "attach":
-        yield attach(heard.name, receives=not heard.role, handle=int(heard.handle))
+        handle = int(heard.handle)
+        yield attach(heard.name, receives=not heard.role, handle=handle, second=second)
         if not heard.role:
             yield credit(int(heard.handle))
 
@@ -486,6 +489,87 @@ RABBITMQ: Final = (
     saying("unknown methods", *GREETING, then=b"\1\0\0\0\0\0\4\xff\xff\xff\xff\xce"),
 )
 
+
+def rabbitmq_that_settles(name: str, *said: bytes, then: bytes = b"") -> Hostile:
+    """
+    A RabbitMQ that delivers a message, and says `said` where it should confirm the settlement, then
+    `then` for ever.
+    """
+    good = {
+        commands.Connection.StartOk: TUNE,
+        commands.Connection.Open: OPENED,
+        commands.Basic.Consume: b"".join(
+            (
+                methods(1, commands.Basic.QosOk(), commands.Basic.ConsumeOk("c1")),
+                methods(1, commands.Basic.Deliver("c1", 1, False, "", "orders")),
+                ONE[len(DELIVER) :],
+            )
+        ),
+        commands.Channel.Open: CHANNEL,
+    }
+
+    async def serve(stream: Stream) -> None:
+        await stream.receive_some()
+        await stream.send_all(START)
+        while data := bytes(await stream.receive_some()):
+            for kind, reply in good.items():
+                if kind.index.to_bytes(4) in data:
+                    await stream.send_all(reply)
+            if commands.Basic.Ack.index.to_bytes(4) in data:
+                break
+        for part in said:
+            await stream.send_all(part)
+        while then:
+            await stream.send_all(then)
+            await trio.sleep(PIECE)
+        await trio.sleep_forever()
+
+    serve.__name__ = name
+    return serve
+
+
+RABBITMQ_SETTLING: Final = (
+    rabbitmq_that_settles("nothing"),
+    rabbitmq_that_settles("heartbeats", then=HEARTBEAT * 100),
+    rabbitmq_that_settles("another answer", methods(1, commands.Queue.DeleteOk(1))),
+    rabbitmq_that_settles("the end of the channel", NO_CHANNEL),
+    rabbitmq_that_settles("the message again, for ever", then=ONE * 100),
+    rabbitmq_that_settles("garbage", random.Random(3).randbytes(500)),
+    rabbitmq_that_settles("an answer on another channel", methods(9, commands.Basic.QosOk())),
+    rabbitmq_that_settles(
+        "the end of the connection", methods(0, commands.Connection.Close(320, "x", 0, 0))
+    ),
+)
+
+
+def delivers(*said: bytes, for_ever: bytes = b"") -> Script:
+    """Deliver one message to each receiver; answer its disposition with `said`."""
+
+    def script(heard: Any) -> Iterable[bytes]:
+        yield from takes_links(heard, second=True)
+        if heard.kind == "flow" and heard.handle is not None and heard.link_credit:
+            yield transfer(0)
+        if heard.kind == "disposition":
+            yield from said
+            while for_ever:
+                yield for_ever
+
+    return script
+
+
+AMQP_SETTLING: Final = (
+    amqp_server("nothing", delivers()),
+    amqp_server("another settlement", delivers(settled(5, 9))),
+    amqp_server("everything but that", delivers(settled(1, 2**31 - 1))),
+    amqp_server("backwards", delivers(settled(9, 3))),
+    amqp_server("for ever another", delivers(for_ever=settled(7, 9) * 100)),
+    amqp_server("four billion nulls", delivers(BILLIONS)),
+    amqp_server("a state of no kind", delivers(frame(0x15, [True, uint(0), uint(0), True, "x"]))),
+    amqp_server("the end of the link", delivers(frame(0x16, [uint(0), True, None]))),
+    amqp_server("the end of the session", delivers(frame(0x17, [None]))),
+    amqp_server("messages", delivers(for_ever=transfer(1) * 10)),
+)
+
 NAMESPACES: Final = {
     "amqp": (make_amqp, (*ANY, *AMQP)),
     "rabbitmq": (make_rabbitmq, (*ANY, *RABBITMQ)),
@@ -502,5 +586,12 @@ SETTLING: Final = [
     for kind, (make, scripts) in NAMESPACES.items()
     if HTTP[0] in scripts
     for serve in (*ANY, *HTTP)
+] + [
+    pytest.param(make, serve, id=f"{kind}: {serve.__name__}")
+    for kind, make, scripts in (
+        ("amqp", make_amqp, AMQP_SETTLING),
+        ("rabbitmq", make_rabbitmq, RABBITMQ_SETTLING),
+    )
+    for serve in scripts
 ]
-"""Namespaces over HTTP that deliver a message, and answer its settlement as they like."""
+"""Namespaces that deliver a message, and answer its settlement as they like."""

@@ -13,7 +13,16 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, InternalError, InvalidRequest, NotSupported
 from gateway.domain.message import Abandon, AcceptedBy, Complete, Message
 from gateway.ports import Broker
-from tests.brokers.hostile import CASES, HERE, SETTLING, Hostile, network_of, real_date
+from tests.brokers.hostile import (
+    CASES,
+    HERE,
+    SETTLING,
+    Hostile,
+    make_amqp,
+    make_rabbitmq,
+    network_of,
+    real_date,
+)
 from tests.brokers.pairs import pair_of
 from tests.fuzz.by_input import resident
 
@@ -91,9 +100,13 @@ async def test_each_call_for_a_locked_message_ends_in_time_with_an_error_or_a_va
                     renewed.append(await receiver.renew(delivery))
 
                 refused = await error_of(renew)
-                await error_of(lambda: receiver.settle(delivery, Abandon()))
-                await error_of(lambda: receiver.settle(delivery, Complete()))
+                verdicts = [
+                    await error_of(lambda: receiver.settle(delivery, Abandon())),
+                    await error_of(lambda: receiver.settle(delivery, Complete())),
+                ]
         assert refused is not None or isinstance(renewed[0], datetime)
+        if make in {make_amqp, make_rabbitmq}:  # over HTTP any 200 may be the answer
+            assert None not in verdicts
         assert set(network.dialed) == {HERE}
     assert resident() - before < 256 * MIB
 
