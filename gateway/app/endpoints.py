@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -17,6 +17,7 @@ from gateway.config.checks import host_of_bind, requires_tls
 from gateway.config.options import SERVE, Config
 from gateway.config.places import is_loopback
 from gateway.domain.access import Refusal
+from gateway.domain.bounded import Bounded
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.cluster.cluster import ClusterPort
@@ -38,6 +39,8 @@ from gateway.net.listeners import (
 from gateway.net.tls import TlsFileError, server_context
 from gateway.net.tls_handshake import UntrustedCertificate
 from gateway.net.visits import host_of
+
+MOST_ANSWERS: Final = 10_000  # entities for which advice is taken: those that were used last
 
 
 @attrs.frozen(kw_only=True)
@@ -143,6 +146,11 @@ async def open_cluster_port(
             raise Failure(f"cluster.bind: {error}") from error
     stack.push_async_callback(listener.aclose)
     server = cluster.server(parts.leases, parts.held)
+    if (pair := parts.pair) is not None:
+        server = cluster.server(parts.leases, parts.held, pair.states.advise)
+        pair.states.tell = cluster.advice.tell
+        if cluster.takes_advice:
+            pair.states.answers = Bounded(MOST_ANSWERS, renews=True)
     return ClusterPort(bind, listener, server, on_open)
 
 

@@ -288,7 +288,12 @@ def make_cluster(config: Config, runtime: Runtime) -> Cluster | None:
     """The cluster that this gateway is one of; None: it is in none."""
     if config.cluster is None:
         return None
-    return Cluster.of(config.cluster, runtime.rng("cluster"), runtime.observer)
+    return Cluster.of(
+        config.cluster,
+        runtime.rng("cluster"),
+        runtime.observer,
+        takes_advice=config.workers == 1,
+    )
 
 
 def _make_leases(config: Config, seen: Broker, runtime: Runtime, cluster: Cluster | None) -> Leases:

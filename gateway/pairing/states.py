@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from gateway.changes import Changes
+from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, NoToken, Unreachable, no_answer
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
@@ -36,6 +37,7 @@ SUSPECT: Final = frozenset({State.SUSPECT})
 FAILING: Final = frozenset({State.SUSPECT, State.HALF_OPEN})  # where a failed probe counts
 PROBED: Final = FAILED_OVER | {State.SUSPECT}
 DIVERTED: Final = frozenset({State.SECONDARY, State.HALF_OPEN, State.PINNED})
+FAILURES: Final = frozenset({Event.FAILED, Event.SUSPECTED})
 FORCED: Final = "forced by an operator"
 
 
@@ -45,6 +47,10 @@ def _keep(entity: EntityPath) -> None:
 
 def _keep_pins() -> None:
     """This process is the only one."""
+
+
+def _keep_to_oneself(entity: EntityPath, began: float, reason: str) -> None:
+    """This gateway knows no other one."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -61,6 +67,11 @@ class EntityStates:
     share: Callable[[EntityPath], None] = _keep
     # Called after each change of `pins`.
     share_pins: Callable[[], None] = _keep_pins
+    # Called when this gateway comes to suspect a healthy entity by evidence of its own, with the
+    # start of the request that shows a failure, and the reason.
+    tell: Callable[[EntityPath, float, str], None] = _keep_to_oneself
+    # The start of the newest answered request by entity, for `advise`; None: advice isn't taken.
+    answers: Bounded[str, float] | None = None
     _records: Records = attrs.field(init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
     evidence: Evidence = attrs.field(init=False)
@@ -123,6 +134,8 @@ class EntityStates:
         else:
             self.evidence.in_time(attempt)
             self._note_answer(attempt.began)
+            if self.answers is not None:
+                self.answers[attempt.entity.key] = attempt.began
         if record is None:
             return
         record.last_answer = max(record.last_answer, attempt.began)
@@ -212,6 +225,8 @@ class EntityStates:
         """Record that a probe reached the entity on the primary."""
         if probe is not None:
             self._note_answer(probe.began)
+            if self.answers is not None and entity.key in self.answers:
+                self.answers[entity.key] = probe.began
         record = self._records.get(entity.key)
         if record is not None:
             record.unreachable = None
@@ -338,6 +353,32 @@ class EntityStates:
             return True
         record.shared = False
         self._move(record, before, shared.reason)
+        if before is State.PRIMARY and record.failover.state is not State.PINNED:
+            took = self.options.slow_call_duration or 0.0
+            since = record.failover.last_failure
+            self.tell(record.entity, (now if since is None else since) - took, shared.reason)
+        return True
+
+    # For other gateways before the same primary.
+
+    def advise(self, entity: EntityPath, age: float, reason: str) -> bool:
+        """
+        Suspect a healthy entity, as another gateway does by a request that began `age` seconds ago.
+        From then on the probes and sends of this gateway decide.
+
+        False: the advice is ignored, as this gateway has had an answer to a later request, has had
+        none at all so far, or doesn't take advice.
+        """
+        answered = None if self.answers is None else self.answers.get(entity.key)
+        began = trio.current_time() - max(age, 0.0)
+        if answered is None or answered >= began or not self.leaves_the_primary(entity):
+            return False
+        if self.state_of(entity) is not State.PRIMARY:
+            return False
+        record = self._records.of(entity, self.clock())
+        if record is None:
+            return False
+        self._note(record, Event.SUSPECTED, reason, began=began, advised=True)
         return True
 
     def adopt_pins(self, pins: Sequence[Override]) -> None:
@@ -468,7 +509,13 @@ class EntityStates:
         return min(pause, rule_for(record.entity, self.options).interval / 2)
 
     def _note(
-        self, record: Record, event: Event, reason: str, *, began: float | None = None
+        self,
+        record: Record,
+        event: Event,
+        reason: str,
+        *,
+        began: float | None = None,
+        advised: bool = False,
     ) -> None:
         before = record.failover
         now = trio.current_time()
@@ -484,6 +531,10 @@ class EntityStates:
         self._move(record, before.state, reason)
         if event is not Event.PAUSED:  # which says something about this process alone
             self.share(record.entity)
+        if before.state is State.PRIMARY and event in FAILURES and not advised:
+            lost = self.evidence.namespace
+            since = lost.since if lost.is_lost else now
+            self.tell(record.entity, since if began is None else began, reason)
         self.observer.report(
             EntityStateChanged(
                 entity=record.entity,

@@ -8,10 +8,11 @@ import attrs
 import trio
 
 from gateway.capabilities import Visibility
+from gateway.frontends.cluster.advice import Advice
 from gateway.frontends.cluster.members import Members
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.frontends.cluster.peers import Peers
-from gateway.frontends.cluster.server import ClusterServer, HeldHere
+from gateway.frontends.cluster.server import Advise, ClusterServer, HeldHere, ignore
 from gateway.frontends.cluster.visibility import ClusterVisibility
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.net.listeners import Listener
@@ -29,14 +30,28 @@ class Cluster:
     _members: Members
     _rng: random.Random
     _observer: Observer
+    # Whether this process has the evidence that wins over a peer's advice, as it sends itself.
+    takes_advice: bool = True
+    advice: Advice = attrs.field(init=False)
+
+    @advice.default
+    def _no_advice(self) -> Advice:
+        return Advice(self.peers, self._members.own)
 
     @classmethod
-    def of(cls, options: ClusterOptions, rng: random.Random, observer: Observer) -> Self:
+    def of(
+        cls,
+        options: ClusterOptions,
+        rng: random.Random,
+        observer: Observer,
+        *,
+        takes_advice: bool = True,
+    ) -> Self:
         """The cluster of the configuration. `rng` must be cryptographically secure."""
         members = Members(options)
         tokens = HolderTokens(tag_of(members.own), options.secrets, rng)
         peers = Peers(tokens, members, options, rng, observer)
-        return cls(options, peers, members, rng, observer)
+        return cls(options, peers, members, rng, observer, takes_advice)
 
     @property
     def tokens(self) -> HolderTokens:
@@ -51,21 +66,23 @@ class Cluster:
             return visibility
         return ClusterVisibility(visibility, self.peers)
 
-    def server(self, leases: HeldHere, held: Visibility) -> ClusterServer:
-        """The server for peers, which settles what these have."""
+    def server(self, leases: HeldHere, held: Visibility, advise: Advise = ignore) -> ClusterServer:
+        """The server for peers, which settles what these have, and takes advice."""
         return ClusterServer(
             self.options,
             ServerHandshake(self.options.secrets, self._members.own, self._rng),
             leases,
             held if isinstance(held, LeasedVisibility) else None,
             self._observer,
+            advise,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look for peers until cancelled; then close the connections to them."""
+        """Look for peers, and advise them, until cancelled; then close the connections to them."""
         try:
-            await self._members.run(task_status=task_status)
-            await trio.sleep_forever()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.advice.run)
+                await self._members.run(task_status=task_status)
         finally:
             with trio.CancelScope(shield=True):
                 await self.peers.aclose()

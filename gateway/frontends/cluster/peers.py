@@ -9,7 +9,7 @@ Asks the gateway that holds a delivery to settle it.
 import math
 import random
 import select
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -36,10 +36,11 @@ from gateway.wire.pairgate.cluster_requests import (
     LARGEST,
     ChangeHidden,
     HeldAnswer,
-    HeldRequest,
+    PeerRequest,
     RemoveHidden,
     RenewHeld,
     SettleHeld,
+    SuspectEntities,
     build_request,
     parse_answer,
 )
@@ -94,7 +95,7 @@ class Peer:
     def _all_slots(self) -> trio.Semaphore:
         return trio.Semaphore(self._options.max_requests)
 
-    async def ask(self, request: HeldRequest) -> HeldAnswer:
+    async def ask(self, request: PeerRequest) -> HeldAnswer:
         """
         Return the peer's answer.
 
@@ -273,6 +274,14 @@ class Peers:
         peer = await self._holder(receipt.holder)
         await peer.ask(RemoveHidden(entity, receipt))
 
+    def addresses(self) -> Sequence[str]:
+        """The addresses of all peers."""
+        return self._members.peers
+
+    async def tell(self, address: str, advice: SuspectEntities) -> None:
+        """Return when the peer has the advice. Raises as `Peer.ask`."""
+        await self._peer(address).ask(advice)
+
     async def aclose(self) -> None:
         """Close all connections that no request uses."""
         await trio.lowlevel.checkpoint()
@@ -284,6 +293,9 @@ class Peers:
         if address is None:
             await trio.lowlevel.checkpoint()
             raise LockLost("the gateway that holds the delivery isn't in this cluster any more")
+        return self._peer(address)
+
+    def _peer(self, address: str) -> Peer:
         peer = self._peers.get(address)
         if peer is None:
             make = partial(Peer, address, self._options)

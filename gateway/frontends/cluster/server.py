@@ -1,5 +1,6 @@
 """Answers the peers: settles the deliveries that this gateway holds, and nothing else."""
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import attrs
@@ -20,10 +21,11 @@ from gateway.wire.pairgate.cluster_requests import (
     LARGEST,
     ChangeHidden,
     HeldAnswer,
-    HeldRequest,
+    PeerRequest,
     RemoveHidden,
     RenewHeld,
     SettleHeld,
+    SuspectEntities,
     build_answer,
     parse_request,
 )
@@ -31,6 +33,14 @@ from gateway.wire.pairgate.cluster_requests import (
 HANDSHAKE_SECONDS: Final = 5.0
 PATIENCE: Final = 300.0  # seconds for the next request; a peer keeps an idle connection for less
 WRITE_SECONDS: Final = 10.0
+
+
+Advise = Callable[[EntityPath, float, str], object]
+"""Takes advice on an entity: for how many seconds a peer has suspected it, and why."""
+
+
+def ignore(entity: EntityPath, age: float, reason: str) -> None:
+    """A gateway without a pair has no use for advice."""
 
 
 class HeldHere(Protocol):
@@ -55,6 +65,7 @@ class ClusterServer:
     _leases: HeldHere
     _visibility: Visibility | None
     _observer: Observer
+    _advise: Advise
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
@@ -104,8 +115,13 @@ class ClusterServer:
         except BrokerError as error:
             return error
 
-    async def _done(self, request: HeldRequest) -> HeldAnswer:
+    async def _done(self, request: PeerRequest) -> HeldAnswer:
         match request:
+            case SuspectEntities(sender, suspicions):
+                await trio.lowlevel.checkpoint()
+                for each in suspicions:
+                    self._advise(each.entity, each.age, f"advice of {sender}: {each.reason}")
+                return HeldAnswer()
             case SettleHeld(entity, lock_token, settlement):
                 await self._leases.settle_here(entity, lock_token, settlement)
                 return HeldAnswer()

@@ -8,6 +8,7 @@ Requests and answers between two gateways of a cluster, as the contents of their
               {"do": "change", "entity": "orders", "receipt": [7, 12, 1],
                "microseconds": 30000000, "body": true}
               {"do": "remove", "entity": "orders", "receipt": [7, 12, 1]}
+              {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["orders", 1.5, "..."]]}
     answer    {"done": true, "until": "ISO 8601", "receipt": [7, 13, 0]}
               {"error": "LockLost", "text": "...", "retryAfter": 2.0}
 
@@ -57,8 +58,10 @@ from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.http import strict_json
 
 LARGEST: Final = 1024 * 1024  # bytes of a content
+MOST_ADVICE: Final = 50  # entities of one request
 _LENGTH: Final = 4
 _LARGEST_HEAD: Final = 64 * 1024
+_MOST_REASON: Final = 200  # characters of advice
 _MOST_TEXT: Final = 2000  # characters of an error's text
 _LONGEST_PAUSE: Final = 3600.0  # seconds
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -116,7 +119,25 @@ class RemoveHidden:
     receipt: PopReceipt
 
 
+@attrs.frozen
+class Suspicion:
+    """An entity that a gateway suspects since `age` seconds, and why."""
+
+    entity: EntityPath
+    age: float
+    reason: str
+
+
+@attrs.frozen
+class SuspectEntities:
+    """Advice of the gateway `sender`, of at most `MOST_ADVICE` entities."""
+
+    sender: str
+    suspicions: tuple[Suspicion, ...]
+
+
 HeldRequest = SettleHeld | RenewHeld | ChangeHidden | RemoveHidden
+PeerRequest = HeldRequest | SuspectEntities
 
 
 @attrs.frozen
@@ -127,7 +148,7 @@ class HeldAnswer:
     receipt: PopReceipt | None = None
 
 
-def build_request(request: HeldRequest) -> bytes:
+def build_request(request: PeerRequest) -> bytes:
     """
     Build the content of a request.
 
@@ -135,6 +156,9 @@ def build_request(request: HeldRequest) -> bytes:
         InvalidRequest: AMQP can't express the settlement's properties.
         MessageTooLarge: it is larger than `LARGEST`.
     """
+    if isinstance(request, SuspectEntities):
+        rows = [[each.entity.name, each.age, each.reason] for each in request.suspicions]
+        return _joined({"do": "suspect", "from": request.sender, "entities": rows}, b"")
     head: dict[str, Any] = {"entity": request.entity.name}
     rest = b""
     match request:
@@ -163,7 +187,7 @@ def build_request(request: HeldRequest) -> bytes:
     return content
 
 
-def parse_request(content: bytes) -> HeldRequest:
+def parse_request(content: bytes) -> PeerRequest:
     """
     Parse the content of a request.
 
@@ -172,6 +196,8 @@ def parse_request(content: bytes) -> HeldRequest:
         NotSupported: it is one of a later version.
     """
     head, rest = _split(content)
+    if head.get("do") == "suspect":
+        return _suspects(head)
     entity = EntityPath.parse(_text(head, "entity"))
     match head.get("do"):
         case "settle":
@@ -187,6 +213,20 @@ def parse_request(content: bytes) -> HeldRequest:
         case "remove":
             return RemoveHidden(entity, _receipt(head.get("receipt")))
     raise NotSupported(f"do: {head.get('do')!r:.40} is no request of this version")
+
+
+def _suspects(head: Mapping[str, Any]) -> SuspectEntities:
+    rows = head.get("entities")
+    if not isinstance(rows, list) or len(rows) > MOST_ADVICE:
+        raise InvalidRequest(f"entities: a list of up to {MOST_ADVICE} expected")
+    return SuspectEntities(_text(head, "from")[:_MOST_REASON], tuple(map(_suspicion, rows)))
+
+
+def _suspicion(row: Any) -> Suspicion:
+    match row:
+        case [str(name), int() | float() as age, str(reason)] if not isinstance(age, bool):
+            return Suspicion(EntityPath.parse(name), float(age), reason[:_MOST_REASON])
+    raise InvalidRequest(f"entities: a name, seconds and a reason expected, got {row!r:.80}")
 
 
 def build_answer(answer: HeldAnswer | BrokerError) -> bytes:

@@ -25,11 +25,14 @@ from gateway.domain.message import Abandon, Complete, DeadLetter, Defer
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.wire.pairgate.cluster_requests import (
     LARGEST,
+    MOST_ADVICE,
     ChangeHidden,
     HeldAnswer,
     RemoveHidden,
     RenewHeld,
     SettleHeld,
+    SuspectEntities,
+    Suspicion,
     build_answer,
     build_request,
     parse_answer,
@@ -70,6 +73,8 @@ def test_a_settlement_arrives_as_it_was(settlement):
         ChangeHidden(ORDERS, RECEIPT, timedelta(0), b""),
         ChangeHidden(ORDERS, RECEIPT, timedelta(microseconds=1)),
         RemoveHidden(ORDERS, PopReceipt(2**62, 2**62, 2**31)),
+        SuspectEntities("10.0.0.1:5680", (Suspicion(ORDERS, 1.5, "no answer"),)),
+        SuspectEntities("10.0.0.1:5680", tuple([Suspicion(ORDERS, 0, "")] * MOST_ADVICE)),
     ],
 )
 def test_other_requests_do_too(request_):
@@ -142,6 +147,12 @@ def test_what_is_too_large_is_refused_before_it_is_sent(size):
         {"do": "remove", "entity": "orders", "receipt": [1, 2]},
         {"do": "remove", "entity": "orders", "receipt": [1, 2, True]},
         {"do": "remove", "entity": "orders"},
+        {"do": "suspect", "from": "10.0.0.1:5680"},
+        {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["orders", True, ""]]},
+        {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["orders", 1]]},
+        {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["/", 1, ""]]},
+        {"do": "suspect", "from": 7, "entities": []},
+        {"do": "suspect", "from": "x", "entities": [["orders", 1, ""]] * (MOST_ADVICE + 1)},
         {"do": "change", "entity": "orders", "receipt": [1, 2, 3], "microseconds": -1},
         {"do": "change", "entity": "orders", "receipt": [1, 2, 3], "microseconds": 10**19},
         {"do": "change", "entity": "orders", "receipt": [1, 2, 3], "microseconds": 2**62},

@@ -1,0 +1,85 @@
+"""
+Tells the peers which entities this gateway has come to suspect, so that they needn't find it out by
+time-outs of their own.
+
+It is advice. A peer that can't be told isn't told again, and each peer decides by its own evidence.
+"""
+
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.bounded import Bounded
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.frontends.cluster.peers import Peers
+from gateway.wire.pairgate.cluster_requests import MOST_ADVICE, SuspectEntities, Suspicion
+
+MOST_UNTOLD: Final = 1000  # entities for one peer; older ones are dropped
+AT_ONCE: Final = 32  # peers that are told at the same time
+LONGEST_REASON: Final = 150  # characters
+
+
+@attrs.define(eq=False)
+class _Untold:
+    """The entities that one peer hasn't been told, each with its moment and its reason."""
+
+    rows: Bounded[str, tuple[EntityPath, float, str]] = attrs.field(
+        factory=lambda: Bounded(MOST_UNTOLD)
+    )
+    is_told: bool = False  # whether a task tells this peer now
+
+    def take(self, now: float) -> tuple[Suspicion, ...]:
+        """The next ones for one request; none: the peer knows all."""
+        found = list[Suspicion]()
+        while self.rows and len(found) < MOST_ADVICE:
+            _, (entity, began, reason) = self.rows.popitem(last=False)
+            found.append(Suspicion(entity, round(now - began, 3), reason))
+        return tuple(found)
+
+
+@attrs.define(eq=False)
+class Advice:
+    """A `gateway.ports.Service`: `run` owns the tasks that tell the peers."""
+
+    _peers: Peers
+    _sender: str
+    _untold: dict[str, _Untold] = attrs.field(factory=dict, init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _limiter: trio.CapacityLimiter = attrs.field(
+        factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
+    )
+
+    def tell(self, entity: EntityPath, began: float, reason: str) -> None:
+        """
+        Tell all peers soon that the entity is suspect, by a request that began then. Never waits.
+        """
+        if self._nursery is None:
+            return
+        known = self._peers.addresses()
+        for gone in self._untold.keys() - set(known):
+            del self._untold[gone]
+        for address in known:
+            untold = self._untold.setdefault(address, _Untold())
+            untold.rows[entity.key] = entity, began, reason[:LONGEST_REASON]
+            if not untold.is_told:
+                untold.is_told = True
+                self._nursery.start_soon(self._tell, address, untold)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Tell the peers until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def _tell(self, address: str, untold: _Untold) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            async with self._limiter:
+                while rows := untold.take(trio.current_time()):
+                    await self._peers.tell(address, SuspectEntities(self._sender, rows))
+        except BrokerError:
+            untold.rows.clear()  # it finds out by itself
+        finally:
+            untold.is_told = False
