@@ -84,8 +84,8 @@ def adapter(network: Network, clock: WallClock, rng: random.Random) -> StorageQu
     )
     peer = StorageAccountPeer(ask=http.request, connection=connection, clock=clock)
     return StorageQueueBroker(
-        clients=[http],
-        accounts=[peer],
+        client=http,
+        account=peer,
         options=StorageQueueNamespaceOptions(),
         clock=clock,
         rng=rng,
