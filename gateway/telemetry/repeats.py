@@ -6,8 +6,8 @@ from typing import Final
 
 import attrs
 
+from gateway.domain.events import cluster, tokens, traces
 from gateway.domain.events import gateway as events
-from gateway.domain.events import tokens, traces
 from gateway.domain.events.gateway import Event
 
 MOST: Final = 10_000  # remembered things; of any more, each event is reported
@@ -26,6 +26,7 @@ SAME: Final[dict[type[Event], tuple[str, ...]]] = {
     events.StateNotSaved: ("reason",),
     events.SyphonFailed: ("queue", "reason"),
     events.SyphonBackedOff: ("entity", "reason"),
+    cluster.PeerRefused: ("reason",),
     tokens.TokenRequestFailed: ("namespace", "reason"),
     traces.TracesNotExported: ("endpoint",),
 }

@@ -82,6 +82,7 @@ class Cluster:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.advice.run)
+                await nursery.start(self.peers.run)
                 await self._members.run(task_status=task_status)
         finally:
             with trio.CancelScope(shield=True):

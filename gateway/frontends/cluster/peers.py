@@ -136,6 +136,16 @@ class Peer:
             if is_new:
                 raise self._gone("it has ended the connection")
 
+    async def close_unused(self) -> None:
+        """Close the connections that are idle for too long, or that the peer has ended."""
+        await trio.lowlevel.checkpoint()
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            if connection.is_usable():
+                self._idle.append(connection)
+            else:
+                await trio.aclose_forcefully(connection.channel.stream)
+
     async def aclose(self) -> None:
         """Close the connections that no request uses."""
         await trio.lowlevel.checkpoint()
@@ -281,6 +291,14 @@ class Peers:
     async def tell(self, address: str, advice: SuspectEntities) -> None:
         """Return when the peer has the advice. Raises as `Peer.ask`."""
         await self._peer(address).ask(advice)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Close connections that are of no use any more, until cancelled."""
+        task_status.started()
+        while True:
+            await trio.sleep(IDLE_SECONDS)
+            for peer in list(self._peers.values()):
+                await peer.close_unused()
 
     async def aclose(self) -> None:
         """Close all connections that no request uses."""

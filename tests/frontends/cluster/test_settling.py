@@ -19,6 +19,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.cluster import PeerFound, PeerLost, PeerRefused
 from gateway.domain.message import Abandon, Complete, DeadLetter
+from gateway.frontends.cluster.peers import IDLE_SECONDS
 from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 from tests.frontends.cluster.gateways import (
     ADDRESSES,
@@ -322,6 +323,20 @@ async def test_a_request_that_is_cancelled_ends_its_connection(
     await two.leases.settle(ORDERS, second.lock_token, Abandon())
 
     assert len(one.connections) == 2
+
+
+async def test_a_connection_that_nobody_needs_is_closed(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    one, two = await pair_of(network)
+    delivery = await one.received()
+    await two.leases.settle(ORDERS, delivery.lock_token, Complete())
+    (stream,) = one.connections
+
+    await trio.sleep(2 * IDLE_SECONDS + 1)
+
+    with pytest.raises(trio.ClosedResourceError):  # by the server, as its client has left
+        await stream.send_all(b"x")
 
 
 async def test_gateways_with_other_secrets_refuse_each_other(
