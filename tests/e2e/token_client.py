@@ -134,8 +134,9 @@ def queues():
 
 def delegated():
     """A client without a token has a SAS by a user delegation key, as the SDK makes it."""
-    until = datetime.now(UTC) + timedelta(hours=1)
-    key = storage(Credential("Orders.Send")).get_user_delegation_key(expiry=until)
+    start = datetime.now(UTC)
+    until = start + timedelta(hours=1)
+    key = storage(Credential("Orders.Send")).get_user_delegation_key(expiry=until, start=start)
     sas = generate_queue_sas(
         "contoso", "orders", permission="raup", expiry=until, user_delegation_key=key
     )
@@ -147,10 +148,11 @@ def delegated():
     return {
         "oid": key.signed_oid,
         "refused": error_of(queue.receive_message),
-        "nobody": error_of(nobody, expiry=until),
+        "nobody": error_of(nobody, expiry=until, start=start),
         "too_long": error_of(
             storage(Credential("Orders.Send")).get_user_delegation_key,
             expiry=until + timedelta(days=7),
+            start=start,
         ),
     }
 
