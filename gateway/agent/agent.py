@@ -14,8 +14,8 @@ from pathlib import Path
 import attrs
 import trio
 
-from gateway.agent.process_pool import ProcessPool, Work
-from gateway.agent.work_depth import ProcessorLoad, ScaleReader
+from gateway.agent.process_pool import ProcessPool
+from gateway.agent.work_depth import ProcessorLoad, ScaleReader, WorkWatch
 from gateway.agent.worker_process import ListenerProcess, start_listener
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.listener.handlers import function_named
@@ -137,18 +137,19 @@ def _end(
 
 def _make_pool(
     index: int, loaded: Loaded, runtime: Runtime, wanted: Wanted, reader: ScaleReader
-) -> tuple[ProcessPool, list[EntityPath]]:
+) -> tuple[ProcessPool, WorkWatch]:
     config = loaded.config
     listener = config.agent.listeners[index]
     autoscaling = listener.autoscaling
     rule = autoscaling.make_rule()
     if listener.rule is not None:
         rule = function_named(listener.rule, f"agent.listeners[{index}].rule")
-    queues = [EntityPath.parse(name) for name in parse_weights(listener.queues)]
+    watch = WorkWatch(
+        reader=reader,
+        queues=[EntityPath.parse(name) for name in parse_weights(listener.queues)],
+        idle_interval=config.agent.idle_interval,
+    )
     arguments = _arguments(config, listener, wanted)
-
-    async def look() -> Work:
-        return await reader.look(queues)
 
     async def start() -> ListenerProcess:
         return await start_listener(arguments, runtime.observer)
@@ -158,13 +159,13 @@ def _make_pool(
         autoscaler=Autoscaler(options=autoscaling, rule=rule, max_load=config.agent.max_load),
         options=config.agent,
         parallel=listener.parallel or config.listener.options.parallel,
-        look=look,
+        look=watch.look,
         start=start,
         load=ProcessorLoad(),
         observer=runtime.observer,
         rng=runtime.rng(f"pool {index}"),
     )
-    return pool, queues
+    return pool, watch
 
 
 def _arguments(config: Config, listener: AgentListener, wanted: Wanted) -> list[str]:
@@ -199,7 +200,7 @@ async def _follow_triggers(
     loaded: Loaded,
     runtime: Runtime,
     reader: ScaleReader,
-    pools: dict[ProcessPool, list[EntityPath]],
+    pools: dict[ProcessPool, WorkWatch],
 ) -> None:
     """Announce new messages to the pool of their queue, until cancelled."""
     endpoint = await reader.endpoint()
@@ -207,7 +208,7 @@ async def _follow_triggers(
     feed = TriggerFeed(
         place=endpoint.place,
         authorization=partial(endpoint.authorization, Right.LISTEN),
-        queues=list({queue for queues in pools.values() for queue in queues}),
+        queues=list({queue for watch in pools.values() for queue in watch.queues}),
         triggers=triggers,
         account=ACCOUNT,
         observer=runtime.observer,
@@ -215,19 +216,25 @@ async def _follow_triggers(
     )
     with ExitStack() as stack:
         async with trio.open_nursery() as nursery:
-            for pool, queues in pools.items():
-                for queue in queues:
+            for pool, watch in pools.items():
+                for queue in watch.queues:
                     subscription = stack.enter_context(triggers.subscribe(ACCOUNT, queue))
-                    nursery.start_soon(_announce, subscription, pool)
-            await feed.run()
+                    nursery.start_soon(_announce, subscription, pool, watch, queue)
+            for part in feed.parts():
+                nursery.start_soon(part.run)
 
 
-async def _announce(subscription: Subscription, pool: ProcessPool) -> None:
+async def _announce(
+    subscription: Subscription, pool: ProcessPool, watch: WorkWatch, queue: EntityPath
+) -> None:
     """Pass announcements on to the pool, and the loss and return of their stream."""
     while True:
         seen, was_connected = subscription.notifications, subscription.is_connected
         await subscription.wait(seen)
         if subscription.is_connected and was_connected:
+            watch.announce(queue)
             pool.announce()
         else:
+            if watch.is_told != subscription.is_connected:
+                watch.tell(is_told=subscription.is_connected)
             pool.tell(is_told=subscription.is_connected)

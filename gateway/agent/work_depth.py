@@ -3,8 +3,10 @@ Load of queues, as a gateway's admin endpoint reports it, and load of this machi
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import attrs
 import trio
@@ -16,8 +18,15 @@ from gateway.config.options import Config
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Unavailable
-from gateway.wire.pairgate.scale import Figures, parse_figures
+from gateway.domain.errors import BrokerError, EntityNotFound, Unavailable
+from gateway.net.http.client import HttpClient
+from gateway.wire.pairgate.scale import (
+    MISSING,
+    Figures,
+    parse_all_figures,
+    parse_figures,
+    query_texts,
+)
 
 PROC_STAT: Final = Path("/proc/stat")  # of Linux
 _IDLE: Final = slice(3, 5)  # idle, and waiting for a disk: proc_stat(5)
@@ -39,13 +48,26 @@ class ScaleReader:
         Raises:
             BrokerError: no gateway answers, or it doesn't know the load.
         """
+        return sum_of(await self.figures(queues))
+
+    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
+        """
+        The figures of each of these queues. One of several that doesn't exist counts as empty.
+
+        Raises:
+            EntityNotFound: none of them exists.
+            BrokerError: no gateway answers, or it doesn't know the load.
+        """
         try:
             with answered_within(ANSWER_SECONDS, "from a gateway", error=Unavailable):
                 figures = await self._ask(queues)
         except BrokerError:
             self._endpoint = None  # the next gateway may have another address
             raise
-        return _sum(figures)
+        if all(each.status == MISSING for each in figures):
+            names = ", ".join(queue.name for queue in queues[:10])
+            raise EntityNotFound(f"none of these queues exists: {names}")
+        return figures
 
     async def endpoint(self) -> AdminEndpoint:
         """The gateway's address, once a gateway has answered."""
@@ -58,12 +80,25 @@ class ScaleReader:
         endpoint = self._endpoint or await self._find()
         text = endpoint.authorization(Right.LISTEN)
         async with endpoint.client() as client:
-            found = [
-                parse_figures(await ask(client, text, f"/scale/{queue.name}")) for queue in queues
-            ]
+            found = await self._ask_all(client, text, queues)
         self._endpoint = endpoint
         self._found.set()
         return found
+
+    async def _ask_all(
+        self, client: HttpClient, text: str | None, queues: Sequence[EntityPath]
+    ) -> list[Figures]:
+        if len(queues) > 1:
+            with suppress(EntityNotFound):  # a gateway of an older version knows single queues only
+                return [
+                    figures
+                    for query, _ in query_texts(queues)
+                    for figures in parse_all_figures(await ask(client, text, f"/scale?{query}"))
+                ]
+        return [
+            parse_figures(await ask(client, text, f"/scale/{quote(queue.name)}"))
+            for queue in queues
+        ]
 
     async def _find(self) -> AdminEndpoint:
         url = self.config.agent.gateway
@@ -76,7 +111,7 @@ class ScaleReader:
         return endpoint
 
 
-def _sum(figures: Sequence[Figures]) -> Work:
+def sum_of(figures: Sequence[Figures]) -> Work:
     """The sum of depths and the maximum age; None if one of them is unknown."""
     depths = [each.depth for each in figures if each.depth is not None]
     ages = [each.age for each in figures if each.age is not None]
@@ -84,6 +119,55 @@ def _sum(figures: Sequence[Figures]) -> Work:
         depth=sum(depths) if len(depths) == len(figures) else None,
         oldest_age=max(ages, default=None),
     )
+
+
+@attrs.define(eq=False, kw_only=True)
+class WorkWatch:
+    """
+    The load of one listener's queues. A look asks about those that had messages at the last look,
+    or were announced since; about the others only every `idle_interval` seconds, as long as new
+    messages are announced.
+    """
+
+    reader: ScaleReader
+    queues: Sequence[EntityPath]
+    idle_interval: float
+    is_told: bool = False  # whether messages are announced
+    _figures: dict[str, Figures] = attrs.field(factory=dict, init=False)
+    _asked: dict[str, float] = attrs.field(factory=dict, init=False)  # by Trio's clock
+
+    def announce(self, queue: EntityPath) -> None:
+        """Tell that messages of that queue are coming, or have come."""
+        self._figures.pop(queue.key, None)
+
+    def tell(self, *, is_told: bool) -> None:
+        """Tell whether all new messages are announced from now on."""
+        self.is_told = is_told
+        self._figures.clear()  # messages may have come meanwhile
+
+    async def look(self) -> Work:
+        """
+        The load of all queues together.
+
+        Raises:
+            BrokerError: as `ScaleReader.figures`.
+        """
+        await trio.lowlevel.checkpoint()
+        due = [queue for queue in self.queues if self._is_due(queue)]
+        if due:
+            now = trio.current_time()
+            before = {queue.key: self._figures.get(queue.key) for queue in due}
+            for queue, figures in zip(due, await self.reader.figures(due), strict=True):
+                if self._figures.get(queue.key) is before[queue.key]:  # else announced meanwhile
+                    self._figures[queue.key] = figures
+                    self._asked[queue.key] = now
+        return sum_of([*self._figures.values()])
+
+    def _is_due(self, queue: EntityPath) -> bool:
+        known = self._figures.get(queue.key)
+        if known is None or known.depth != 0 or not self.is_told:
+            return True
+        return trio.current_time() >= self._asked[queue.key] + self.idle_interval
 
 
 @attrs.define(eq=False)

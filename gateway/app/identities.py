@@ -70,6 +70,7 @@ async def find_destination(
         addresses=addresses_of(config.namespaces[name or pairing.primary]),
         adopted=frozenset(adopted),
         observer=runtime.observer,
+        rng=runtime.rng("identity"),
     )
     if name in {None, pairing.primary}:
         found.restore(_remembered(pairing.state))

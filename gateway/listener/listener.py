@@ -12,7 +12,7 @@ cancelled or fails, or ends with the process, is delivered again. Handlers must 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import attrs
 import trio
@@ -45,6 +45,8 @@ from gateway.listener.triggers import Subscription, Triggers
 from gateway.ports import Broker, Observer, WallClock
 
 T = TypeVar("T")
+
+OPENED_AT_ONCE: Final = 50  # queues, at the start
 
 
 class Silence:
@@ -120,14 +122,25 @@ class QueueListener(Generic[T]):
                 async with trio.open_nursery() as nursery:
                     await nursery.start(locks.run)
                     async with trio.open_nursery() as consumers:
-                        for consumer in self._consumers:
-                            await consumers.start(consumer.run)
+                        await self._start_all(consumers)
                         task_status.started()
                     nursery.cancel_scope.cancel()
             finally:
                 self._ended.set()
                 for subscriber in self.subscribers:
                     subscriber.on_completed()
+
+    async def _start_all(self, nursery: trio.Nursery) -> None:
+        """Open the queues, several at a time: each may take until a timeout."""
+        limiter = trio.CapacityLimiter(OPENED_AT_ONCE)
+
+        async def start(consumer: QueueConsumer[T]) -> None:
+            async with limiter:
+                await nursery.start(consumer.run)
+
+        async with trio.open_nursery() as starting:
+            for consumer in self._consumers:
+                starting.start_soon(start, consumer)
 
     def start_drain(self) -> None:
         """

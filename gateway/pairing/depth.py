@@ -4,6 +4,7 @@ Reads the depth and age of the backlog from the secondary, at bounded cost.
 The figures of the local spool are in `app.spooling`.
 """
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -15,6 +16,7 @@ import trio
 
 from gateway.capabilities import Peeks
 from gateway.domain import backlog
+from gateway.domain.backoff import jittered
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
@@ -36,6 +38,7 @@ COUNT_LIMIT: Final = 5.0  # seconds
 OTHERS_ABSENT: Final = 60.0
 # Of samples in an outage.
 EVERY: Final = 60.0  # seconds: each reading is billed
+JITTER: Final = 0.2
 ANSWER_LIMIT: Final = 10.0
 
 
@@ -266,19 +269,28 @@ class DepthSampler:
     """
     Reads the depth once a minute while an entity is in trouble or messages wait. Otherwise it reads
     nothing: without an outage the depth costs nothing unless somebody asks.
+
+    An outage begins for all gateways of a primary in the same second, in which the secondary gets
+    their messages. So each reads for the first time at a random moment of the first minute.
     """
 
     depth: BacklogDepth
     states: EntityStates
+    rng: random.Random
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         seen = self.states.changes.version
         while True:
-            while not (self.states.is_any_troubled or self.depth.last.pending):
-                seen = await self.states.changes.wait(seen)
+            if not self._is_wanted():
+                while not self._is_wanted():
+                    seen = await self.states.changes.wait(seen)
+                await trio.sleep(self.rng.uniform(0.0, EVERY))
             await self.depth.read(ANSWER_LIMIT, troubled=True)
-            await trio.sleep(EVERY)
+            await trio.sleep(jittered(EVERY, JITTER, self.rng))
+
+    def _is_wanted(self) -> bool:
+        return bool(self.states.is_any_troubled or self.depth.last.pending)
 
 
 def _depth_of(info: EntityInfo) -> int:

@@ -118,7 +118,8 @@ class PairParts:
 
     @destination.default
     def _destination(self) -> Destination:
-        return Destination(primary=self.primary, observer=self.dependencies.observer)
+        needs = self.dependencies
+        return Destination(primary=self.primary, observer=needs.observer, rng=needs.rng)
 
     def assemble(self) -> Pair:
         """Put the pair together. Nothing runs and nothing is connected yet."""
@@ -161,10 +162,14 @@ class PairParts:
             ),
             watch=broker.to_primary.watch,
             orphans=OrphanWatch(
-                depth=depth, states=states, after=options.orphaned_after, pauses=pauses
+                depth=depth,
+                states=states,
+                after=options.orphaned_after,
+                rng=dependencies.rng,
+                pauses=pauses,
             ),
             depth=depth,
-            sampler=DepthSampler(depth=depth, states=states),
+            sampler=DepthSampler(depth=depth, states=states, rng=dependencies.rng),
             limit=None if self.backlog.asked else self._limit(broker.admission),
             pauses=pauses,
             state=self._state_file(states, entity_cache, pauses, order),

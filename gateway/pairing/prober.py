@@ -14,15 +14,18 @@ import trio
 
 from gateway.domain.backoff import Backoff, jittered
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityDisabled, EntityNotFound
+from gateway.domain.errors import BrokerError, Busy, EntityDisabled, EntityNotFound
 from gateway.domain.failover import State
 from gateway.domain.operators.probe import ProbeResult
 from gateway.pairing.options import PairOptions, rule_for
 from gateway.pairing.sending import unanswered
 from gateway.pairing.states import PROBED, EntityStates
+from gateway.pairing.syphon.slow_start import SlowStart
 from gateway.ports import Broker
 
 AT_ONCE: Final = 16  # concurrent probes
+FIRST: Final = 4  # the same, until answers show that the namespace is quick
+PATIENCE: Final = 1.0  # seconds after which a probe without an answer leaves room for others
 IN_TURN: Final = 3  # concurrent probes while the namespace can't be reached: more than one entity
 AFTER_SUCCESS: Final = 1.0  # seconds between probes of an entity that answers
 JITTER: Final = 0.2
@@ -54,6 +57,9 @@ class Prober:
     _asked: dict[str, _Asked] = attrs.field(factory=dict, init=False)  # in progress, by `key`
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
+    )
+    _slow_start: SlowStart = attrs.field(
+        factory=lambda: SlowStart(first=FIRST, least=1, most=AT_ONCE), init=False
     )
 
     def next_probe(self, entity: EntityPath) -> float | None:
@@ -161,8 +167,14 @@ class Prober:
 
     async def _probe(self, entity: EntityPath) -> bool:
         """Probe it when it is its turn. True: it answered, or needs no probe any more."""
-        async with self._limiter:
-            return not self._is_probed(entity) or await self._ask(entity) is None
+        async with self._limiter, self._slow_start.room() as room:
+            if not self._is_probed(entity):
+                return True
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(room.leave_after, PATIENCE)
+                failure = await self._ask(entity)
+                nursery.cancel_scope.cancel()
+            return failure is None
 
     async def _ask(self, entity: EntityPath) -> str | None:
         """Ask the primary, and record the answer. Return why it is a failure; None: it isn't."""
@@ -174,6 +186,8 @@ class Prober:
             self.states.found_unreachable(entity, error, probe)
             return str(error)
         except BrokerError as error:
+            if isinstance(error, Busy):
+                self._slow_start.lower(probe.began)
             self.states.probe_failed(entity, error, probe)
             return str(error)
         took = trio.current_time() - probe.began
@@ -181,6 +195,7 @@ class Prober:
             late = unanswered(self.primary, entity, self.options.attempt_timeout)
             self.states.probe_failed(entity, late, probe)
             return str(late)
+        self._slow_start.answered(probe.began)
         if took >= self.options.slowest_success:
             self.states.probed_late(probe, took)
             return f"the answer took {took:.3g} s"

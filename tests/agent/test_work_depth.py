@@ -1,15 +1,18 @@
 """How much work there is, asked of an admin endpoint over real sockets; how busy processors are."""
 
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from gateway.agent.process_pool import Work
-from gateway.agent.work_depth import ProcessorLoad, ScaleReader
+from gateway.agent.work_depth import ProcessorLoad, ScaleReader, WorkWatch
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.file import parse
 from gateway.config.options import Config
@@ -20,6 +23,8 @@ from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.net.http.server import HttpServer
+from gateway.wire.http.messages import Request, Response
+from gateway.wire.pairgate.scale import Figures
 
 URGENT, BULK = EntityPath("urgent"), EntityPath("bulk")
 KEY = "a key of sixteen"
@@ -95,9 +100,112 @@ async def test_a_wrong_key_is_an_error_and_not_an_empty_queue(port: int) -> None
         await ScaleReader(config=config_for(port, key="another, also long")).look([URGENT])
 
 
-async def test_a_queue_that_is_not_there_is_an_error(port: int) -> None:
+async def test_if_no_queue_is_there_it_is_an_error(port: int) -> None:
     with pytest.raises(BrokerError):
-        await ScaleReader(config=config_for(port)).look([URGENT, EntityPath("nowhere")])
+        await ScaleReader(config=config_for(port)).look([EntityPath("nowhere"), EntityPath("no")])
+
+
+async def test_a_missing_queue_among_others_is_empty(broker: MemoryBroker, port: int) -> None:
+    await broker.send(BULK, [Message()])
+
+    work = await ScaleReader(config=config_for(port)).look([BULK, EntityPath("nowhere")])
+
+    assert work == Work(depth=1, oldest_age=30.0)
+
+
+async def test_a_thousand_queues_are_asked_about_at_once(broker: MemoryBroker, port: int) -> None:
+    queues = [EntityPath(f"a-queue-with-a-rather-long-name-{number}") for number in range(1000)]
+    for queue in queues:
+        await broker.create_queue(queue, QueueProperties())
+    await broker.send(queues[500], [Message()] * 3)
+    before = broker.meter.usage().total
+
+    with trio.fail_after(60):
+        work = await ScaleReader(config=config_for(port)).look(queues)
+
+    assert work == Work(depth=3, oldest_age=30.0)
+    assert broker.meter.usage().total - before < 40  # lists, and a look at the one with messages
+
+
+async def test_a_gateway_that_knows_single_queues_only_is_asked_about_each(
+    broker: MemoryBroker, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.send(URGENT, [Message()])
+
+    async def unknown(self: AdminFrontend, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        return self.refuse(404, "/scale not found")
+
+    monkeypatch.setattr(AdminFrontend, "_scale_all", unknown)
+
+    work = await ScaleReader(config=config_for(port)).look([URGENT, BULK])
+
+    assert work == Work(depth=1, oldest_age=30.0)
+
+
+@attrs.define(eq=False)
+class Told:
+    """A reader that notes which queues it was asked about."""
+
+    depths: dict[str, int] = attrs.field(factory=dict)
+    asked: list[list[str]] = attrs.field(factory=list)
+
+    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
+        await trio.lowlevel.checkpoint()
+        self.asked.append([queue.name for queue in queues])
+        return [
+            Figures(
+                entity=queue.name, status="Active", depth=self.depths.get(queue.key, 0), age=0.0
+            )
+            for queue in queues
+        ]
+
+
+def watch_of(told: Told) -> WorkWatch:
+    return WorkWatch(reader=told, queues=[URGENT, BULK], idle_interval=60.0)  # type: ignore[arg-type]
+
+
+async def test_only_queues_with_messages_are_asked_about_at_each_look(
+    autojump_clock: MockClock,
+) -> None:
+    told = Told(depths={"urgent": 2})
+    watch = watch_of(told)
+    watch.tell(is_told=True)
+    works = []
+    for _ in range(13):
+        works.append(await watch.look())
+        await trio.sleep(5.0)
+
+    assert told.asked[0] == ["urgent", "bulk"]
+    assert told.asked[1:12] == [["urgent"]] * 11
+    assert told.asked[12] == ["urgent", "bulk"]  # a minute later
+    assert works == [Work(depth=2, oldest_age=0.0)] * 13
+
+
+async def test_an_announced_queue_is_asked_about_at_the_next_look(
+    autojump_clock: MockClock,
+) -> None:
+    told = Told()
+    watch = watch_of(told)
+    watch.tell(is_told=True)
+    await watch.look()
+    await watch.look()
+    told.depths["bulk"] = 7
+    watch.announce(BULK)
+
+    assert await watch.look() == Work(depth=7, oldest_age=0.0)
+    assert told.asked == [["urgent", "bulk"], ["bulk"]]
+
+
+async def test_while_nothing_is_announced_all_queues_are_asked_about(
+    autojump_clock: MockClock,
+) -> None:
+    told = Told()
+    watch = watch_of(told)
+    await watch.look()
+    await watch.look()
+
+    assert told.asked == [["urgent", "bulk"]] * 2
 
 
 async def test_a_gateway_that_is_away_is_an_error_and_found_again(

@@ -301,6 +301,6 @@ async def test_entities_without_slow_sends_take_no_memory(harness):
     harness.primary.fail(Slow(3.0), SEND, times=1)
     await send(pair)()
     assert entries(pair.states.evidence) > fresh
-    await trio.sleep(5 * MINUTE)
+    await trio.sleep(5 * MINUTE + 10.0)
 
     assert (entries(pair.states.evidence), entries(pair.watch)) == (fresh, used)

@@ -159,7 +159,12 @@ class Installation:
 
     def destination(self, primary: Broker, dependencies: PairDependencies) -> Destination:
         """The primary, known by its address."""
-        return Destination(primary=primary, addresses=(PRIMARY,), observer=dependencies.observer)
+        return Destination(
+            primary=primary,
+            addresses=(PRIMARY,),
+            observer=dependencies.observer,
+            rng=dependencies.rng,
+        )
 
     async def connect(self, process: str, namespace: str) -> FaultyBroker:
         broker = self.primary if namespace == "primary" else self.secondary

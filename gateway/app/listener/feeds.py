@@ -69,14 +69,14 @@ async def make_feeds(
     if not admins and target.running:
         found = await find_admin(config, source.admin)
         admins = [] if found is None else [found]
-    return [_stream_feed(each, runtime, listener) for each in admins]
+    return [feed for each in admins for feed in _stream_feeds(each, runtime, listener)]
 
 
-def _stream_feed(
+def _stream_feeds(
     admin: AdminEndpoint, runtime: Runtime, listener: QueueListener[Any]
-) -> TriggerFeed:
+) -> Sequence[TriggerFeed]:
     assert listener.triggers is not None, "the listener has triggers"
-    return TriggerFeed(
+    feed = TriggerFeed(
         place=admin.place,
         authorization=_authorization(admin),
         queues=list(listener.queues),
@@ -85,6 +85,7 @@ def _stream_feed(
         observer=runtime.observer,
         rng=runtime.rng(f"triggers/{admin}"),
     )
+    return feed.parts()
 
 
 def _authorization(admin: AdminEndpoint) -> Callable[[], str | None]:

@@ -17,6 +17,7 @@ from gateway.net.http.event_stream import EventStream, open_events
 from gateway.ports import Observer
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.pairgate.announcements import OPEN, parse_announcement
+from gateway.wire.pairgate.scale import query_texts
 
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 45.0  # a third of that is a gateway's longest silence
@@ -41,12 +42,18 @@ class TriggerFeed:
     account: str
     observer: Observer
     rng: random.Random
+    part: int = 0  # of several streams for more queues than one request can name
     _failures: int = attrs.field(default=0, init=False)  # in a row
     _is_open: bool = attrs.field(default=False, init=False)
 
     @property
     def channel(self) -> str:
-        return str(self.place)
+        return f"{self.place} #{self.part + 1}" if self.part else str(self.place)
+
+    def parts(self) -> Sequence["TriggerFeed"]:
+        """As many feeds as it takes to name all queues; they run instead of this one."""
+        queries = enumerate(query_texts(self.queues))
+        return [attrs.evolve(self, queues=queues, part=part) for part, (_, queues) in queries]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled, and reconnect whenever the stream breaks."""
@@ -88,7 +95,7 @@ class TriggerFeed:
             self.observer.report(TriggersLost(gateway=self.channel, reason=str(error)))
 
     def _request(self) -> Request:
-        names = ",".join(queue.name for queue in self.queues)
+        [(query, _)] = query_texts(self.queues)
         text = self.authorization()
         fields = {} if text is None else {"Authorization": text}
-        return Request(method="GET", target=f"/triggers?queues={names}", headers=Headers.of(fields))
+        return Request(method="GET", target=f"/triggers?{query}", headers=Headers.of(fields))

@@ -50,7 +50,7 @@ from gateway.wire.pairgate.status import build_status
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _READS: Final = frozenset({"GET", "HEAD"})
 # Beginnings of paths that another front end answers in a gateway.
-_OF_GATEWAY: Final = ("/scale/", "/triggers", "/redrive", "/v1/redrive", "/v1/purge")
+_OF_GATEWAY: Final = ("/scale", "/triggers", "/redrive", "/v1/redrive", "/v1/purge")
 _NO_GATEWAY: Final = "this process is no gateway: ask `pairgate serve`"
 
 

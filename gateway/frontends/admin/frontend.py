@@ -5,6 +5,7 @@ The HTTP interface for operators and their tools: health, queue depth, triggers 
     GET /livez, /readyz            health; /status and /metrics: state and figures (`figures`)
     GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them,
                                    or in Prometheus's text format
+    GET /scale?queues=A,B          the same of several queues as JSON, for the agent
     GET /triggers?queues=A,B       new messages in these queues as events (`pairgate.announcements`)
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
     POST /redrive, /v1/redrive     counts or moves dead letters of the backlog (`pairgate.redrive`)
@@ -23,10 +24,8 @@ import attrs
 import trio
 from attrs import validators
 
-from gateway.capabilities import Peeks
-from gateway.deadlines import answered_within
 from gateway.domain.access import Right
-from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
 from gateway.domain.operators.control import Operator
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
@@ -45,8 +44,8 @@ from gateway.frontends.admin.operators import (
     refused,
 )
 from gateway.frontends.admin.readiness import Readiness
+from gateway.frontends.admin.scale import ScaleFigures
 from gateway.frontends.auth import Authorizer
-from gateway.offering import offered
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http.messages import Headers, Request, Response
@@ -54,17 +53,20 @@ from gateway.wire.pairgate import purge as purging
 from gateway.wire.pairgate.announcements import OPEN, build_announcement
 from gateway.wire.pairgate.control import PREFIX
 from gateway.wire.pairgate.redrive import build_answer, parse_order
-from gateway.wire.pairgate.scale import Figures, build_figures, build_samples
+from gateway.wire.pairgate.scale import (
+    MOST_QUEUES,
+    Figures,
+    build_all_figures,
+    build_figures,
+    build_samples,
+)
 
-_SCALE: Final = "/scale/"
+_SCALE: Final = "/scale"
 _TRIGGERS: Final = "/triggers"
 _BACKLOG: Final = frozenset({"/redrive", "/v1/redrive", purging.PATH})
-_MOST_QUEUES: Final = 1000  # queues of one stream
 _LARGEST: Final = 2**63 - 1  # bytes
 _MOST_DIGITS: Final = 20
 _READS: Final = frozenset({"GET", "HEAD"})
-# Nobody can receive from entities in these states, however many listeners there are.
-_GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
 
 @attrs.frozen(kw_only=True)
@@ -164,7 +166,9 @@ class AdminFrontend:
 
     async def _read(self, request: Request) -> Response:
         await trio.lowlevel.checkpoint()
-        if request.path.startswith(_SCALE):
+        if request.path == _SCALE:
+            return await self._scale_all(request)
+        if request.path.startswith(f"{_SCALE}/"):
             return _scale_answer(request, await self._scale(request))
         if request.path == _TRIGGERS:
             return self._stream(request)
@@ -174,11 +178,21 @@ class AdminFrontend:
         return answer or self.refuse(404, f"{request.path} not found")
 
     async def _scale(self, request: Request) -> Figures:
-        entity = EntityPath.parse(request.path.removeprefix(_SCALE))
+        entity = EntityPath.parse(request.path.removeprefix(f"{_SCALE}/"))
         self._check(request, entity, Right.LISTEN)
-        with answered_within(self.options.answer_timeout, f"from {entity}"):
-            info = await self.broker.inspect(entity)
-            return _figures(info, await self._age(info))
+        return await self._scale_figures.of(entity)
+
+    async def _scale_all(self, request: Request) -> Response:
+        found = await self._scale_figures.of_all(self._queues_of(request))
+        return json_answer(200, build_all_figures(found))
+
+    @property
+    def _scale_figures(self) -> ScaleFigures:
+        return ScaleFigures(
+            broker=self.broker,
+            wall_clock=self.wall_clock,
+            answer_timeout=self.options.answer_timeout,
+        )
 
     def _trigger(self, request: Request) -> Response:
         queue = self._queue_of(request)
@@ -228,13 +242,18 @@ class AdminFrontend:
     def _queue_of(self, request: Request) -> EntityPath:
         return EntityPath.parse(request.path.removeprefix(f"{_TRIGGERS}/"))
 
-    def _stream(self, request: Request) -> Response:
+    def _queues_of(self, request: Request) -> Sequence[EntityPath]:
+        """The queues that the query names, to which the client has the right to listen."""
         names = request.query.get("queues", "").split(",")
-        if len(names) > _MOST_QUEUES:
-            raise InvalidRequest(f"queues: up to {_MOST_QUEUES} expected, got {len(names)}")
+        if len(names) > MOST_QUEUES:
+            raise InvalidRequest(f"queues: up to {MOST_QUEUES} expected, got {len(names)}")
         queues = [EntityPath.parse(name) for name in names]
         for queue in queues:
             self._check(request, queue, Right.LISTEN)
+        return queues
+
+    def _stream(self, request: Request) -> Response:
+        queues = self._queues_of(request)
         headers = Headers.of({"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
         return Response(status=200, headers=headers, parts=self._events(queues))
 
@@ -252,23 +271,6 @@ class AdminFrontend:
     def _check(self, request: Request, entity: EntityPath, right: Right) -> None:
         check_right(self.authorizer, request, right, entity)
 
-    async def _age(self, info: EntityInfo) -> float | None:
-        """Seconds since the oldest message was enqueued; None if the namespace can't tell."""
-        await trio.lowlevel.checkpoint()
-        peeks = offered(self.broker, Peeks)
-        if peeks is None:
-            return None
-        try:
-            oldest = await peeks.peek(info.path, limit=1)
-        except NotSupported:
-            return None
-        if not oldest:
-            return 0.0
-        enqueued = oldest[0].enqueued
-        if enqueued is None:
-            return None
-        return max(0.0, (self.wall_clock() - enqueued).total_seconds())
-
 
 def _scale_answer(request: Request, figures: Figures) -> Response:
     """JSON, but for a client that asks for Prometheus's format, as Prometheus does."""
@@ -276,19 +278,3 @@ def _scale_answer(request: Request, figures: Figures) -> Response:
     if "text/plain" in accepted and JSON not in accepted:
         return body_answer(200, PROMETHEUS_TEXT, build_samples(figures))
     return json_answer(200, build_figures(figures))
-
-
-def _figures(info: EntityInfo, age: float | None) -> Figures:
-    """
-    The figures of an entity for a scaler. The depth of an entity that can't be received from is 0,
-    because more listeners would find no more messages.
-
-    `depth` is omitted if the namespace can't tell it, so that a scaler keeps its last value.
-    """
-    mute = info.properties.status in _GIVES_NOTHING
-    return Figures(
-        entity=info.path.name,
-        status=info.properties.status.value,
-        depth=0 if mute else info.active,
-        age=0.0 if mute else age,
-    )

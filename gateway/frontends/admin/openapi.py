@@ -295,6 +295,14 @@ def _of_queues() -> Iterator[Operation]:
     )
     queues = {**_query("queues", "separated by commas", _TEXT), "required": True}
     yield Operation(
+        path="/scale",
+        summary="the same of several queues; one that doesn't exist has the status Missing",
+        answers={200: {JSON: _object({"queues": {"type": "array", "items": figures}})}},
+        right="Listen",
+        refusals=(*_ALWAYS, 501, 503, 504),
+        parameters=(queues,),
+    )
+    yield Operation(
         path="/triggers",
         summary="new messages in these queues, as server-sent events",
         answers={200: {"text/event-stream": _TEXT}},

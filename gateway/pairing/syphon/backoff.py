@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 import attrs
@@ -19,8 +20,11 @@ from gateway.pairing.entity_record import Attempt
 from gateway.pairing.states import DIVERTED, EntityStates
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.pauses import Pauses
+from gateway.pairing.syphon.primary_load import PrimaryLoad
+from gateway.pairing.syphon.slow_start import Room
 from gateway.ports import Observer
 
+SPREAD: Final = 0.2  # the entities of a namespace that was busy don't resume together
 MAX_BACKOFFS: Final = 10_000  # beyond it the oldest is forgotten: its entity is tried early
 
 
@@ -38,7 +42,8 @@ class EntityBackoffs:
 
     An entity is suspended while it backs off. Where the failover states are known (the syphon runs
     inside the gateway) an entity is suspended as well while it is failed over or pinned, and is
-    resumed as soon as it returns to the primary. An operator may pause it.
+    resumed as soon as it returns to the primary. An operator may pause it. All are suspended while
+    the primary can't be reached (`primary_load`).
     """
 
     rng: random.Random
@@ -47,6 +52,7 @@ class EntityBackoffs:
     gone_grace: float = math.inf  # seconds
     states: EntityStates | None = None
     pauses: Pauses = attrs.field(factory=Pauses)
+    load: PrimaryLoad | None = None  # None: the load isn't limited
     most: int = MAX_BACKOFFS
     _backoffs: Bounded[str, _Backoff] = attrs.field(init=False)
     _gone: Grace = attrs.field(factory=Grace, init=False)  # by the entity's key
@@ -60,7 +66,8 @@ class EntityBackoffs:
         if self._is_diverted(entity):
             self._row(entity).window = 1  # the first send after the return has one message
             return True
-        return self._is_backing_off(entity) or self.pauses.is_paused(entity)
+        is_lost = self.load is not None and self.load.is_lost
+        return is_lost or self._is_backing_off(entity) or self.pauses.is_paused(entity)
 
     def window(self, entity: EntityPath) -> int:
         """
@@ -73,6 +80,27 @@ class EntityBackoffs:
             return 1
         row = self._backoffs.get(entity.key)
         return self.largest if row is None else row.window
+
+    def room(self, entity: EntityPath) -> AbstractAsyncContextManager[Room | None]:
+        """As `PrimaryLoad.room`."""
+        return nullcontext() if self.load is None else self.load.room(entity)
+
+    async def wait_for_more(self) -> bool:
+        """
+        Return when the primary can be reached, and no send waits for room, so that messages may be
+        received. True: the primary was lost meanwhile.
+        """
+        if self.load is None:
+            return False
+        was_lost = self.load.is_lost
+        await self.load.wait_found()
+        await self.load.wait_for_room()
+        return was_lost
+
+    def note_failure(self, entity: EntityPath, began: float, error: BrokerError) -> None:
+        """As `PrimaryLoad.failed`."""
+        if self.load is not None:
+            self.load.failed(entity, began, error)
 
     def trial(self, entity: EntityPath) -> Attempt | None:
         """Begin the trial of a half-open entity: one message. None: no trial is due."""
@@ -114,6 +142,10 @@ class EntityBackoffs:
         self._changes.note()
         self.observer.report(SyphonBackedOff(entity=entity, seconds=seconds, reason=reason))
 
+    def spread(self, seconds: float) -> float:
+        """At least that time, up to `SPREAD` of it longer."""
+        return seconds * (1.0 + SPREAD * self.rng.random())
+
     def gone_for(self, entity: EntityPath) -> float:
         """
         Record that the primary reports the entity as missing; return for how many seconds it has.
@@ -127,13 +159,15 @@ class EntityBackoffs:
         """Seconds for which each entity has been missing, of those that messages wait for now."""
         return self._gone.lasting()
 
-    def confirm(self, entity: EntityPath, began: float | None = None) -> None:
+    def confirm(self, entity: EntityPath, began: float | None = None, messages: int = 1) -> None:
         """
         End the backoff, and double the window: the primary accepted a send, begun at `began`.
 
         A suspect entity becomes healthy, as after any send that is accepted in time.
         """
         late = began is not None and self._is_late(began)
+        if self.load is not None and began is not None:
+            self.load.answered(began, messages)
         if self.states is not None and self._is_suspect(entity) and not late:
             self.states.sent(self.states.begin(entity))
         self._gone.end(entity.key)
@@ -163,6 +197,8 @@ class EntityBackoffs:
             elif until > trio.current_time():
                 with trio.move_on_at(until):
                     await self._changes.wait_next()
+            elif self.load is not None and self.load.is_lost:
+                await self.load.wait_found()
             elif self.states is not None:
                 with trio.move_on_after(self._grace_left(entity)):
                     await self.states.changes.wait_next()

@@ -23,6 +23,7 @@ MAX_AHEAD: Final = 4 * 1024 * 1024  # bytes of bodies: with more in progress, no
 GROWTH: Final = 3  # times `largest`: the most deliveries of a batch while batches are quick
 GROWS: Final = 100  # deliveries: a smaller `largest` was chosen by a user, and is kept
 QUICK: Final = 0.5  # seconds, at most, that a quick batch takes
+FIRST: Final = 10  # deliveries of a batch after a return of the primary
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -53,6 +54,10 @@ class BatchWindow:
 
     def __attrs_post_init__(self) -> None:
         self.limit = self.largest
+
+    def start_again(self) -> None:
+        """Begin with small batches: all drains receive at once when the primary is back."""
+        self.limit = min(self.limit, FIRST)
 
     def begin(self, deliveries: Sequence[Delivery]) -> Batch:
         """Add a batch of these deliveries."""

@@ -7,6 +7,7 @@ last identity survives a restart in the state file, so that a gateway which star
 still knows it.
 """
 
+import random
 from contextlib import suppress
 from typing import Final
 
@@ -15,6 +16,7 @@ import trio
 
 from gateway.capabilities import Identifies
 from gateway.changes import Changes
+from gateway.domain.backoff import jittered
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
@@ -31,6 +33,8 @@ ASK_LIMIT: Final = 10.0  # seconds for one answer
 FIRST_RETRY: Final = 0.2  # seconds; doubled from one failure to the next
 LAST_RETRY: Final = 5.0
 ASK_AGAIN: Final = 60.0  # seconds: another namespace may have taken over that address
+# Gateways that were started together, or that lost the primary together, don't ask together.
+JITTER: Final = 0.2
 NOT_REPORTED: Final = (NotSupported, NotAuthorized, InvalidRequest, EntityNotFound)
 
 
@@ -43,6 +47,7 @@ class Destination:
     adopted: frozenset[str] = frozenset()  # fingerprints of primaries that it replaces
     takes_all: bool = False  # an operator adopted every message, whatever its fingerprint
     observer: Observer | None = None
+    rng: random.Random | None = None  # None: the questions come at regular times
     identity: Identity | None = attrs.field(default=None, init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
     has_answered: bool = attrs.field(default=False, init=False)  # since this process started
@@ -94,7 +99,7 @@ class Destination:
         Raises:
             BrokerError: the primary doesn't answer.
         """
-        self._ask_at = trio.current_time() + ASK_AGAIN
+        self._ask_at = trio.current_time() + self._jittered(ASK_AGAIN)
         identifies = offered(self.primary, Identifies)
         if identifies is None:
             await trio.lowlevel.checkpoint()
@@ -126,7 +131,7 @@ class Destination:
                 with trio.move_on_after(ASK_LIMIT), suppress(BrokerError):
                     await self.ask()
                     continue
-                await trio.sleep(pause)
+                await trio.sleep(self._jittered(pause))
                 pause = min(2 * pause, LAST_RETRY)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -134,9 +139,12 @@ class Destination:
         task_status.started()
         await self.wait_known()
         while not self._reports_none:
-            await trio.sleep(ASK_AGAIN)
+            await trio.sleep_until(max(self._ask_at, trio.current_time() + FIRST_RETRY))
             await self.refresh()
         await trio.sleep_forever()
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds if self.rng is None else jittered(seconds, JITTER, self.rng)
 
     def _update(self, told: Identity) -> None:
         was = self.identity

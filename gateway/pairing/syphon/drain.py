@@ -119,6 +119,8 @@ class Drain:
         async with trio.open_nursery() as nursery:
             while True:
                 await self.pauses.wait_resumed(self.queue)
+                if await self.backoffs.wait_for_more():
+                    batches.start_again()
                 try:
                     with self.pauses.receiving(self.queue) as receiving:
                         deliveries = await receiver.receive(batches.limit)

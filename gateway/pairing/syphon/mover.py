@@ -45,6 +45,8 @@ from gateway.pairing.options import BacklogTimeToLive, SyphonOptions
 from gateway.pairing.sending import send_in_time, unanswered
 from gateway.pairing.syphon.backlog_message import BacklogMessage, Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.pairing.syphon.primary_load import PATIENCE
+from gateway.pairing.syphon.slow_start import Room
 from gateway.ports import Broker, Observer, Receiver, WallClock
 from gateway.settling import settle_all, settle_one
 
@@ -130,15 +132,16 @@ class Mover:
         """
         singly = self.one_by_one
         while claimed:
-            await self.progress.wait_for_rate_limit()
-            if await self._dead_lettered_expired(claimed):
-                continue
-            trial = self.backoffs.trial(entity)
-            if trial is None and self.backoffs.is_suspended(entity):
-                return
-            window = self.progress.within_rate(min(most, self.backoffs.window(entity)))
-            chunk = claimed[: 1 if trial or singly else window]
-            error = await self._send(entity, chunk, trial)
+            async with self.backoffs.room(entity) as room:
+                await self.progress.wait_for_rate_limit()
+                if await self._dead_lettered_expired(claimed):
+                    continue
+                trial = self.backoffs.trial(entity)
+                if trial is None and self.backoffs.is_suspended(entity):
+                    return
+                window = self.progress.within_rate(min(most, self.backoffs.window(entity)))
+                chunk = claimed[: 1 if trial or singly else window]
+                error = await self._send(entity, chunk, trial, room)
             if error is None:
                 await self._complete_all(entity, chunk)
                 most *= 2
@@ -156,17 +159,21 @@ class Mover:
             del claimed[: len(chunk)]
 
     async def _send(
-        self, entity: EntityPath, chunk: Sequence[BacklogMessage], trial: Attempt | None
+        self,
+        entity: EntityPath,
+        chunk: Sequence[BacklogMessage],
+        trial: Attempt | None,
+        room: Room | None,
     ) -> BrokerError | None:
         """
-        Send to the primary; return the error, if any.
+        Send to the primary; return the error, if any. `room` is left early if no answer comes.
 
         A send without an answer after `attempt_timeout` goes on, while its entity backs off. If the
         primary then accepts it, its messages are completed instead of sent again.
         """
         self.progress.spend(len(chunk))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._back_off_if_late, entity, trial)
+            nursery.start_soon(self._back_off_if_late, entity, trial, room)
             try:
                 error = await self._transfer(entity, chunk)
                 if trial is not None:
@@ -190,8 +197,9 @@ class Mover:
             await send_in_time(self.primary, entity, messages, seconds)
         except BrokerError as error:
             self.copies.note(CopyEvent.FAILED, copies)
+            self.backoffs.note_failure(entity, began, error)
             return error
-        self.backoffs.confirm(entity, began)
+        self.backoffs.confirm(entity, began, len(chunk))
         self._end(CopyEvent.ACCEPTED, chunk)
         return None
 
@@ -201,10 +209,16 @@ class Mover:
         for each in messages:
             del self._claimed[each.copy]
 
-    async def _back_off_if_late(self, entity: EntityPath, trial: Attempt | None) -> None:
-        seconds = self.options.attempt_timeout
-        await trio.sleep(seconds)
+    async def _back_off_if_late(
+        self, entity: EntityPath, trial: Attempt | None, room: Room | None
+    ) -> None:
+        seconds, began = self.options.attempt_timeout, trio.current_time()
+        await trio.sleep(min(seconds, PATIENCE))
+        if room is not None:
+            room.leave()
+        await trio.sleep_until(began + seconds)
         late = unanswered(self.primary, entity, seconds)
+        self.backoffs.note_failure(entity, began, late)
         if trial is not None:  # a later answer no longer counts for the entity's state
             self.backoffs.end_trial(trial, late)
         # Until the send is cancelled: a second send would hang too, and the next batch with it.
@@ -222,7 +236,8 @@ class Mover:
         unknown = error.outcome is Outcome.UNKNOWN
         least = 0.0
         if isinstance(error, Busy):
-            least = max(error.retry_after, 0.0 if error.backs_off else self.options.busy_pause)
+            wanted = max(error.retry_after, 0.0 if error.backs_off else self.options.busy_pause)
+            least = self.backoffs.spread(wanted)
         backoff = self.options.unknown_retry if unknown else self.options.retry
         self.backoffs.back_off(entity, backoff, f"{type(error).__name__}: {error}", least)
 

@@ -1,5 +1,6 @@
 """Reports a backlog that no syphon moves."""
 
+import random
 from typing import Final
 
 import attrs
@@ -11,6 +12,7 @@ from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.pauses import Pauses
 
 ASK_LIMIT: Final = 30.0
+SPREAD: Final = 0.2  # of `after`: gateways that get their primary back together don't ask together
 SELDOM: Final = 3600.0  # seconds between readings of an empty backlog: each is billed
 
 
@@ -21,13 +23,15 @@ class OrphanWatch:
     the depth doesn't fall: no syphon runs, or none that works.
 
     The watch reads the depth at the start of the process, when the last entity has returned,
-    `after` seconds later while messages wait, and once an hour. It reports nothing if the secondary
-    can't report its depth, or while an operator pauses the syphon.
+    `after` seconds later while messages wait, and once an hour. The first reading is late by up to
+    `SPREAD` of `after`. It reports nothing if the secondary can't report its depth, or while
+    an operator pauses the syphon.
     """
 
     depth: BacklogDepth
     states: EntityStates
     after: float  # seconds
+    rng: random.Random
     pauses: Pauses = attrs.field(factory=Pauses)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -36,6 +40,8 @@ class OrphanWatch:
         while True:
             if self.states.is_any_troubled:
                 seen = await self.states.changes.wait(seen)
+                continue
+            if await self._troubled_within(self.rng.uniform(0.0, SPREAD * self.after)):
                 continue
             reading = await self._look(None)
             is_current = reading is not None and not reading.lag

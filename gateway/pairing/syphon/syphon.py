@@ -38,6 +38,7 @@ from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.ordered_drain import OrderedDrain
 from gateway.pairing.syphon.pauses import Pauses
+from gateway.pairing.syphon.primary_load import PrimaryLoad
 from gateway.pairing.syphon.progress import ProgressReporter
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, WallClock
@@ -67,6 +68,7 @@ class Syphon:
     destination: Destination = attrs.field()
     _drains: dict[str, Drain] = attrs.field(factory=dict, init=False)
     _copies: Copies = attrs.field(factory=Copies, init=False)
+    _load: PrimaryLoad = attrs.field(init=False)
     _backoffs: EntityBackoffs = attrs.field(init=False)
     _wrong_macs: Grace = attrs.field(factory=Grace, init=False)
     _moments: Moments = attrs.field(init=False)
@@ -78,12 +80,19 @@ class Syphon:
 
     @destination.default
     def _destination(self) -> Destination:
-        return Destination(primary=self.primary, observer=self.observer)
+        return Destination(primary=self.primary, observer=self.observer, rng=self.rng)
 
     def __attrs_post_init__(self) -> None:
         self._rate = self.options.max_drain_rate
         self._moments = Moments(self.clock)
         self._reporter = ProgressReporter(observer=self.observer, label=self.label)
+        self._load = PrimaryLoad(
+            primary=self.primary,
+            rng=self.rng,
+            retry=self.options.retry,
+            attempt_timeout=self.options.attempt_timeout,
+            probes=self.states is None,
+        )
         self._backoffs = EntityBackoffs(
             rng=self.rng,
             observer=self.observer,
@@ -91,6 +100,7 @@ class Syphon:
             gone_grace=self.options.gone_grace,
             states=self.states,
             pauses=self.pauses,
+            load=self._load,
         )
 
     @property
@@ -149,6 +159,7 @@ class Syphon:
         """
         progress = self._progress = Progress(self._rate)
         async with trio.open_nursery() as nursery:
+            await nursery.start(self._load.run)
             task_status.started()
             failures = 0
             reported = False

@@ -1,5 +1,7 @@
 """Whose primary a message was meant for."""
 
+import random
+
 import attrs
 import pytest
 import trio
@@ -210,3 +212,18 @@ def syphon_of(harness, says=EAST, **options):
     syphon.primary = primary
     syphon.destination = Destination(primary=primary, observer=harness.events, **options)
     return syphon
+
+
+async def test_gateways_that_were_started_together_dont_ask_together(harness):
+    primaries = [Named() for _ in range(20)]
+    for seed, primary in enumerate(primaries):
+        made = Destination(primary=primary, rng=random.Random(seed))
+        harness.nursery.start_soon(made.run)
+    asked = []
+    for _ in range(int(1.3 * ASK_AGAIN)):
+        before = sum(primary.asked for primary in primaries)
+        await trio.sleep(1.0)
+        asked.append(sum(primary.asked for primary in primaries) - before)
+
+    assert sum(asked) == 40
+    assert max(asked[1:]) < 5

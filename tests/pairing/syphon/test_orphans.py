@@ -1,3 +1,5 @@
+import random
+
 import trio
 
 from gateway.domain.entity import EntityPath
@@ -5,11 +7,13 @@ from gateway.domain.events.gateway import BacklogOrphaned
 from gateway.domain.failover import State
 from gateway.domain.message import Complete
 from gateway.pairing.depth import Reading
-from gateway.pairing.syphon.orphans import OrphanWatch
+from gateway.pairing.syphon.orphans import SPREAD, OrphanWatch
 from tests.harness.faults import Operation, Refuse
 from tests.pairing.harness import BILLS, QUEUE, message, reaches, send, virtual_time
 
 pytestmark = virtual_time
+
+LATER = SPREAD * 300.0  # seconds, at most, until the first reading
 
 
 async def diverted_and_back(harness, **options):
@@ -25,7 +29,7 @@ async def test_a_backlog_that_nobody_moves_is_told_five_minutes_after_the_return
 
     await trio.sleep(299.0)
     before = harness.events.of(BacklogOrphaned)
-    await trio.sleep(2.0)
+    await trio.sleep(2.0 + LATER)
 
     assert before == []
     assert harness.events.of(BacklogOrphaned) == [BacklogOrphaned(pending=1, seconds=300.0)]
@@ -60,7 +64,7 @@ async def test_sends_that_were_diverted_while_suspect_leave_a_backlog_too(harnes
     await send(pair, message("m2"))()
     assert pair.states.troubled() == []
 
-    await trio.sleep(301.0)
+    await trio.sleep(301.0 + LATER)
 
     assert len(harness.events.of(BacklogOrphaned)) == 1
 
@@ -103,7 +107,7 @@ async def test_a_backlog_from_before_the_start_is_told_though_this_process_saw_n
     await harness.divert(message())
     await harness.pair()
 
-    await trio.sleep(301.0)
+    await trio.sleep(301.0 + LATER)
 
     assert harness.events.of(BacklogOrphaned) == [BacklogOrphaned(pending=1, seconds=300.0)]
 
@@ -112,7 +116,7 @@ async def test_after_how_long_is_an_option(harness):
     await harness.divert(message())
     await harness.pair(orphaned_after=20.0)
 
-    await trio.sleep(21.0)
+    await trio.sleep(21.0 + SPREAD * 20.0)
 
     assert harness.events.of(BacklogOrphaned) == [BacklogOrphaned(pending=1, seconds=20.0)]
 
@@ -133,7 +137,7 @@ async def test_a_backlog_that_somebody_moves_slowly_is_no_orphan(harness):
 
 async def test_anothers_backlog_that_came_later_is_found_within_the_hour(harness):
     await harness.pair()
-    await trio.sleep(10.0)
+    await trio.sleep(LATER)
     await harness.divert(message())
 
     await trio.sleep(3600.0 + 301.0)
@@ -167,9 +171,29 @@ class Lagging:
 
 async def test_counts_that_lag_are_given_their_time(harness):
     pair = await harness.pair()
-    watch = OrphanWatch(depth=Lagging(), states=pair.states, after=4.0)
+    watch = OrphanWatch(depth=Lagging(), states=pair.states, after=4.0, rng=random.Random(1))
     await harness.nursery.start(watch.run)
 
     await trio.sleep(100.0)
 
     assert harness.events.of(BacklogOrphaned) == []
+
+
+async def test_gateways_that_get_their_primary_back_together_look_one_after_the_other(harness):
+    moments = []
+
+    class Noting:
+        async def ask(self, _seconds):
+            await trio.lowlevel.checkpoint()
+            moments.append(trio.current_time())
+
+    pair = await harness.pair()
+    began = trio.current_time()
+    for seed in range(20):
+        watch = OrphanWatch(
+            depth=Noting(), states=pair.states, after=300.0, rng=random.Random(seed)
+        )
+        await harness.nursery.start(watch.run)
+    await trio.sleep(LATER)
+
+    assert len({int(moment - began) for moment in moments}) > 10

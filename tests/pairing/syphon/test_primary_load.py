@@ -1,0 +1,280 @@
+"""The load of a syphon on the primary: few sends at first, none while it can't be reached."""
+
+import random
+
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import Busy, NoAnswer, Unavailable, Unreachable
+from gateway.pairing.syphon.primary_load import (
+    FIRST,
+    LEAST,
+    MOST,
+    PATIENCE,
+    PrimaryLoad,
+)
+from gateway.pairing.syphon.slow_start import SLOW
+from tests.harness.faults import Hang, Operation
+from tests.pairing.harness import (
+    BILLS,
+    LABEL,
+    ORDERS,
+    QUEUE,
+    Slow,
+    message,
+    refuse,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+
+RETRY = Backoff(first=1.0, cap=30.0, jitter=0.0)
+ENTITIES = tuple(EntityPath(f"queue-{number}") for number in range(3))
+DOWN = Unavailable("503")
+
+
+@pytest.fixture
+async def load(harness):
+    made = PrimaryLoad(
+        primary=harness.primary.broker, rng=random.Random(1), retry=RETRY, attempt_timeout=10.0
+    )
+    await harness.nursery.start(made.run)
+    return made
+
+
+async def rounds(load, number, seconds):
+    """So many times as many sends as may be in flight, each answered after that time."""
+    for _ in range(number):
+        async with trio.open_nursery() as nursery:
+            for _ in range(load.limit):
+                nursery.start_soon(one_send, load, seconds)
+
+
+async def one_send(load, seconds):
+    async with load.room(ORDERS):
+        began = trio.current_time()
+        await trio.sleep(seconds)
+        load.answered(began)
+
+
+def fail(load, *entities, error=DOWN):
+    for entity in entities:
+        load.failed(entity, trio.current_time(), error)
+
+
+async def test_more_sends_are_in_flight_while_answers_are_quick(load):
+    first = load.limit
+    await rounds(load, 1, 0.01)
+    second = load.limit
+    await rounds(load, 20, 0.01)
+
+    assert first == FIRST
+    assert FIRST < second <= 2 * FIRST
+    assert load.limit == MOST
+
+
+async def test_no_more_than_the_limit_are_in_flight(load):
+    entered = []
+
+    async def enter():
+        async with load.room(ORDERS):
+            entered.append(trio.current_time())
+            await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(FIRST + 5):
+            nursery.start_soon(enter)
+        await trio.sleep(100.0)
+        nursery.cancel_scope.cancel()
+
+    assert len(entered) == FIRST
+
+
+async def test_a_send_that_leaves_its_room_early_lets_one_other_begin(load):
+    async def enter():
+        async with load.room(ORDERS):
+            entered.append(1)
+            await trio.sleep_forever()
+
+    entered = []
+    async with trio.open_nursery() as nursery:
+        async with load.room(ORDERS) as room:
+            for _ in range(FIRST):
+                nursery.start_soon(enter)
+            await trio.sleep(1.0)
+            before = len(entered)
+            room.leave()
+            await trio.sleep(1.0)
+        await trio.sleep(1.0)
+        nursery.cancel_scope.cancel()
+
+    assert (before, len(entered)) == (FIRST - 1, FIRST)
+
+
+async def test_slow_answers_halve_the_limit_once_for_the_sends_in_flight(load):
+    await rounds(load, 20, 0.01)
+    await rounds(load, 1, 2 * SLOW)
+
+    assert load.limit == MOST // 2
+    await rounds(load, 20, 2 * SLOW)
+    assert load.limit == LEAST
+
+
+async def test_after_a_slow_answer_the_limit_grows_by_one_in_a_round(load):
+    await rounds(load, 20, 0.01)
+    await rounds(load, 1, 2 * SLOW)
+    before = load.limit
+    await rounds(load, 4, 0.01)
+
+    assert before < load.limit <= before + 4
+
+
+async def test_a_busy_primary_gets_half_as_many_sends(load):
+    await rounds(load, 20, 0.01)
+    began = trio.current_time()
+    await trio.sleep(0.01)
+    load.failed(ORDERS, began, Busy())
+
+    assert load.limit == MOST // 2
+    assert not load.is_lost
+
+
+async def test_a_limit_that_isnt_used_doesnt_grow(load):
+    for _ in range(100):
+        await one_send(load, 0.01)
+
+    assert load.limit == FIRST
+
+
+async def test_several_entities_that_fail_are_a_lost_primary_and_one_isnt(load):
+    fail(load, *[ENTITIES[0]] * 10)
+    alone = load.is_lost
+    fail(load, *ENTITIES)
+
+    assert not alone
+    assert load.is_lost
+
+
+async def test_an_answer_between_failures_shows_that_the_primary_lives(load):
+    fail(load, *ENTITIES[:2])
+    await trio.sleep(0.01)
+    load.answered(trio.current_time())
+    fail(load, ENTITIES[2])
+
+    assert not load.is_lost
+
+
+async def test_a_refused_connection_is_a_lost_primary_at_once(load):
+    fail(load, ORDERS, error=Unreachable("refused"))
+
+    assert load.is_lost
+
+
+async def test_a_lost_primary_is_probed_less_and_less_often_until_it_answers(harness, load):
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.PROBE)
+    began = trio.current_time()
+    fail(load, ORDERS, error=Unreachable("refused"))
+    await trio.sleep(100.0)
+    at = [round(moment - began, 3) for moment in harness.primary.times(Operation.PROBE)]
+    harness.primary.heal()
+    await trio.sleep(31.0)
+
+    assert at == [1.0, 3.0, 7.0, 15.0, 31.0, 61.0, 91.0]
+    assert not load.is_lost
+    assert load.limit == FIRST
+
+
+async def test_any_entity_that_was_seen_may_show_that_the_primary_lives(harness, load):
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.PROBE, entity=ORDERS)
+    async with load.room(BILLS):
+        pass
+    fail(load, ORDERS, error=Unreachable("refused"))
+    await trio.sleep(200.0)
+
+    assert not load.is_lost
+
+
+async def test_a_probe_that_hangs_is_a_failed_one(harness, load):
+    harness.primary.fail(Hang(), Operation.PROBE)
+    fail(load, ORDERS, error=NoAnswer("late"))
+    fail(load, ORDERS, error=Unreachable("refused"))
+    await trio.sleep(12.0)
+
+    assert load.is_lost
+
+
+async def test_a_syphon_in_a_gateway_leaves_it_to_the_gateway_to_find_the_primary(harness):
+    load = PrimaryLoad(
+        primary=harness.primary.broker,
+        rng=random.Random(1),
+        retry=RETRY,
+        attempt_timeout=10.0,
+        probes=False,
+    )
+    fail(load, ORDERS, error=Unreachable("refused"))
+    await trio.lowlevel.checkpoint()
+
+    assert not load.is_lost
+
+
+async def test_a_syphon_receives_nothing_while_the_primary_cant_be_reached(harness):
+    await harness.divert(message("m1"))
+    harness.primary.fail(refuse(Unreachable, "refused"))
+    await harness.syphon(retry=RETRY)
+    await trio.sleep(5.0)
+    before = len(harness.secondary.times(Operation.RECEIVE))
+    await trio.sleep(600.0)
+
+    assert len(harness.secondary.times(Operation.RECEIVE)) == before
+    assert len(harness.primary.times(Operation.SEND)) <= 2
+
+
+async def test_the_backlog_moves_soon_after_the_primary_is_back(harness):
+    await harness.divert(*[message(f"m{number}") for number in range(50)])
+    harness.primary.fail(refuse(Unreachable, "refused"))
+    await harness.syphon(retry=RETRY)
+    await trio.sleep(600.0)
+    harness.primary.heal()
+    await trio.sleep(80.0)  # a probe, the entity's own backoff, and a lock
+
+    assert len(await harness.primary.ids()) == 50
+    assert await harness.secondary.store.peek(QUEUE) == []
+
+
+async def test_sends_without_an_answer_hold_up_other_entities_for_a_moment_only(harness):
+    for index in range(2 * FIRST):
+        queue = backlog.queue_name(LABEL, index)
+        if index:
+            await harness.secondary.store.create_queue(queue, backlog.QUEUE_PROPERTIES)
+        await harness.divert(message(f"o{index}"), entity=ORDERS, queue=queue)
+        await harness.divert(message(f"b{index}"), entity=BILLS, queue=queue)
+    harness.primary.fail(Hang(), Operation.SEND, entity=ORDERS)
+    await harness.syphon()
+    await trio.sleep(5 * PATIENCE)
+
+    assert len(await harness.primary.ids(BILLS)) == 2 * FIRST
+
+
+async def test_nothing_more_is_received_while_sends_wait_for_room(harness):
+    """Messages that wait keep their locks, and each renewal is a request."""
+    for index in range(4):
+        queue = backlog.queue_name(LABEL, index)
+        if index:
+            await harness.secondary.store.create_queue(queue, backlog.QUEUE_PROPERTIES)
+        for number in range(100):
+            entity = EntityPath(f"entity-{number}")
+            if not index:
+                await harness.primary.store.create_queue(entity, QueueProperties())
+            await harness.divert(message(f"{index}-{number}"), entity=entity, queue=queue)
+    harness.primary.fail(refuse(Unreachable, "refused"))
+    await harness.syphon(retry=RETRY)
+    await trio.sleep(100.0)
+    harness.primary.heal()
+    harness.primary.fail(Slow(0.4), Operation.SEND)
+    await trio.sleep(100.0)
+
+    assert len(harness.secondary.times(Operation.RENEW)) == 0
+    assert [await harness.secondary.ids(q) for q in harness.queues(4)] == [[]] * 4
