@@ -28,6 +28,7 @@ from gateway.domain.message import (
     ValueBody,
 )
 from gateway.wire.amqp import fields
+from gateway.wire.amqp.plain import SHORT, note_written, properties_of, read_plain, write_plain
 from gateway.wire.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -52,8 +53,6 @@ from gateway.wire.amqp.types import (
 _BODY: Final = DATA  # the key of a body's sections in `Message.encoded`
 
 _FLAT: Final = frozenset({str, int, float, bool, bytes, datetime, type(None)})
-_SHORT: Final = 64 * 1024  # bytes: a longer message isn't kept in memory twice
-
 _SHORT_HEADER: Final = 32  # bytes: a longer one isn't remembered
 
 _MAX_TTL: Final = 2**32 - 1  # milliseconds, the maximum in a header: 49.7 days
@@ -119,6 +118,11 @@ def decode_message(data: bytes) -> Message:
     Raises:
         MessageError: the data isn't a message; the text names the section and the position.
     """
+    return read_plain(data) or decode_by_sections(data)
+
+
+def decode_by_sections(data: bytes) -> Message:
+    """Any message, as `decode_message`."""
     values: dict[int, Any] = {}
     encoded: list[EncodedSection] = []
     body_sections: list[Section] = []
@@ -168,33 +172,16 @@ def decode_message(data: bytes) -> Message:
         footer=values.get(FOOTER, {}),
         encoded=tuple(encoded),
     )
-    if size == len(data) <= _SHORT:  # an unchanged message is written as it was read
-        _note_written(message, (data[:bare_at], data[bare_at:]))
+    if size == len(data) <= SHORT:  # an unchanged message is written as it was read
+        note_written(message, (data[:bare_at], data[bare_at:]))
     return message
 
 
 # The sections
 
 
-_properties_of = attrgetter(
-    "message_id",
-    "user_id",
-    "to",
-    "subject",
-    "reply_to",
-    "correlation_id",
-    "content_type",
-    "content_encoding",
-    "absolute_expiry",
-    "creation_time",
-    "session_id",
-    "group_sequence",
-    "reply_to_session_id",
-)
-
-
 def _properties_with_expiry(message: Message) -> tuple[Any, ...]:
-    values: tuple[Any, ...] = _properties_of(message)
+    values = properties_of(message)
     ttl = message.time_to_live
     if ttl is None or ttl < _BEYOND_HEADER or message.absolute_expiry is not None:
         return values
@@ -303,23 +290,20 @@ def _start(code: int) -> bytes:
 def _parts(message: Message) -> tuple[bytes, ...]:
     """The encoded message in pieces: header and message annotations, then the bare message."""
     if message.written is None:
-        _note_written(message, tuple(_write_parts(message)))
+        note_written(message, write_plain(message) or write_by_sections(message))
     assert message.written is not None
     return message.written
 
 
-def _note_written(message: Message, parts: tuple[bytes, ...]) -> None:
+def write_by_sections(message: Message) -> tuple[bytes, ...]:
     """
-    Cache the encoding. This is the only exception to "never changed": it has no visible effect, and
-    `attrs.evolve` drops it.
-    """
-    object.__setattr__(message, "written", parts)
+    Any encoded message, as `Message.written`.
 
-
-def _write_parts(message: Message) -> list[bytes]:
-    """
     The body is a piece of its own, which isn't copied. The footer counts as part of the bare
     message.
+
+    Raises:
+        MessageError: as `encode_message`.
     """
     kept = {section.code: section for section in message.encoded}
     parts = [b"".join(_sections(message, kept, (HEADER, MESSAGE_ANNOTATIONS)))]
@@ -327,7 +311,7 @@ def _write_parts(message: Message) -> list[bytes]:
     parts += _body_parts(message.body, kept.get(_BODY))
     if message.footer or FOOTER in kept:
         parts.append(_part(FOOTER, message.footer, kept.get(FOOTER)))
-    return parts
+    return tuple(parts)
 
 
 def _sections(
