@@ -128,8 +128,15 @@ class Dispatch:
         return now.wall + duration // MICROSECOND
 
     def end(self, lock: Lock[Row]) -> None:
-        self._made.drop(lock.token)
+        locks = self._made
+        locks.drop(lock.token)
         self._content.index.unlock(lock.held)
+        if len(locks) == 0:  # a queue without locks needs none of their memory
+            self._journal.note(self._keep, locks)
+            self._locks = None
+
+    def _keep(self, locks: Locks[Row]) -> None:
+        self._locks = locks
 
     def next_end(self) -> float | None:
         """When (monotonic) the first lock expires."""

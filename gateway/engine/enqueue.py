@@ -55,7 +55,7 @@ class EnqueueRules:
         Raises:
             QuotaExceeded: the entity would hold more than `max_size_in_megabytes`.
         """
-        entity, held = self._content.entity, self._content.usage.bytes
+        entity, held = self._content.entity, self._content.index.used
         quota = entity.properties.max_size_in_megabytes * 2**20
         if added and held + added > quota:
             raise QuotaExceeded(f"{entity.path} holds {held} of {quota} bytes")

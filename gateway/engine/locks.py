@@ -27,6 +27,9 @@ class Locks(Generic[T]):
     _locks: dict[str, Lock[T]] = attrs.field(factory=dict)
     _deadlines: Deadlines = attrs.field(factory=Deadlines)
 
+    def __len__(self) -> int:
+        return len(self._locks)
+
     def add(self, token: str, held: T, until: float) -> Lock[T]:
         self._journal.note(self.drop, token)
         self._locks[token] = lock = Lock(token, held)

@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -13,7 +13,7 @@ from gateway.engine.records import Row, Rows, State, Totals
 
 @attrs.define(eq=False)
 class QuotaUsage:
-    """The bytes that count against one quota, which a topic shares with its subscriptions."""
+    """The bytes that count against the quota that a topic shares with its subscriptions."""
 
     bytes: int = 0
 
@@ -63,10 +63,6 @@ class Lane:
         take_out(self.returned, sequence)
 
 
-# Of a queue without any message since it was made. Never changed.
-_NO_LANES: Final[list[Lane | None]] = [None] * len(State)
-
-
 @attrs.define(eq=False)
 class MessageIndex:
     """
@@ -77,14 +73,15 @@ class MessageIndex:
     """
 
     rows: Rows
-    usage: QuotaUsage
+    shared: QuotaUsage | None = None  # by a topic and its subscriptions
     journal: Journal = attrs.field(factory=Journal)
     _locked: set[int] | None = None  # sequence numbers
     bytes: int = 0
     next_due: int | None = None  # no scheduled message is due earlier
     next_expiry: int | None = None
     _swept: int = -1  # available messages that expired up to this date are already removed
-    _lanes: list[Lane | None] = _NO_LANES  # by state
+    _active: Lane | None = None
+    _lanes: dict[State, Lane] | None = None  # of the other states
     _quarantined: list[int] | None = None  # sequence numbers, since `drain_quarantined`
 
     _counted: Totals | None = None  # a count of the messages, if the maker has one
@@ -98,7 +95,7 @@ class MessageIndex:
         if totals is None:
             totals = self.rows.totals()
         self.journal.keep(self)
-        self._lanes = _NO_LANES
+        self._active = self._lanes = None
         for state, total in totals.items():
             lane = self._lane(state)
             lane.messages = lane.fresh = total.messages
@@ -242,8 +239,13 @@ class MessageIndex:
 
     # --- telling
 
+    @property
+    def used(self) -> int:
+        """The bytes that count against the quota."""
+        return self.bytes if self.shared is None else self.shared.bytes
+
     def count(self, state: State) -> int:
-        lane = self._lanes[state]
+        lane = self._known_lane(state)
         return 0 if lane is None else lane.messages
 
     @property
@@ -268,19 +270,27 @@ class MessageIndex:
         )
 
     def _drain_fresh(self, state: State) -> int:
-        lane = self._lanes[state]
+        lane = self._known_lane(state)
         if lane is None:
             return 0
         fresh, lane.fresh = lane.fresh, 0
         return fresh
 
     def _lane(self, state: State) -> Lane:
-        lane = self._lanes[state]
+        lane = self._known_lane(state)
         if lane is None:
-            if self._lanes is _NO_LANES:
-                self._lanes = list(_NO_LANES)
-            lane = self._lanes[state] = Lane()
+            lane = Lane()
+            if state is State.ACTIVE:
+                self._active = lane
+            else:
+                self._lanes = {**(self._lanes or {}), state: lane}
         return lane
+
+    def _known_lane(self, state: State) -> Lane | None:
+        """The lane of that state, if there was a message in it."""
+        if state is State.ACTIVE:
+            return self._active
+        return None if self._lanes is None else self._lanes.get(state)
 
     def _count(self, state: State, change: int) -> None:
         lane = self._lane(state)
@@ -290,9 +300,10 @@ class MessageIndex:
             lane.fresh += change
 
     def _add_bytes(self, change: int) -> None:
-        self.journal.note(self._weigh, self.bytes, self.usage.bytes)
-        self.bytes += change
-        self.usage.bytes += change
+        self.journal.note(self._weigh, -change)
+        self._weigh(change)
 
-    def _weigh(self, own: int, of_quota: int) -> None:
-        self.bytes, self.usage.bytes = own, of_quota
+    def _weigh(self, change: int) -> None:
+        self.bytes += change
+        if self.shared is not None:
+            self.shared.bytes += change

@@ -393,10 +393,13 @@ class Namespace:
     def _enter(self, stored: StoredEntity, storage: Storage, totals: Totals | None) -> Queue:
         """Make an entity, whose name is known; the caller has noted how to undo it."""
         path = stored.path
-        routing, usage = None, None
+        routing: TopicRouting | None = None
+        usage: QuotaUsage | None = None
         if isinstance(stored.properties, SubscriptionProperties):
             routing = self._routings[path.topic.key]
-            usage = self._queues[path.topic.key].usage
+            usage = self._queues[path.topic.key].shared_usage
+        elif isinstance(stored.properties, TopicProperties):
+            usage = QuotaUsage()
         queue = self._make(stored, storage, usage, totals)
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):

@@ -61,14 +61,16 @@ class Queue:
         usage: QuotaUsage | None = None,
         totals: Totals | None = None,
     ) -> "Queue":
-        """Make a queue from its stored messages; None: `totals` must be counted."""
+        """
+        Make a queue from its stored messages; `usage` is the one that it shares. None: `totals`
+        must be counted.
+        """
         sessions = None
         if entity.properties.requires_session:
             sessions = Sessions(entity.path, storage, dependencies.new_token, entity.journal)
-        usage, number = usage or QuotaUsage(), dependencies.next_sequence
         index = MessageIndex(storage.rows, usage, entity.journal, counted=totals)
         content = QueueContent(
-            entity, storage, number, usage, sessions, dependencies.packing, index
+            entity, storage, dependencies.next_sequence, sessions, dependencies.packing, index
         )
         return cls(
             entity=entity,
@@ -320,8 +322,14 @@ class Queue:
         return None if first == math.inf else first
 
     @property
-    def usage(self) -> QuotaUsage:
-        return self._content.usage
+    def shared_usage(self) -> QuotaUsage | None:
+        """The usage that a topic shares with its subscriptions; None: of a queue."""
+        return self._content.index.shared
+
+    @property
+    def used(self) -> int:
+        """The bytes that count against the queue's quota."""
+        return self._content.index.used
 
     @property
     def has_scheduled(self) -> bool:
@@ -345,8 +353,14 @@ class Queue:
     @property
     def concerns_more(self) -> bool:
         """True if its changes concern others than the receivers that wait there."""
-        has_limit = self.entity.properties.auto_delete_on_idle is not None
-        return has_limit or self.has_due_work or self._content.index.has_quarantined
+        content = self._content  # all in one place, since it is asked after each step
+        return (
+            content.onward is not None
+            or content.sessions is not None
+            or content.onward_dead is not None
+            or content.entity.properties.auto_delete_on_idle is not None
+            or content.index.has_quarantined
+        )
 
     def drain_news(self, now: Now) -> News:
         """The changes since the last call."""

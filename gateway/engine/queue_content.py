@@ -14,7 +14,7 @@ from gateway.domain.errors import BrokerError, MessageNotFound, MessageTooLarge
 from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
 from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal
-from gateway.engine.message_index import MessageIndex, QuotaUsage
+from gateway.engine.message_index import MessageIndex
 from gateway.engine.records import Row, State, Storage
 from gateway.engine.sessions import Sessions
 
@@ -114,7 +114,6 @@ class QueueContent:
     entity: Entity
     storage: Storage
     next_sequence: Callable[[], int]  # each number is higher than all before
-    usage: QuotaUsage
     sessions: Sessions | None
     packing: Packing
     index: MessageIndex

@@ -80,7 +80,7 @@ class Topics:
             path=queue.path,
             properties=routing.properties,
             max_message_size=info.max_message_size,
-            size=queue.usage.bytes,
+            size=queue.used,
             subscriptions=len(routing.subscriptions),
             scheduled=info.scheduled or 0,
             transfer_dead_lettered=info.transfer_dead_lettered or 0,

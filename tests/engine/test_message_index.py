@@ -32,7 +32,7 @@ def test_after_a_restart_all_that_is_stored_is_known() -> None:
     held = index(row(1), row(2), row(3, State.DEAD), row(4, State.SCHEDULED, due=70))
 
     assert [held.count(state) for state in (State.ACTIVE, State.DEAD, State.SCHEDULED)] == [2, 1, 1]
-    assert (held.bytes, held.usage.bytes) == (40, 40)
+    assert (held.bytes, held.used) == (40, 40)
     assert held.drain_fresh() == (2, 1, 0)
     assert (held.next_due, held.next_expiry) == (70, None)
 
@@ -42,7 +42,7 @@ def test_a_restart_counts_nothing_twice() -> None:
     held.reload()
 
     assert held.count(State.ACTIVE) == 2
-    assert (held.bytes, held.usage.bytes) == (20, 20)
+    assert (held.bytes, held.used) == (20, 20)
     assert held.next_expiry == 50
 
 

@@ -12,12 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
-from weakref import WeakValueDictionary
 
 import attrs
 import trio
 
-from gateway.brokers.local.notifier import EVERYBODY, Notifier
+from gateway.brokers.local.notifier import EVERYBODY, Notifier, Notifiers
 from gateway.brokers.local.queues import LocalQueues
 from gateway.brokers.local.receiver import LocalReceiver, to_delivery
 from gateway.brokers.local.recent import Recent
@@ -73,9 +72,7 @@ class LocalBroker(LocalQueues):
     announce: Callable[[EntityPath], None] | None = attrs.field(default=None, init=False)
     meter: Meter = attrs.field(factory=Meter, init=False)
     _timer: Timer = attrs.field(init=False)
-    _notifiers: WeakValueDictionary[str, Notifier] = attrs.field(
-        factory=WeakValueDictionary, init=False
-    )
+    _notifiers: Notifiers = attrs.field(factory=Notifiers, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._timer = Timer(self._run_due_work)
@@ -236,7 +233,7 @@ class LocalBroker(LocalQueues):
             entity=entity,
             mode=mode,
             state=state,
-            notifier=self._notifiers.setdefault(entity.parent.key, Notifier()),
+            notifier=self._notifiers.of(entity.parent.key),
         )
         try:
             yield receiver
@@ -260,14 +257,14 @@ class LocalBroker(LocalQueues):
         """
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: a sub-queue has no sessions")
-        notifier = self._notifiers.setdefault(entity.key, Notifier())
+        notifier = self._notifiers.of(entity.key)
         accepted = await accept_session(self, entity, session_id, notifier)
         receiver = LocalSessionReceiver(
             broker=self,
             entity=entity,
             mode=mode,
             state=State.ACTIVE,
-            notifier=self._notifiers.setdefault(_session_key(entity, accepted.session), Notifier()),
+            notifier=self._notifiers.of(_session_key(entity, accepted.session)),
             accepted=accepted,
             queue_notifier=notifier,
         )

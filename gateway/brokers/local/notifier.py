@@ -1,6 +1,8 @@
 """Wakes the tasks that wait for messages of one queue, no more of them than there are messages."""
 
 import math
+from collections.abc import Iterator
+from weakref import ref
 
 import attrs
 import trio
@@ -70,3 +72,36 @@ class Notifier:
             first = next(iter(waiting), None)
             if first is not None and first.deadline != self._due:
                 first.deadline = self._due
+
+
+@attrs.define(eq=False)
+class Notifiers:
+    """
+    The notifiers that a receiver holds, by key of the queue or session.
+
+    Another thread may ask for a key; a `WeakValueDictionary` takes ten times as long to answer.
+    """
+
+    _refs: dict[str, "ref[Notifier]"] = attrs.field(factory=dict, init=False)
+
+    def of(self, key: str) -> Notifier:
+        """The notifier of that key, which lasts as long as a receiver holds it."""
+        notifier = self.get(key)
+        if notifier is None:
+            notifier = Notifier()
+            self._refs[key] = ref(notifier, lambda gone: self._forget(key, gone))
+        return notifier
+
+    def get(self, key: str) -> Notifier | None:
+        found = self._refs.get(key)
+        return None if found is None else found()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._refs))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._refs
+
+    def _forget(self, key: str, gone: "ref[Notifier]") -> None:
+        if self._refs.get(key) is gone:
+            del self._refs[key]
