@@ -23,6 +23,7 @@ from gateway.brokers.embedded.writer import Writer
 from gateway.brokers.local.broker import LocalBroker, LocalOptions
 from gateway.brokers.local.lock_tokens import lock_tokens
 from gateway.brokers.local.step import Step
+from gateway.domain.clocks.times import Now
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.identity import STORE, Identity
 from gateway.domain.message import Message
@@ -113,6 +114,9 @@ class EmbeddedBroker(LocalBroker):
 
     def _post(self, step: Step[Any]) -> None:
         self._writer.post(step)
+
+    def _now(self) -> Now:
+        return self._writer.now(self._moments.now)
 
     def _pack(self, message: Message) -> tuple[bytes, int]:
         content = encode_message(message)

@@ -26,6 +26,7 @@ from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import StoreError
 from gateway.brokers.local.step import Step
+from gateway.domain.clocks.times import Now
 from gateway.domain.errors import Unavailable
 from gateway.engine.deliveries import Report
 
@@ -33,6 +34,7 @@ T = TypeVar("T")
 
 _MOST_STEPS: Final = 1000  # in one transaction
 _MOST_BYTES: Final = 4 * 1024 * 1024
+_SAME: Final = 0.001  # seconds for which a reading of the clocks is used in one batch
 _IDLE: Final = 0.2  # seconds without work until background work is done
 _CLOSE: Final = 30.0  # seconds for the last batch and the checkpoint
 
@@ -57,6 +59,7 @@ class Writer:
     # Steps that wait for room, in order, each with a task that still waits.
     _waiting: "OrderedDict[Step[Any], None]" = attrs.field(factory=OrderedDict)
     _asked: "queue.SimpleQueue[Step[Any] | None]" = attrs.field(factory=queue.SimpleQueue)
+    _now: Now | None = None  # the last reading of the clocks for the batch that is being collected
     _closed: str = "the store is not open"  # why no step is accepted; empty: steps are accepted
     _refusal: StoreError | None = None
     _started: trio.Event = attrs.field(factory=trio.Event)
@@ -117,6 +120,16 @@ class Writer:
         """Run a step soon, unless the store is closed."""
         if not self._closed:
             self._put(step)
+
+    def now(self, read: Callable[[], Now]) -> Now:
+        """
+        The time for a step that is put next. Steps of one batch share a reading of at most a
+        millisecond's age: reading both clocks takes as long as half of a step's work.
+        """
+        now = self._now
+        if now is None or trio.current_time() - now.monotonic > _SAME:
+            now = self._now = read()
+        return now
 
     @property
     def _has_room(self) -> bool:
@@ -221,6 +234,7 @@ class Writer:
         size = 0
         try:
             step = self._asked.get(timeout=_IDLE if committer.untidy else None)
+            self._now = None
             while step is not None:
                 batch.append(step)
                 size += step.cost

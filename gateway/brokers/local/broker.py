@@ -428,7 +428,11 @@ class LocalBroker(LocalQueues):
         cost: int = STEP_COST,
         undo: Callable[[T], None] | None = None,
     ) -> Step[T]:
-        return Step(path, self._moments.now(), work, cost, undo)
+        return Step(path, self._now(), work, cost, undo)
+
+    def _now(self) -> Now:
+        """The time at which the step that is made now is considered to run."""
+        return self._moments.now()
 
 
 def _notify(notifier: Notifier, news: News | None) -> None:
