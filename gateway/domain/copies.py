@@ -118,8 +118,9 @@ class Copies:
 
     def note(self, event: CopyEvent, copies: Iterable[CopyId]) -> None:
         """Advance the state of each copy by that event."""
+        states, sent = self._states, self._sent
         for copy in copies:
-            before = self.state_of(copy)
+            before = states.get(copy) or (A if copy in sent else N)
             after = TRANSITIONS[before][event]
             if after is not before:
                 self._set(copy, before, after)

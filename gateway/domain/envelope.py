@@ -44,6 +44,7 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final, Protocol
 
 import attrs
@@ -372,7 +373,7 @@ class Envelope:
 
     def _candidates(self, found: Properties) -> Sequence[EnvelopeKey]:
         """The keys, at least one, with which that envelope may be signed."""
-        for name in OURS:
+        for name in () if _has_ours(found) else OURS:
             if not isinstance(found.get(name), str):
                 kind = type(found.get(name)).__name__
                 raise Malformed(f"{name}: a string expected, found {kind}")
@@ -388,20 +389,17 @@ class Envelope:
 
     def _mac(self, key: EnvelopeKey, message: Message, own: Properties) -> str:
         """The MAC of a wrapped message. `own`: its properties without those of the envelope."""
-        found = message.properties
+        found, body = message.properties, message.body
+        version, identity = found[VERSION], message.message_id
+        named_in = ENTITY if version == ENCRYPTED_VERSION else PATH
         parts = (
-            _shared(
-                str(found[VERSION]),
-                str(found[PAIR]),
-                str(found[ORIGIN]),
-                str(found.get(ENTITY if found[VERSION] == ENCRYPTED_VERSION else PATH, "")),
-            ),
-            _sized(text_of_id(message.message_id)),
-            _sized(str(found[EXPIRES])),
-            _sized(str(found[ATTEMPT])),
+            _shared(version, found[PAIR], found[ORIGIN], str(found.get(named_in, ""))),
+            _sized(identity if type(identity) is str else text_of_id(identity)),
+            _sized(found[EXPIRES]),
+            _sized(found[ATTEMPT]),
             _signed_optional(message),
             self._properties_digest(own, found),
-            self._body_digest(message.body),
+            hashlib.sha256(body).digest() if type(body) is bytes else self._body_digest(body),
         )
         return key.mac(b"".join(parts))
 
@@ -470,15 +468,29 @@ def _sized(text: str) -> bytes:
     return len(data).to_bytes(4) + data
 
 
-_OPTIONAL: Final = frozenset((SESSION, TIME_TO_LIVE, SCHEDULED))  # most messages have none
-_NO_OPTIONAL: Final = _sized("") * len(_OPTIONAL)
+_NO_OPTIONAL: Final = _sized("") * 3
+_ours_of: Final = itemgetter(*OURS)
+_TEXTS: Final = (str,) * len(OURS)
+
+
+def _has_ours(found: Properties) -> bool:
+    """True if all that is required of an envelope is there, as plain texts: the usual case."""
+    try:
+        return (*map(type, _ours_of(found)),) == _TEXTS
+    except KeyError:
+        return False
+
+
+def _has_optional(found: Properties) -> bool:
+    """True if there is a session, a time to live or a schedule; most messages have none."""
+    return SESSION in found or TIME_TO_LIVE in found or SCHEDULED in found
 
 
 def _optional_of(
     message: Message, *, text_allowed: bool
 ) -> tuple[str | None, timedelta | None, datetime | None]:
     """The session, the time to live and the schedule in an envelope."""
-    if _OPTIONAL.isdisjoint(message.properties):
+    if not _has_optional(message.properties):
         return None, None, None
     session = message.properties.get(SESSION)
     if session is not None and not isinstance(session, str):
@@ -492,7 +504,7 @@ def _optional_of(
 
 def _signed_optional(message: Message) -> bytes:
     """These three as the MAC covers them."""
-    if _OPTIONAL.isdisjoint(message.properties):
+    if not _has_optional(message.properties):
         return _NO_OPTIONAL
     ticks = time_to_live_of(message, text_allowed=True)
     scheduled = scheduled_of(message, text_allowed=True)

@@ -10,6 +10,7 @@ the limit, a receive waits until a delivery is settled or its lock ends.
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Final
 
 import attrs
@@ -176,14 +177,15 @@ class HeldDeliveries:
         """
         if not taken:
             return
-        channel, oldest = taken[0].channel, 0
-        left = {held.tag: held for held in taken if self._unsettled.get(held.tag) is held}
+        channel, unsettled = taken[0].channel, self._unsettled
+        left = {held.tag: held for held in taken if unsettled.get(held.tag) is held}
         self.meter.settled(len(left))
-        while left and (first := next(iter(self._unsettled))) in left:
-            self._settled(left.pop(first))
-            oldest = first
+        # One walk: to look for the first entry after each deletion would pass all deleted ones.
+        oldest = list(takewhile(left.__contains__, unsettled))
+        for tag in oldest:
+            self._settled(left.pop(tag))
         if oldest:
-            channel.tell(commands.Basic.Ack(delivery_tag=oldest, multiple=True))
+            channel.tell(commands.Basic.Ack(delivery_tag=oldest[-1], multiple=True))
         for held in left.values():
             self._settled(held)
         channel.tell(*[commands.Basic.Ack(delivery_tag=tag) for tag in left])

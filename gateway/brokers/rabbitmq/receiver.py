@@ -35,7 +35,14 @@ from gateway.brokers.rabbitmq.keeper import Keeper
 from gateway.domain.clocks.times import EPOCH
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Unavailable
-from gateway.domain.message import Abandon, DeadLetter, Delivery, ReceiveMode, Settlement
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Delivery,
+    ReceiveMode,
+    Settlement,
+)
 from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
@@ -411,7 +418,8 @@ class RabbitmqReceiver:
             if isinstance(settlement, DeadLetter):
                 continue
             try:
-                check_settlement(settlement, self._entity)
+                if settlement.__class__ is not Complete:  # mostly: there is nothing to check
+                    check_settlement(settlement, self._entity)
                 held = self._take(delivery)
             except BrokerError as error:
                 verdicts[index] = error

@@ -174,8 +174,7 @@ class _Lane:
         match event.method:
             case commands.Basic.Ack(delivery_tag=tag, multiple=multiple):
                 self.heard = trio.current_time()
-                for each in self._taken(tag, multiple=multiple):
-                    self._accept(each)
+                self._accept(self._taken(tag, multiple=multiple))
             case commands.Basic.Nack(delivery_tag=tag, multiple=multiple):
                 self.heard = trio.current_time()
                 for each in self._taken(tag, multiple=multiple):
@@ -206,15 +205,17 @@ class _Lane:
             else:
                 each.sending.verdict(type(error)(str(error)))
 
-    def _accept(self, tag: int) -> None:
-        sending = self.in_flight.pop(tag).sending
-        if tag in self.returned:
-            self.returned.discard(tag)
-            sending.unroutable += 1
-        else:
-            sending.accepted += 1
-            self.is_known = True
-        sending.verdict()
+    def _accept(self, tags: Sequence[int]) -> None:
+        in_flight, returned = self.in_flight, self.returned
+        for tag in tags:
+            sending = in_flight.pop(tag).sending
+            if tag in returned:
+                returned.discard(tag)
+                sending.unroutable += 1
+            else:
+                sending.accepted += 1
+                self.is_known = True
+            sending.verdict()
 
     def _taken(self, tag: int, *, multiple: bool) -> list[int]:
         if not multiple:

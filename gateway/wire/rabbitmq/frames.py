@@ -20,7 +20,11 @@ BODY: Final = 3
 HEARTBEAT: Final = 8
 _HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
 _END: Final = 0xCE
+_SIZE: Final = struct.Struct(">Q")
+_TAG_AND_BITS: Final = struct.Struct(">QB")
 _DELIVER: Final = commands.Basic.Deliver.index
+_DELIVER_START: Final = _DELIVER.to_bytes(4)
+_LEAST_HEADER: Final = 14  # bytes: class, weight, the body's size, flags
 _ACK: Final = commands.Basic.Ack.index
 _END_OCTET: Final = bytes((_END,))
 _OVERHEAD: Final = 8  # bytes of a frame besides its payload
@@ -238,25 +242,75 @@ class Conversation:
         at, end = 0, len(data)
         try:
             while end - at >= _HEAD.size:
-                kind, channel, size = _HEAD.unpack_from(data, at)
-                start, stop = at + _HEAD.size, at + _HEAD.size + size
-                if size > max(self.max_frame, _LEAST_FRAME):
-                    raise ProtocolError(
-                        f"the broker sent a frame of {size} bytes;"
-                        f" at most {self.max_frame} are allowed"
-                    )
-                if stop >= end:
+                event, after = self._next(data, at)
+                if after == at:
                     break
-                if data[stop] != _END:
-                    raise ProtocolError("the broker sent a frame without its end octet")
-                event = self._handle(kind, channel, data[start:stop])
                 if event is not None:
                     events.append(event)
-                at = stop + 1
+                at = after
         except _UNREADABLE as error:
             raise ProtocolError(f"the broker sent a malformed frame: {error}") from error
         self._rest = data[at:]
         return events
+
+    def _next(self, data: bytes, at: int) -> tuple[Event | None, int]:
+        """
+        The event of the frame at that position, if any, and the position after all that was read;
+        the same position: the frame hasn't arrived completely.
+        """
+        kind, channel, size = _HEAD.unpack_from(data, at)
+        start = at + _HEAD.size
+        stop = start + size
+        if size > self.max_frame:
+            raise ProtocolError(
+                f"the broker sent a frame of {size} bytes; at most {self.max_frame} are allowed"
+            )
+        if stop >= len(data):
+            return None, at
+        if data[stop] != _END:
+            raise ProtocolError("the broker sent a frame without its end octet")
+        if kind == METHOD and data.startswith(_DELIVER_START, start):
+            whole = self._whole_delivery(data, channel, start, stop)
+            if whole is not None:
+                return whole, stop + 1 + len(whole.header) + len(whole.body) + 2 * _OVERHEAD
+        return self._handle(kind, channel, data[start:stop]), stop + 1
+
+    def _whole_delivery(
+        self, data: bytes, channel: int, start: int, stop: int
+    ) -> ContentArrived | None:
+        """
+        The delivery whose method is from `start` to `stop`, if its header and its body follow in
+        one frame each, as nearly always. None: they don't, or haven't arrived, or are malformed.
+        """
+        end = len(data)
+        header_at = stop + _OVERHEAD
+        if channel in self._contents or header_at + _LEAST_HEADER >= end:
+            return None
+        kind, other, header_size = _HEAD.unpack_from(data, stop + 1)
+        header_end = header_at + header_size
+        body_at = header_end + _OVERHEAD
+        if kind != HEADER or other != channel or header_size < _LEAST_HEADER or body_at >= end:
+            return None
+        (size,) = _SIZE.unpack_from(data, header_at + 4)
+        kind, other, body_size = _HEAD.unpack_from(data, header_end + 1)
+        body_end = body_at + body_size
+        tag_end = start + 5 + data[start + 4]
+        if (
+            kind != BODY
+            or other != channel
+            or body_size != size
+            or body_end >= end
+            or tag_end + _TAG_AND_BITS.size > stop
+            or max(header_size, body_size) > self.max_frame
+            or size > self._max_body
+            or data[header_end] != _END
+            or data[body_end] != _END
+        ):
+            return None
+        tag, bits = _TAG_AND_BITS.unpack_from(data, tag_end)
+        method = Deliver(data[start + 5 : tag_end].decode(), tag, bool(bits & 1))
+        header = data[header_at:header_end]
+        return ContentArrived(channel, method, header, data[body_at:body_end])
 
     def _handle(self, kind: int, channel: int, payload: bytes) -> Event | None:
         if kind == METHOD:

@@ -54,6 +54,7 @@ _OF_BROKER: Final = frozenset(
 )
 _DEATH_REASON: Final = "x-first-death-reason"
 _OF_DEATH: Final = ("x-first-death-", "x-last-death-")
+_RARE_HEADERS: Final = _OF_BROKER | {_DEATH_REASON}
 _REASONS: Final = {
     "expired": "TTLExpiredException",
     "delivery_limit": "MaxDeliveryCountExceeded",
@@ -80,6 +81,7 @@ _FIELDS: Final = {name: field for field, name in _TEXTS.items()} | {"priority": 
 # Symbols in AMQP 1.0. Non-ASCII text from other producers becomes an annotation.
 _ASCII: Final = ("content_type", "content_encoding")
 _OTHERS: Final = frozenset({"user_id", "app_id", *_ASCII})  # what nobody else sets, or otherwise
+_RARE: Final = _OTHERS | {"timestamp", "expiration"}
 
 
 @value
@@ -265,6 +267,22 @@ def _whole_seconds(moment: Value) -> int | None:
 
 
 def _read(
+    properties: dict[str, Any], headers: dict[str, Any], body: bytes, *, is_dead_letter: bool
+) -> Message:
+    if _RARE_HEADERS.isdisjoint(headers) and _RARE.isdisjoint(properties):  # as nearly always
+        return Message(
+            message_id=properties.get("message_id"),
+            correlation_id=properties.get("correlation_id"),
+            reply_to=properties.get("reply_to"),
+            subject=properties.get("type"),
+            priority=properties.get("priority"),
+            properties=headers,
+            body=body,
+        )
+    return _read_any(properties, headers, body, is_dead_letter=is_dead_letter)
+
+
+def _read_any(
     properties: dict[str, Any], headers: dict[str, Any], body: bytes, *, is_dead_letter: bool
 ) -> Message:
     encoded, is_whole = body if headers.get(BODY) else headers.get(REST), bool(headers.get(BODY))

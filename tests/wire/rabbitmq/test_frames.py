@@ -1,6 +1,7 @@
 """The client's side of AMQP 0-9-1: frames in any pieces, and an end to whoever breaks the rules."""
 
 import struct
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -122,6 +123,52 @@ def test_frames_may_come_in_any_pieces(body: bytes, sizes: list[int]) -> None:
 
     assert [each.body for each in events if isinstance(each, ContentArrived)] == [body, body]
     assert len(events) == 2
+
+
+def frames_of_delivery(channel: int, tag: str, body: bytes, max_frame: int) -> list[bytes]:
+    method = commands.Basic.Deliver(tag, 7, len(body) % 2 == 0, "", "orders")
+    head = write_content_header(len(body), {"message_id": tag}, b"")
+    pieces = content_frames(channel, head, body, max_frame)
+    frames = [b"".join(pieces[at : at + 3]) for at in range(0, len(pieces), 3)]
+    return [method_frame(channel, method), *frames]
+
+
+DELIVERIES = st.builds(
+    frames_of_delivery,
+    st.integers(1, 2),
+    st.sampled_from(["", "c1", "a-long-consumer-tag"]),
+    st.binary(max_size=40) | st.just(b"x" * 3000),
+    st.sampled_from([131_072, 1000]),
+)
+
+
+def fed(pieces: Iterable[bytes]) -> tuple[list[Event], bool]:
+    """The events of a conversation that gets these pieces, and whether it is still intact."""
+    conversation, events = opened(), list[Event]()
+    for piece in pieces:
+        try:
+            events += conversation.feed(piece)
+        except ProtocolError:
+            return events, False
+    return events, True
+
+
+@given(st.lists(DELIVERIES, max_size=4), st.data())
+def test_whole_deliveries_are_read_as_byte_by_byte(
+    deliveries: list[list[bytes]], data: st.DataObject
+) -> None:
+    frames = [frame for delivery in deliveries for frame in delivery]
+    if data.draw(st.booleans()):  # of several channels at once, or out of order
+        frames = data.draw(st.permutations(frames))
+    received = bytearray(b"".join(frames))
+    for _ in range(data.draw(st.integers(0, 2)) if received else 0):
+        received[data.draw(st.integers(0, len(received) - 1))] = data.draw(st.integers(0, 255))
+
+    at_once, intact = fed([bytes(received)])
+    by_byte, still_intact = fed(bytes((byte,)) for byte in received)
+
+    assert intact == still_intact
+    assert at_once == by_byte or not intact
 
 
 def test_what_the_broker_says_of_the_connection_is_told() -> None:
