@@ -6,7 +6,7 @@ integers use 64 bits, floats are double.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -67,10 +67,12 @@ def write_content_header(size: int, properties: Mapping[str, Any], table: bytes)
     `properties` have the standard's names, and their texts are known to fit; `table` has the
     encoded entries of `headers`.
     """
-    flags, writers = _writers_of((*properties, "headers"))
-    present = {**properties, "headers": table}
-    parts = [write(present[name]) for name, write in writers]
-    return struct.pack(">HHQH", BASIC, 0, size, flags) + b"".join(parts)
+    flags, before, after = _writers_of(tuple(properties))
+    parts = [_start.pack(BASIC, 0, size, flags)]
+    parts += [write(properties[name]) for name, write in before]
+    parts += (_length.pack(len(table)), table)
+    parts += [write(properties[name]) for name, write in after]
+    return b"".join(parts)
 
 
 def write_entry(name: str, value: Any) -> bytes:
@@ -125,18 +127,25 @@ def _short(text: str) -> bytes:
     return len(data).to_bytes() + data
 
 
-def _write_table(entries: bytes) -> bytes:
-    return len(entries).to_bytes(4) + entries
+_Writers = tuple[tuple[str, Callable[[Any], bytes]], ...]
 
 
 @lru_cache(maxsize=64)  # as `_decoders_of`
-def _writers_of(names: tuple[str, ...]) -> tuple[int, tuple[tuple[str, Callable[..., bytes]], ...]]:
-    """The flags of these properties, and how each is written, in the standard's order."""
-    others = {"headers": _write_table, "timestamp": lambda value: value.to_bytes(8)}
-    octet = int.to_bytes
-    return sum(_FLAGS[name] for name in names), tuple(
-        (name, _short if name in _TEXTS else others.get(name, octet))
-        for name in _ORDER
+def _writers_of(names: tuple[str, ...]) -> tuple[int, _Writers, _Writers]:
+    """
+    The flags of these properties and of the headers, and how each property is written, in the
+    standard's order: those before the headers, and those after them.
+    """
+    place = _ORDER.index("headers")
+    flags = sum(_FLAGS[name] for name in (*names, "headers"))
+    return flags, _writers(names, _ORDER[:place]), _writers(names, _ORDER[place:])
+
+
+def _writers(names: Sequence[str], order: Sequence[str]) -> _Writers:
+    others: dict[str, Callable[[Any], bytes]] = {"timestamp": lambda value: value.to_bytes(8)}
+    return tuple(
+        (name, _short if name in _TEXTS else others.get(name, int.to_bytes))
+        for name in order
         if name in names
     )
 
@@ -161,6 +170,7 @@ def _write_value(value: Any) -> bytes:
 # because Python doesn't.
 _Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
+_start: Final = struct.Struct(">HHQH")
 _flags: Final = struct.Struct(">H")
 _length: Final = struct.Struct(">I")
 
@@ -215,16 +225,68 @@ def _decode_text(data: bytes, at: int, _: int) -> tuple[str | bytes, int]:
         return raw, end
 
 
+_Unpack = Callable[[bytes, int], tuple[bytes, ...]]
+
+
 @attrs.frozen
+class _Template:
+    """
+    A table in which only some values vary from message to message. `struct` takes it apart in one
+    call: what is the same in all messages, and the values that vary, in turn.
+    """
+
+    table: dict[str, Any]
+    constants: tuple[bytes, ...]
+    varying: tuple[str, ...]  # names
+    unpack: _Unpack
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], pieces: Sequence[bytes], varying: set[str], table: dict[str, Any]
+    ) -> "_Template":
+        """The template of a table that consists of these heads and values in turn."""
+        constants, sizes = [b""], list[int]()
+        for name, head, value in zip(names, pieces[::2], pieces[1::2], strict=True):
+            constants[-1] += head
+            if name in varying:
+                sizes.append(len(value))
+                constants.append(b"")
+            else:
+                constants[-1] += value
+        layout = [f"{len(constants[0])}s"]
+        for size, constant in zip(sizes, constants[1:], strict=True):
+            layout.append(f"{size}s{len(constant)}s")
+        unpack = struct.Struct("".join(layout)).unpack_from
+        in_order = tuple(name for name in names if name in varying)
+        return cls(dict(table), tuple(constants), in_order, unpack)
+
+    def read(self, data: bytes, at: int) -> dict[str, Any] | None:
+        """
+        The table at that position; None: another value varies.
+
+        Raises:
+            UnicodeDecodeError: a value isn't UTF-8.
+        """
+        pieces = self.unpack(data, at)
+        if pieces[::2] != self.constants:
+            return None
+        table = self.table.copy()
+        for name, value in zip(self.varying, pieces[1::2], strict=True):
+            table[name] = value.decode()
+        return table
+
+
+@attrs.define(eq=False)
 class _Shape:
     """
     The names and lengths in a table, all of whose values are long strings. Most messages of a queue
-    have the same: `struct` reads all of their values in one call.
+    have the same, and most of the values too.
     """
 
     names: tuple[str, ...]
     heads: tuple[bytes, ...]  # before each value: its name, type and length
-    unpack: Callable[[bytes, int], tuple[bytes, ...]]  # heads and values in turn
+    _unpack: _Unpack  # heads and values in turn
+    _template: _Template | None = None
 
     @classmethod
     def of(cls, data: bytes, at: int, end: int) -> "_Shape | None":
@@ -235,22 +297,35 @@ class _Shape:
             if data[kind] != _LONG_STRING:
                 return None
             start = kind + 5
-            size = _length.unpack_from(data, kind + 1)[0]
             names.append(_name(data[at + 1 : kind]))
             heads.append(data[at:start])
+            size = _length.unpack_from(data, kind + 1)[0]
             layout.append(f"{start - at}s{size}s")
             at = start + size
+        if len(set(names)) < len(names):
+            return None
         return cls(tuple(names), tuple(heads), struct.Struct("".join(layout)).unpack_from)
 
     def read(self, data: bytes, at: int) -> dict[str, Any] | None:
         """The table at that position; None: it has another shape, or a value that isn't UTF-8."""
-        pieces = self.unpack(data, at)
-        if pieces[::2] != self.heads:
-            return None
         try:
-            return dict(zip(self.names, map(bytes.decode, pieces[1::2]), strict=True))
+            table = None if self._template is None else self._template.read(data, at)
+            return self._read_all(data, at) if table is None else table
         except UnicodeDecodeError:
             return None
+
+    def _read_all(self, data: bytes, at: int) -> dict[str, Any] | None:
+        """As `read`, value by value. Values that differ from the last ones vary from now on."""
+        pieces = self._unpack(data, at)
+        if pieces[::2] != self.heads:
+            return None
+        table = dict(zip(self.names, map(bytes.decode, pieces[1::2]), strict=True))
+        last, varying = self._template, set[str]()
+        if last is not None:
+            changed = {name for name, value in table.items() if value != last.table[name]}
+            varying = changed.union(last.varying)
+        self._template = _Template.of(self.names, pieces, varying, table)
+        return table
 
 
 _shapes: Final[Bounded[int, _Shape | None]] = Bounded(1024)  # by the bytes of their tables

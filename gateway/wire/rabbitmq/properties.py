@@ -21,6 +21,7 @@ in the body, with the header `x-pairgate-body`, if the body itself is of the res
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -98,7 +99,7 @@ class CopyId:
     @property
     def sent_at(self) -> datetime:
         """The date of the send, by the sender's clock."""
-        return _EPOCH + self.sent * _MILLISECOND
+        return _date_of_milliseconds(self.sent)
 
     @property
     def sequence_number(self) -> int:
@@ -209,6 +210,8 @@ _REST_FIELDS: Final = (
 )
 
 
+_texts_but_id_of: Final = attrgetter(*[field for field in _TEXTS if field != "message_id"])
+_NO_TEXTS: Final = _texts_but_id_of(_NOTHING)
 _rest_of: Final = attrgetter(*_REST_FIELDS)
 _NO_REST: Final = _rest_of(_NOTHING)
 
@@ -220,7 +223,8 @@ def _properties_and_rest(message: Message) -> tuple[dict[str, Any], dict[str, Va
     rest: dict[str, Value] = {}
     if values != _NO_REST:
         rest.update(zip(_REST_FIELDS, values, strict=True))
-    for field, name in _TEXTS.items():
+    only_id = _texts_but_id_of(message) == _NO_TEXTS  # as in most messages
+    for field, name in (("message_id", "message_id"),) if only_id else _TEXTS.items():
         value = getattr(message, field)
         if value is not None:
             fits = _fits_text(field, value)
@@ -331,6 +335,11 @@ def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str,
     if names:
         added = {f"x-{name.replace('_', '-')}": properties[name] for name in names}
         yield "annotations", {**rest.annotations, **added}
+
+
+@lru_cache(maxsize=1024)  # messages that were sent together have the same
+def _date_of_milliseconds(milliseconds: int) -> datetime:
+    return _EPOCH + milliseconds * _MILLISECOND
 
 
 def _date_of(seconds: int) -> datetime | None:

@@ -1,6 +1,7 @@
 """Messages travel through AMQP 0-9-1 as they are, and what has a place there stands there."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -274,3 +275,33 @@ def test_a_message_says_why_it_could_not_be_read() -> None:
     broken = write_content_header(0, {}, b"\x01a?")
 
     assert "unknown type" in read(broken, b"body").message.properties[UNREADABLE]
+
+
+def long_string(name: str, value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return bytes((len(name),)) + name.encode() + b"S" + len(data).to_bytes(4) + data
+
+
+VALUES = st.sampled_from(["aa", "bb", "é", b"\xff\xfe", "", "x"])
+TABLES = st.dictionaries(st.sampled_from(["one", "two", "six", "four"]), VALUES)
+
+
+@given(st.lists(TABLES, max_size=12))
+def test_tables_of_one_shape_are_read_whichever_values_vary(tables: list[dict[str, Any]]) -> None:
+    for table in tables:
+        entries = b"".join([long_string(name, value) for name, value in table.items()])
+
+        found = read_content_header(write_content_header(0, {"priority": 3}, entries))
+
+        assert found == {"headers": table, "priority": 3}
+        assert list(found["headers"]) == list(table)
+        found["headers"].clear()  # the next one is its reader's own, too
+
+
+def test_of_two_values_with_one_name_the_last_counts_in_each_table() -> None:
+    for value in ("aa", "bb", "aa"):
+        entries = long_string("twice", value) + long_string("twice", "zz")
+
+        assert read_content_header(write_content_header(0, {}, entries)) == {
+            "headers": {"twice": "zz"}
+        }
