@@ -84,6 +84,10 @@ class RabbitmqReceiver:
     _gives_back_at: float = 0.0
     _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
     _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _last_arrival: float = -math.inf  # by Trio's clock
+    # Receives that wait until no more messages arrive, or as many as they may take: their limits.
+    _limits: list[int] = attrs.field(factory=list)
+    _enough: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     @property
@@ -252,12 +256,18 @@ class RabbitmqReceiver:
         Otherwise the rest would be returned to the queue while the first is processed, and sent
         again and again.
         """
-        with trio.move_on_after(_LINGER):
-            before = 0
-            while before < len(self._buffer) < limit:
-                before = len(self._buffer)
-                with trio.move_on_after(_GAP):
-                    await self._arrived.park()
+        began = trio.current_time()
+        self._limits.append(limit)
+        try:
+            with trio.move_on_after(_LINGER):
+                while 0 < len(self._buffer) < limit:
+                    gap_ends = max(began, self._last_arrival) + _GAP
+                    if trio.current_time() >= gap_ends:
+                        break
+                    with trio.move_on_at(gap_ends):
+                        await self._enough.park()  # not at each arrival: that wakes too often
+        finally:
+            self._limits.remove(limit)
 
     async def _subscribe(self, limit: int) -> None:
         """
@@ -387,8 +397,11 @@ class RabbitmqReceiver:
         self._buffer.append(held)
         if self._deliveries.is_full:
             self._part()
+        self._last_arrival = now
         if self._arrived:  # the check is cheaper than waking no task
             self._arrived.unpark_all()
+        if self._limits and len(self._buffer) >= min(self._limits):
+            self._enough.unpark_all()
 
     def _on_end(self, channel: Channel, error: BrokerError) -> None:
         if channel is self._channel:
