@@ -27,9 +27,15 @@ from gateway.domain.message import (
     Value,
     ValueBody,
 )
-from gateway.wire.amqp import fields
-from gateway.wire.amqp.plain import SHORT, note_written, properties_of, read_plain, write_plain
-from gateway.wire.amqp.sections import (
+from gateway.wire.amqp.messages import fields
+from gateway.wire.amqp.messages.plain import (
+    SHORT,
+    note_written,
+    properties_of,
+    read_plain,
+    write_plain,
+)
+from gateway.wire.amqp.messages.sections import (
     APPLICATION_PROPERTIES,
     DATA,
     FOOTER,

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from gateway.domain.message import Described, Kind, Typed
-from gateway.wire.amqp.sections import split_sections
+from gateway.wire.amqp.messages.sections import split_sections
 from gateway.wire.amqp.types import encode
 
 _NAMES = {

@@ -22,7 +22,7 @@ from gateway.frontends.leases import Leases
 from gateway.ports import Broker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import encode_message, encode_sorted
-from gateway.wire.amqp.sections import split_sections
+from gateway.wire.amqp.messages.sections import split_sections
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from gateway.wire.servicebus.sas import sign_sas
 from tests.brokers.kinds import real_date

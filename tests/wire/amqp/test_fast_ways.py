@@ -24,11 +24,11 @@ from gateway.wire.amqp.events import (
     Rejected,
     TransferReceived,
 )
-from gateway.wire.amqp.fields import read_properties
 from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.amqp.messages.fields import read_properties
+from gateway.wire.amqp.messages.sections import split_sections
 from gateway.wire.amqp.performatives import described, uint
-from gateway.wire.amqp.sections import split_sections
 from gateway.wire.amqp.types import encode
 from tests.strategies import messages
 from tests.wire.amqp.pair_of_engines import Pair, take_all

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import decode_by_sections, encode_message, write_by_sections
-from gateway.wire.amqp.plain import read_plain, write_plain
+from gateway.wire.amqp.messages.plain import read_plain, write_plain
 from tests.strategies import messages
 
 TEXTS = st.none() | st.text(max_size=6) | st.just("ü" * 200)

@@ -6,7 +6,7 @@ from typing import Final
 from gateway.domain.errors import MessageError, MessageTooLarge
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import decode_message, encode_message
-from gateway.wire.amqp.sections import DATA, delivery_annotations_of, split_sections
+from gateway.wire.amqp.messages.sections import DATA, delivery_annotations_of, split_sections
 from gateway.wire.amqp.servicebus.deliveries import with_passed
 
 SINGLE: Final = 0

@@ -25,9 +25,9 @@ from gateway.domain.message import (
     derive_message,
     symbol,
 )
-from gateway.wire.amqp.fields import MILLISECOND
 from gateway.wire.amqp.message import bare_parts, decode_message
-from gateway.wire.amqp.sections import HEADER, delivery_annotations_of, split_sections
+from gateway.wire.amqp.messages.fields import MILLISECOND
+from gateway.wire.amqp.messages.sections import HEADER, delivery_annotations_of, split_sections
 from gateway.wire.amqp.servicebus.lock_tokens import bytes_of
 from gateway.wire.amqp.types import encode, encode_entries, encode_fields, to_milliseconds
 

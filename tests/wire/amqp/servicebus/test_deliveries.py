@@ -21,7 +21,7 @@ from gateway.domain.message import (
     symbol,
 )
 from gateway.wire.amqp.message import bare_parts, decode_message, encode_message
-from gateway.wire.amqp.sections import split_sections
+from gateway.wire.amqp.messages.sections import split_sections
 from gateway.wire.amqp.servicebus.batches import decode_payload
 from gateway.wire.amqp.servicebus.deliveries import (
     OURS,

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import EncodedSection, Message, Value
-from gateway.wire.amqp import fields
 from gateway.wire.amqp.decoding import DECODERS
-from gateway.wire.amqp.sections import (
+from gateway.wire.amqp.messages import fields
+from gateway.wire.amqp.messages.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
     PROPERTIES,
