@@ -43,7 +43,7 @@ It has its place among concurrent calls before its first checkpoint (`SendsMany.
 MOST_DELETED: Final = 4000  # messages of one call, as in Service Bus's Premium tier
 
 # A single message of several may have caused these errors.
-_ONES_FAULT: Final = (*MESSAGE_FAULTS, QuotaExceeded)
+FAULTS_OF_ONE: Final = (*MESSAGE_FAULTS, QuotaExceeded)
 
 
 @capability(Broker, "this namespace can't peek messages")
@@ -608,7 +608,7 @@ async def send_each(
     if fails_fast and (trying := offered(broker, FailsFast)) is not None:
         send = trying.try_send
     error = await outcome_of(send, entity, [message for batch in batches for message in batch])
-    if len(batches) == 1 or not isinstance(error, _ONES_FAULT):
+    if len(batches) == 1 or not isinstance(error, FAULTS_OF_ONE):
         return [error] * len(batches)
     verdicts: list[BrokerError | None] = []
     trouble: BrokerError | None = None

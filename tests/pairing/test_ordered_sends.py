@@ -18,6 +18,7 @@ from gateway.domain.errors import (
     InvalidRequest,
     Outcome,
     OutcomeUnknown,
+    QuotaExceeded,
     SessionNotAvailable,
     Unavailable,
 )
@@ -442,8 +443,11 @@ async def end_of(calls: Calls, names: str) -> None:
         await calls.changes.wait_next()
 
 
-async def test_a_message_at_fault_doesnt_fail_the_calls_that_went_along(calls):
-    calls.refused["b"] = InvalidRequest("no")
+@pytest.mark.parametrize(
+    "error", [InvalidRequest("no"), QuotaExceeded("full")], ids=["bad", "full"]
+)
+async def test_a_message_at_fault_doesnt_fail_the_calls_that_went_along(calls, error):
+    calls.refused["b"] = error
     for name in "abcd":
         await calls.begin(name)
     await end_of(calls, "abcd")
@@ -455,6 +459,16 @@ async def test_a_message_at_fault_doesnt_fail_the_calls_that_went_along(calls):
         "c": PRIMARY,
         "d": PRIMARY,
     }
+
+
+async def test_a_call_is_sent_alone_if_there_is_no_room_for_those_that_went_along(calls):
+    calls.refused["c"] = QuotaExceeded("full")
+    for name in "abc":
+        await calls.begin(name)
+    await end_of(calls, "abc")
+
+    assert calls.asked == [["a"], ["b", "c"], ["b"], ["c"]]
+    assert calls.verdicts == {"a": PRIMARY, "b": PRIMARY, "c": Outcome.NOT_SENT}
 
 
 async def test_calls_that_went_along_in_vain_use_the_rest_of_their_time(calls):

@@ -22,15 +22,11 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import FAULTS_OF_ONE
 from gateway.changes import Turn, Turns
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import (
-    MESSAGE_FAULTS,
-    Outcome,
-    OutcomeUnknown,
-    Unavailable,
-)
+from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.backlog import PACE, BacklogSender
@@ -235,11 +231,11 @@ class OrderedSends:
         if len(together) > 1:
             whole = Batch([message for part in together for message in part.batch.messages])
             await self._deliver_whole(first.key, whole, others, deliver)
-            if not isinstance(whole.error, MESSAGE_FAULTS):
+            if not isinstance(whole.error, FAULTS_OF_ONE):
                 for part in own:
                     part.batch.take_verdict(whole)
                 return len(own)
-            for part in together:  # each alone: only one may be at fault
+            for part in together:  # each alone: one may be at fault, or there is room for some
                 part.batch.tainted |= whole.tainted
         await deliver(first.key, first.batch)
         return 1
