@@ -135,15 +135,18 @@ class WorkWatch:
     is_told: bool = False  # whether messages are announced
     _figures: dict[str, Figures] = attrs.field(factory=dict, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)  # by Trio's clock
+    _announced: set[str] = attrs.field(factory=set, init=False)  # since the last question began
 
     def announce(self, queue: EntityPath) -> None:
         """Tell that messages of that queue are coming, or have come."""
         self._figures.pop(queue.key, None)
+        self._announced.add(queue.key)
 
     def tell(self, *, is_told: bool) -> None:
         """Tell whether all new messages are announced from now on."""
         self.is_told = is_told
-        self._figures.clear()  # messages may have come meanwhile
+        for queue in self.queues:
+            self.announce(queue)  # messages may have come meanwhile
 
     async def look(self) -> Work:
         """
@@ -156,9 +159,9 @@ class WorkWatch:
         due = [queue for queue in self.queues if self._is_due(queue)]
         if due:
             now = trio.current_time()
-            before = {queue.key: self._figures.get(queue.key) for queue in due}
+            self._announced.clear()  # those queues are due: their figures are forgotten
             for queue, figures in zip(due, await self.reader.figures(due), strict=True):
-                if self._figures.get(queue.key) is before[queue.key]:  # else announced meanwhile
+                if queue.key not in self._announced:
                     self._figures[queue.key] = figures
                     self._asked[queue.key] = now
         return sum_of([*self._figures.values()])

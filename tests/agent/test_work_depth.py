@@ -1,7 +1,7 @@
 """How much work there is, asked of an admin endpoint over real sockets; how busy processors are."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -149,16 +149,19 @@ class Told:
 
     depths: dict[str, int] = attrs.field(factory=dict)
     asked: list[list[str]] = attrs.field(factory=list)
+    meanwhile: Callable[[], None] = lambda: None  # happens during a question
 
     async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
         await trio.lowlevel.checkpoint()
         self.asked.append([queue.name for queue in queues])
-        return [
+        found = [
             Figures(
                 entity=queue.name, status="Active", depth=self.depths.get(queue.key, 0), age=0.0
             )
             for queue in queues
         ]
+        self.meanwhile()
+        return found
 
 
 def watch_of(told: Told) -> WorkWatch:
@@ -195,6 +198,24 @@ async def test_an_announced_queue_is_asked_about_at_the_next_look(
 
     assert await watch.look() == Work(depth=7, oldest_age=0.0)
     assert told.asked == [["urgent", "bulk"], ["bulk"]]
+
+
+@pytest.mark.parametrize("told_again", [False, True])
+async def test_a_queue_that_is_announced_during_a_question_is_asked_about_again(
+    autojump_clock: MockClock, told_again: bool
+) -> None:
+    told = Told()
+    watch = watch_of(told)
+    watch.tell(is_told=True)
+    told.meanwhile = (
+        partial(watch.tell, is_told=True) if told_again else lambda: watch.announce(BULK)
+    )
+    await watch.look()
+    told.meanwhile = lambda: None
+    await watch.look()
+    await watch.look()
+
+    assert told.asked == [["urgent", "bulk"], ["urgent", "bulk"] if told_again else ["bulk"]]
 
 
 async def test_while_nothing_is_announced_all_queues_are_asked_about(

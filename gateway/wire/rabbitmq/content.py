@@ -328,7 +328,10 @@ class _Shape:
         return table
 
 
-_shapes: Final[Bounded[int, _Shape | None]] = Bounded(1024)  # by the bytes of their tables
+# A shape takes some 30 times the memory of its table: only small tables have one, so that
+# senders of ever new tables can't fill the process.
+_LARGEST_SHAPE: Final = 2048  # bytes of a table
+_shapes: Final[Bounded[int, _Shape | None]] = Bounded(128)  # by the bytes of their tables
 
 
 def _decode_headers(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
@@ -339,7 +342,7 @@ def _decode_headers(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], i
     if table is not None:
         return table, end
     table, after = _decode_table(data, at, depth)
-    if after == end and end - start not in _shapes:
+    if after == end and end - start <= _LARGEST_SHAPE and end - start not in _shapes:
         _shapes[end - start] = _Shape.of(data, start, end)
     return table, after
 

@@ -298,6 +298,7 @@ class Conversation:
         if (
             kind != BODY
             or other != channel
+            or not size  # no body frame belongs to an empty body
             or body_size != size
             or body_end >= end
             or tag_end + _TAG_AND_BITS.size > stop

@@ -171,6 +171,13 @@ def test_whole_deliveries_are_read_as_byte_by_byte(
     assert at_once == by_byte or not intact
 
 
+def test_a_body_frame_for_an_empty_body_breaks_the_protocol_in_one_piece_too() -> None:
+    frames = [*frames_of_delivery(1, "c1", b"", 1000), b"\x03\x00\x01\x00\x00\x00\x00\xce"]
+
+    assert not fed([b"".join(frames)])[1]
+    assert not fed(frames)[1]
+
+
 def test_what_the_broker_says_of_the_connection_is_told() -> None:
     conversation = opened()
     said = (

@@ -1,5 +1,6 @@
 """Messages travel through AMQP 0-9-1 as they are, and what has a place there stands there."""
 
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -227,6 +228,19 @@ def test_a_table_that_is_cut_off_is_so_in_a_known_shape_too() -> None:
 
     with pytest.raises(MessageError, match="too early"):
         read_content_header(header[:-1])
+
+
+def test_large_tables_of_ever_new_lengths_leave_no_memory_behind() -> None:
+    entries = b"".join(write_entry(f"{number:04}", "") for number in range(2000))
+    tracemalloc.start()
+    for length in range(20):
+        header = write_content_header(0, {}, entries + write_entry("last", "x" * length))
+        for _ in range(2):
+            read_content_header(header)
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert left < 1024 * 1024  # with a shape for each it would be ten times that
 
 
 def test_what_the_broker_adds_is_no_property_of_the_message() -> None:
