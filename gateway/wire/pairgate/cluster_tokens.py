@@ -14,6 +14,7 @@ as 90 random bits.
 import hashlib
 import hmac
 import random
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,6 +30,7 @@ _LOW: Final = 62
 _MIDDLE: Final = 12
 _VERSION: Final = 0x4 << 76 | 0x2 << 62
 _FIXED: Final = 0xF << 76 | 0x3 << 62
+_UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 
 
 def tag_of(address: str) -> int:
@@ -70,10 +72,9 @@ class HolderTokens:
 
     def holder_of(self, lock_token: str) -> int | None:
         """The tag in a lock token; None: no gateway of this cluster has made it."""
-        try:
-            whole = int(lock_token.replace("-", ""), 16) if len(lock_token) == 36 else 0
-        except ValueError:
+        if not _UUID.fullmatch(lock_token):
             return None
+        whole = int(lock_token.replace("-", ""), 16)
         if whole & _FIXED != _VERSION:
             return None
         high, middle = whole >> 80, whole >> 64 & (1 << _MIDDLE) - 1

@@ -96,6 +96,17 @@ async def test_a_client_without_the_right_to_receive_settles_nothing(
     assert (await rest_of(nodes[1]).ask("DELETE", target)).status == 200
 
 
+async def test_a_lock_token_with_more_digits_than_a_uuid_is_lost_as_any_other(
+    nodes: Nodes, autojump_clock: MockClock
+) -> None:
+    crafted = "f" * 16 + "4fff" + "b" + "f" * 15
+
+    response = await rest_of(nodes[1]).ask("DELETE", f"/orders/messages/1/{crafted}")
+
+    assert response.status == 404
+    assert response.headers.get("X-Pairgate-Error") == "lock-lost"
+
+
 async def test_rest_says_that_the_lock_is_lost_if_the_holder_is_gone(
     nodes: Nodes, autojump_clock: MockClock
 ) -> None:

@@ -1,6 +1,7 @@
 import random
 from uuid import RFC_4122, UUID
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,6 +46,25 @@ def test_a_changed_bit_makes_it_nobodys(bit):
 )
 def test_other_texts_are_nobodys(text):
     assert tokens().holder_of(text) is None
+
+
+@pytest.mark.parametrize("digits", [36, 35, 34, 33])
+def test_more_digits_than_a_uuid_has_are_nobodys(digits):
+    """The fixed bits are right; the others are more than 122."""
+    text = "f" * (digits - 20) + "4fff" + "b" + "f" * 15
+
+    assert tokens().holder_of("-" * (36 - digits) + text) is None
+
+
+@pytest.mark.parametrize("dash", ["_", "", "+"])
+def test_a_token_with_other_dashes_is_nobodys(dash):
+    assert tokens().holder_of(tokens().new_token().replace("-", dash)) is None
+
+
+def test_a_token_whose_dashes_are_elsewhere_is_nobodys():
+    token = tokens().new_token()
+
+    assert tokens().holder_of("----" + token.replace("-", "")) is None
 
 
 def test_a_token_of_another_cluster_is_nobodys():
