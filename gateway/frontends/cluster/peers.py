@@ -9,18 +9,26 @@ Asks the gateway that holds a delivery to settle it.
 import math
 import random
 import select
+from bisect import insort
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 import attrs
 import trio
 
 from gateway.deadlines import answered_within
-from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, HolderSilent, InvalidRequest, LockLost
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    HolderSilent,
+    InvalidRequest,
+    LockLost,
+    MessageNotFound,
+)
 from gateway.domain.events.cluster import PeerFound, PeerLost
 from gateway.domain.message import Delivery, Message, Settlement
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
@@ -48,7 +56,8 @@ from gateway.wire.pairgate.cluster_tokens import HolderTokens
 
 IDLE_SECONDS: Final = 30.0  # after which a connection is not used again
 AFTER_SILENCE: Final = 1.0  # seconds for which a peer that didn't connect in time isn't tried again
-MOST_PEERS: Final = 1000
+AFTER_TAKE_OVER: Final = 1.0  # seconds: an older connection may reach a process that was replaced
+_NOT_HELD: Final = (LockLost, MessageNotFound)  # certainly nothing was done
 
 Dial = Callable[[str], Awaitable[trio.abc.Stream]]
 """Connects to an address; raises one of `gateway.net.dialing.FAILURES`."""
@@ -63,11 +72,12 @@ async def dial_tcp(address: str) -> trio.abc.Stream:
 @attrs.define(eq=False)
 class _Connection:
     channel: Channel
-    idle_since: float = 0.0
+    made: float = attrs.field(factory=trio.current_time)
+    idle_since: float | None = None  # None: it is new
 
     def is_usable(self) -> bool:
         """False if the peer has ended it, or it has been idle for too long."""
-        if trio.current_time() - self.idle_since > IDLE_SECONDS:
+        if self.idle_since is not None and trio.current_time() - self.idle_since > IDLE_SECONDS:
             return False
         stream = socket_of(self.channel.stream)
         if stream is None:  # in tests
@@ -79,14 +89,20 @@ class _Connection:
 
 @attrs.define(eq=False)
 class Peer:
-    """The connections to one peer: each carries one request at a time."""
+    """
+    The connections to one peer: each carries one request at a time.
+
+    After a take-over, some of them reach the old process of the gateway and others its new one.
+    Each process holds deliveries of its own, and answers that those of the other one are lost.
+    """
 
     address: str
     _options: ClusterOptions
     _dial: Dial
     _rng: random.Random
     _observer: Observer
-    _idle: list[_Connection] = attrs.field(factory=list, init=False)
+    _idle: list[_Connection] = attrs.field(factory=list, init=False)  # the newest is last
+    _is_closed: bool = attrs.field(default=False, init=False)  # connections aren't used again
     _slots: trio.Semaphore = attrs.field(init=False)
     _silent_until: float = attrs.field(default=-math.inf, init=False)
     _why: str = attrs.field(default="", init=False)  # it can't be reached; empty: it can
@@ -119,40 +135,72 @@ class Peer:
         return answer
 
     async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
-        """The answer, over the first connection that takes the whole request."""
+        """The answer of the process that holds the delivery, as far as there is one."""
         while True:
-            connection, is_new = await self._take()
-            stream = connection.channel.stream
-            try:
-                if await _sent(connection.channel, content):
-                    answer = await self._received(connection.channel)
-                    connection.idle_since = trio.current_time()
-                    self._idle.append(connection)
-                    return answer
-            except BaseException:
-                await trio.aclose_forcefully(stream)
-                raise
-            await trio.aclose_forcefully(stream)
+            connection = await self._take()
+            is_new = connection.idle_since is None
+            answer = await self._exchange(connection, content)
+            if answer is not None:
+                break
             if is_new:
                 raise self._gone("it has ended the connection")
+        if not isinstance(answer, _NOT_HELD):
+            return answer
+        return await self._answer_of_another(connection.made, content) or answer
+
+    async def _answer_of_another(
+        self, made: float, content: bytes
+    ) -> HeldAnswer | BrokerError | None:
+        """
+        The answer of another process of this gateway, after that over a connection made then; None:
+        there is none. The oldest connection reaches an old process, a new one the new process.
+        """
+        await self.close_unused()
+        if self._idle and self._idle[0].made < made:
+            answer = await self._exchange(self._idle.pop(0), content)
+            if answer is not None and not isinstance(answer, _NOT_HELD):
+                return answer
+        # Or clients with locks that have expired would cost a handshake with each request.
+        if trio.current_time() - made < AFTER_TAKE_OVER:
+            return None
+        try:
+            connection = _Connection(await self._connect())
+        except LockLost:
+            return None
+        return await self._exchange(connection, content)
+
+    async def _exchange(
+        self, connection: _Connection, content: bytes
+    ) -> HeldAnswer | BrokerError | None:
+        """The answer; None: the connection doesn't take the whole request, and is closed."""
+        answer = None
+        try:
+            if await _sent(connection.channel, content):
+                answer = await self._received(connection.channel)
+                connection.idle_since = trio.current_time()
+        except BaseException:
+            await trio.aclose_forcefully(connection.channel.stream)
+            raise
+        if answer is None or self._is_closed:
+            await _close([connection])
+            return answer
+        insort(self._idle, connection, key=attrgetter("made"))
+        if len(self._idle) > self._options.max_requests:
+            await _close([self._idle.pop(0)])
+        return answer
 
     async def close_unused(self) -> None:
         """Close the connections that are idle for too long, or that the peer has ended."""
         await trio.lowlevel.checkpoint()
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            if connection.is_usable():
-                self._idle.append(connection)
-            else:
-                await trio.aclose_forcefully(connection.channel.stream)
+        unused = [each for each in self._idle if not each.is_usable()]
+        self._idle = [each for each in self._idle if each not in unused]
+        await _close(unused)
 
     async def aclose(self) -> None:
-        """Close the connections that no request uses."""
-        await trio.lowlevel.checkpoint()
+        """Close the connections that no request uses, and each other one after its request."""
+        self._is_closed = True
         idle, self._idle = self._idle, []
-        for connection in idle:
-            with trio.CancelScope(shield=True):
-                await trio.aclose_forcefully(connection.channel.stream)
+        await _close(idle)
 
     async def _take_slot(self) -> None:
         with trio.move_on_after(self._options.connect_timeout):
@@ -160,15 +208,15 @@ class Peer:
             return
         raise Busy(f"{self.address}: {self._options.max_requests} requests are under way")
 
-    async def _take(self) -> tuple[_Connection, bool]:
-        """A connection, and whether it is a new one."""
+    async def _take(self) -> _Connection:
+        """The newest connection that no request uses, or another one."""
         await trio.lowlevel.checkpoint()
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable():
-                return connection, False
-            await trio.aclose_forcefully(connection.channel.stream)
-        return _Connection(await self._connect()), True
+                return connection
+            await _close([connection])
+        return _Connection(await self._connect())
 
     async def _connect(self) -> Channel:
         if trio.current_time() < self._silent_until:
@@ -216,6 +264,14 @@ class Peer:
             raise HolderSilent(f"{self.address}: no whole answer: {error}") from error
 
 
+async def _close(connections: Sequence[_Connection]) -> None:
+    """Close them all, also if cancelled."""
+    await trio.lowlevel.cancel_shielded_checkpoint()
+    with trio.CancelScope(shield=True):
+        for each in connections:
+            await trio.aclose_forcefully(each.channel.stream)
+
+
 async def _sent(channel: Channel, content: bytes) -> bool:
     """
     False if the connection broke before the system had taken the whole frame: then the peer never
@@ -240,7 +296,7 @@ class Peers:
     _rng: random.Random
     _observer: Observer
     _dial: Dial = dial_tcp
-    _peers: Bounded[str, Peer] = attrs.field(factory=lambda: Bounded(MOST_PEERS), init=False)
+    _peers: dict[str, Peer] = attrs.field(factory=dict, init=False)  # `run` removes those that left
 
     def new_token(self) -> str:
         """A lock token of this gateway."""
@@ -297,13 +353,18 @@ class Peers:
         task_status.started()
         while True:
             await trio.sleep(IDLE_SECONDS)
-            for peer in list(self._peers.values()):
-                await peer.close_unused()
+            members = set(self._members.peers)
+            for address, peer in list(self._peers.items()):
+                if address in members:
+                    await peer.close_unused()
+                else:
+                    del self._peers[address]
+                    await peer.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections that no request uses."""
+        """As `Peer.aclose`, for all peers."""
         await trio.lowlevel.checkpoint()
-        for peer in self._peers.values():
+        for peer in list(self._peers.values()):
             await peer.aclose()
 
     async def _holder(self, tag: int | None) -> Peer:

@@ -19,7 +19,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.cluster import PeerFound, PeerLost, PeerRefused
 from gateway.domain.message import Abandon, Complete, DeadLetter
-from gateway.frontends.cluster.peers import IDLE_SECONDS
+from gateway.frontends.cluster.peers import AFTER_TAKE_OVER, IDLE_SECONDS
 from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 from tests.frontends.cluster.gateways import (
     ADDRESSES,
@@ -337,6 +337,89 @@ async def test_a_connection_that_nobody_needs_is_closed(
 
     with pytest.raises(trio.ClosedResourceError):  # by the server, as its client has left
         await stream.send_all(b"x")
+
+
+@pytest.mark.parametrize("in_use", [False, True], ids=["idle", "in use"])
+async def test_a_connection_to_a_gateway_that_left_the_cluster_is_closed_after_its_request(
+    network: Network, in_use: bool, autojump_clock: MockClock
+) -> None:
+    network.found = [ONE, TWO]
+    one = await network.start(ONE)
+    two = await network.start(TWO, peers=(), service="gateways.test:5680", refresh=0.5)
+    delivery = await one.received()
+    await trio.sleep(IDLE_SECONDS - 1.25)
+    one.hindered.hangs = in_use
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(two.leases.settle, ORDERS, delivery.lock_token, Complete())
+        await one.hindered.asked.wait()
+        network.found = [TWO]
+        await trio.sleep(2)
+        one.hindered.resumed.set()
+
+    await trio.sleep(0.25)
+
+    assert await left(network) == 2, "the request was answered"
+    assert [await is_closed(each) for each in one.connections] == [True]
+
+
+async def is_closed(stream: trio.abc.Stream) -> bool:
+    """Whether the server has closed it, as it does once its client has left."""
+    try:
+        await stream.send_all(b"x")
+    except trio.ClosedResourceError:
+        return True
+    return False
+
+
+async def test_after_a_take_over_the_new_process_is_asked_for_what_it_holds(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    """The connections that were there before it reach the old process as long as it drains."""
+    one, two = await pair_of(network)
+    before = await one.received()
+    await two.leases.renew(ORDERS, before.lock_token)
+    await trio.sleep(AFTER_TAKE_OVER)
+    new = await network.start(ONE)
+    first, taken = await new.received(), await new.taken()
+
+    await two.visibility.remove(ORDERS, taken.receipt)
+    await two.leases.settle(ORDERS, first.lock_token, Complete())
+
+    assert await left(network) == 1
+    assert (len(one.connections), len(new.connections)) == (1, 1)
+
+
+async def test_what_the_old_process_holds_is_settled_there_too(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    one, two = await pair_of(network)
+    held = await one.received(), await one.received()
+    await two.leases.renew(ORDERS, held[0].lock_token)
+    await trio.sleep(AFTER_TAKE_OVER)
+    new = await network.start(ONE)
+    of_new = await new.received()
+    await two.leases.settle(ORDERS, of_new.lock_token, Complete())
+
+    for each in held:
+        await two.leases.settle(ORDERS, each.lock_token, Complete())
+
+    assert await left(network) == 0
+
+
+async def test_locks_that_are_lost_cost_one_connection_a_second(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    one, two = await network.start(ONE), await network.start(TWO, max_requests=2)
+    lost = one.cluster.tokens.new_token()
+    for _ in range(10):
+        for _ in range(20):
+            with pytest.raises(LockLost):
+                await two.leases.settle(ORDERS, lost, Complete())
+        await trio.sleep(AFTER_TAKE_OVER)
+    await wait_all_tasks_blocked()
+
+    assert len(one.connections) == 10
+    assert [await is_closed(each) for each in one.connections] == [True] * 8 + [False] * 2
 
 
 async def test_gateways_with_other_secrets_refuse_each_other(
