@@ -86,6 +86,7 @@ class _Part:
     shard: int
     messages: list[Message]
     may_move: bool  # no message has a key, and their order isn't kept
+    tried: set[int] = attrs.field(factory=set)  # shards that have refused them
 
 
 def always(_shard: EntityPath) -> bool:
@@ -139,18 +140,11 @@ class ShardedBroker(SendWrapper):
             return await send(entity, batches)
         parts = self._parts(queue, entity, batches)
         verdicts = await self._send_parts(send, queue, parts)
-        tried = {part.shard for part in parts}
         while moving := [
             index
             for index, part in enumerate(parts)
-            if part.may_move and self._may_move(verdicts[index])
+            if part.may_move and self._may_move(verdicts[index]) and self._move(queue, part)
         ]:
-            shard = self._best(queue, tried)
-            if shard is None:
-                break
-            tried.add(shard)
-            for index in moving:
-                parts[index].shard = shard
             found = await self._send_parts(send, queue, [parts[index] for index in moving])
             for index, verdict in zip(moving, found, strict=True):
                 verdicts[index] = verdict
@@ -172,6 +166,15 @@ class ShardedBroker(SendWrapper):
                 part.may_move &= key is None
             parts += by_shard.values() or [_Part(number, keyless, [], may_move=False)]
         return parts
+
+    def _move(self, queue: ShardedQueue, part: _Part) -> bool:
+        """Choose another shard for the part; False: all have refused it."""
+        part.tried.add(part.shard)
+        shard = self._best(queue, part.tried)
+        if shard is None:
+            return False
+        part.shard = shard
+        return True
 
     def _turn_of(self, queue: ShardedQueue) -> int:
         """The shard whose turn it is to get messages without a key."""

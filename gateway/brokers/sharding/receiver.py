@@ -13,7 +13,7 @@ waits for `LINGER` seconds, the tasks stop receiving and give back what is kept.
 
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -44,7 +44,7 @@ from gateway.changes import Changes
 from gateway.domain.backoff import Backoff
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, Outcome
+from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Outcome
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
 from gateway.offering import Wrapper, offered, required
 from gateway.ports import Broker, Receiver, WallClock
@@ -156,8 +156,13 @@ class ShardedReceiver(Wrapper):
                     self._sources[number] = source
                     nursery.start_soon(self._serve, source)
                 for number in self._sources.keys() - numbers:
-                    self._sources.pop(number).scope.cancel()
+                    self._remove(self._sources.pop(number))
                 await self.table.changes.wait(seen)
+
+    def _remove(self, source: _Source) -> None:
+        """Stop receiving from the shard, which gives back what is kept."""
+        self._ready = deque(each for each in self._ready if each[0] is not source)
+        source.scope.cancel()
 
     # --- receiving
 
@@ -211,7 +216,7 @@ class ShardedReceiver(Wrapper):
                 problem = error
                 continue
             if found:
-                whole = [self._outward(source, each) for each in found]
+                whole = [self._outward(source.number, each) for each in found]
                 return await self._deleted(whole) if self._deletes else whole
         if problem is not None:
             raise problem
@@ -278,8 +283,11 @@ class ShardedReceiver(Wrapper):
             try:
                 with trio.CancelScope() as source.receiving:
                     found = await receiver.receive(self._limit)
-                    source.kept += len(found)
-                    self._ready += [(source, self._outward(source, each)) for each in found]
+                    if source.scope.cancel_called:
+                        continue  # the shard was removed: its receiver gives them back
+                    own = [(source, self._outward(source.number, each)) for each in found]
+                    self._ready += own
+                    source.kept += len(own)
                 source.error, failures = None, 0
                 self._news.note()
             except BrokerError as error:  # the receiver stays open: its deliveries can be settled
@@ -323,6 +331,8 @@ class ShardedReceiver(Wrapper):
         """
         await trio.lowlevel.checkpoint()
         for source, delivery in [each for each in self._ready if _takes_back(each[0].receiver)]:
+            if (source, delivery) not in self._ready:
+                continue  # a call has taken it meanwhile
             self._ready.remove((source, delivery))
             source.kept -= 1
             if source.receiver is not None:
@@ -421,20 +431,20 @@ class ShardedReceiver(Wrapper):
             for shard, numbers in by_shard.items():
                 receiver = required(self._receiver_at(shard), ReceivesDeferred)
                 for delivery in await receiver.receive_deferred(numbers):
-                    whole = outward(delivery, shard)
+                    whole = self._outward(shard, delivery)
                     found[whole.sequence_number] = whole
+            taken = _by_number(found, sequence_numbers)
         except BaseException:
             back = [(delivery, Abandon(delivered=False)) for delivery in found.values()]
             with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
                 await self._settle_many(back)
             raise
-        taken = [found[number] for number in sequence_numbers]
         return await self._deleted(taken) if self._deletes else taken
 
-    def _outward(self, source: _Source, delivery: Delivery) -> Delivery:
+    def _outward(self, shard: int, delivery: Delivery) -> Delivery:
         if has_room(delivery):
-            return outward(delivery, source.number)
-        self._origins[delivery.lock_token] = source.number
+            return outward(delivery, shard)
+        self._origins[delivery.lock_token] = shard
         return delivery
 
     def _inward(self, delivery: Delivery) -> Delivery:
@@ -455,6 +465,19 @@ class ShardedReceiver(Wrapper):
                 " delivered again"
             )
         return source.receiver
+
+
+def _by_number(found: Mapping[int, Delivery], numbers: Sequence[int]) -> list[Delivery]:
+    """
+    The deliveries with these numbers, in that order.
+
+    Raises:
+        MessageNotFound: one is missing.
+    """
+    for number in numbers:
+        if number not in found:
+            raise MessageNotFound(f"{number}: a shard has returned no message with that number")
+    return [found[number] for number in numbers]
 
 
 def _takes_back(receiver: Receiver | None) -> bool:

@@ -52,13 +52,18 @@ def shard_of(delivery: Delivery) -> int:
 
 
 def outward(delivery: Delivery, shard: int) -> Delivery:
-    """The shard's delivery as one of the sharded queue. Raises as `outward_number`."""
+    """
+    The shard's delivery as one of the sharded queue. Raises as `outward_number`.
+
+    An enqueued sequence number that has no room for the shard is left out: it is for information
+    only, and would lead to another shard.
+    """
     number = outward_number(delivery.sequence_number, shard)
     enqueued = delivery.enqueued_sequence_number
     if not shard:
         return delivery
-    if enqueued is not None:
-        enqueued = outward_number(enqueued, shard)
+    if enqueued is not None:  # of a forwarded message, it may be that of a partitioned entity
+        enqueued = enqueued | shard << _BITS if 0 <= enqueued <= _MASK else None
     return _derived(delivery, sequence_number=number, enqueued_sequence_number=enqueued)
 
 

@@ -17,12 +17,20 @@ from gateway.brokers.sharding.broker import ShardedBroker, summed
 from gateway.brokers.sharding.receiver import LINGER
 from gateway.brokers.sharding.sequence import shard_of
 from gateway.brokers.sharding.table import ShardingRule
-from gateway.capabilities import Sessions
+from gateway.capabilities import ReceivesDeferred, Sessions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound, LockLost, Unavailable
-from gateway.domain.message import Abandon, Complete, DeadLetter, Message, ReceiveMode
+from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound, Unavailable
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Delivery,
+    Message,
+    ReceiveMode,
+)
 from gateway.offering import required
-from tests.brokers.sharding.harness import ORDERS, sharded
+from tests.brokers.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse
 
@@ -271,6 +279,145 @@ async def test_a_shard_that_is_added_is_received_from_and_one_that_is_removed_is
             [last] = [each for each in found if shard_of(each) == 3]
             with pytest.raises(LockLost, match="shard 3 isn't received from here any more"):
                 await receiver.settle(last, Complete())
+
+
+async def test_what_is_kept_of_a_shard_that_is_removed_is_given_back(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        await here.fill(1)
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            found = list(await receiver.receive(1))
+            await wait_all_tasks_blocked()  # the others are kept
+            first = shard_of(found.pop())
+            here.broker.table.replace([attrs.evolve(FOUR, shards=1)])
+            await wait_all_tasks_blocked()
+            with trio.move_on_after(5):
+                while True:
+                    found += await receiver.receive(4)
+
+            assert [shard_of(each) for each in found] == ([0] if first else [])
+            for shard in range(1, 4):
+                async with here.memory.open_receiver(ORDERS.shard(shard)) as other:
+                    with trio.fail_after(1):  # the lock would be there for longer
+                        assert await other.receive(1)
+
+
+async def test_what_a_removed_shard_still_delivers_is_given_back(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+
+        async def take_time() -> None:
+            with trio.CancelScope(shield=True):  # as for an answer that is there already
+                await trio.sleep(1)
+
+        slow = Altered(broker=here.memory, after_receive=take_time)
+        broker = sharded(slow, FOUR, here.broker.clock)
+        await here.memory.send(ORDERS.shard(3), [Message()])
+        async with broker.open_receiver(ORDERS) as receiver, trio.open_nursery() as nursery:
+            found: list[Delivery] = []
+
+            async def receive() -> None:
+                found.extend(await receiver.receive(1))
+
+            nursery.start_soon(receive)
+            await wait_all_tasks_blocked()
+            broker.table.replace([attrs.evolve(FOUR, shards=3)])
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+
+        assert found == []
+        async with here.memory.open_receiver(ORDERS.shard(3)) as other:
+            with trio.fail_after(1):
+                assert await other.receive(1)
+
+
+async def test_a_receive_gets_what_is_just_being_given_back_of_other_shards(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+
+        async def take_time() -> None:
+            await trio.sleep(1)
+
+        slow = Altered(broker=here.memory, before_settle=take_time)
+        broker = sharded(slow, FOUR, here.broker.clock)
+        await here.fill(1)
+        async with broker.open_receiver(ORDERS) as receiver:
+            found = list(await receiver.receive(1))
+            await trio.sleep(LINGER + 0.5)  # the first of three is being given back
+            with trio.fail_after(5):
+                while len(found) < 4:
+                    found += await receiver.receive(4)
+
+            assert {shard_of(each) for each in found} == {0, 1, 2, 3}
+
+
+def forwarded(delivery: Delivery) -> Delivery:
+    """As a partitioned entity of Service Bus would have forwarded it."""
+    return attrs.evolve(delivery, enqueued_sequence_number=5 << 55)
+
+
+@pytest.mark.parametrize("mode", list(ReceiveMode))
+async def test_messages_that_a_partitioned_entity_forwarded_are_received(
+    mode: ReceiveMode, autojump_clock: trio.abc.Clock
+) -> None:
+    async with stand() as here:
+        await here.fill(3)
+        namespace = Altered(broker=here.memory, alter=forwarded)
+        broker = sharded(namespace, FOUR, here.broker.clock)
+        assert len(await broker.peek(ORDERS, limit=12)) == 12
+
+        async with broker.open_receiver(ORDERS, mode) as receiver:
+            found = []
+            with trio.fail_after(5):
+                while len(found) < 12:
+                    for delivery in await receiver.receive(2):
+                        if mode is ReceiveMode.PEEK_LOCK:
+                            await receiver.settle(delivery, Complete())
+                        found.append(delivery)
+
+        assert {each.enqueued_sequence_number for each in found if shard_of(each)} == {None}
+        assert (await here.broker.inspect(ORDERS)).active == 0
+
+
+async def test_a_deferred_message_that_a_partitioned_entity_forwarded_is_received(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        namespace = Altered(broker=here.memory, alter=forwarded)
+        broker = sharded(namespace, FOUR, here.broker.clock)
+        await here.memory.send(ORDERS.shard(2), [Message(body=b"later")])
+        with trio.fail_after(5):
+            async with broker.open_receiver(ORDERS) as receiver:
+                [delivery] = await receiver.receive(1)
+                await receiver.settle(delivery, Defer())
+                deferred = required(receiver, ReceivesDeferred)
+                [again] = await deferred.receive_deferred([delivery.sequence_number])
+                assert again.message.body == b"later"
+                await receiver.settle(again, Complete())
+
+        assert (await here.broker.inspect(ORDERS)).deferred == 0
+
+
+async def test_deferred_messages_with_other_numbers_than_asked_for_are_deferred_again(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        namespace = Altered(broker=here.memory)
+        broker = sharded(namespace, FOUR, here.broker.clock)
+        await here.memory.send(ORDERS.shard(2), [Message(body=b"later")])
+        with trio.fail_after(5):
+            async with broker.open_receiver(ORDERS) as receiver:
+                [delivery] = await receiver.receive(1)
+                await receiver.settle(delivery, Defer())
+                deferred = required(receiver, ReceivesDeferred)
+                namespace.alter = lambda each: attrs.evolve(each, sequence_number=5 << 55)
+                with pytest.raises(MessageNotFound):
+                    await deferred.receive_deferred([delivery.sequence_number])
+                namespace.alter = forwarded
+                assert await deferred.receive_deferred([delivery.sequence_number])
 
 
 async def test_the_depth_is_that_of_all_shards(autojump_clock: trio.abc.Clock) -> None:

@@ -135,6 +135,37 @@ async def test_a_message_without_a_key_goes_past_a_shard_that_refuses_it(
         assert (counts[1], sum(counts)) == (0, 8)
 
 
+async def test_each_batch_without_a_key_goes_past_the_shards_that_refuse_it(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        here.fail(1, Refuse(lambda: QuotaExceeded("full")))
+        batches = [[text(number)] for number in range(4)]  # one for each shard
+        verdicts = await required(here.broker, SendsMany).send_many(ORDERS, batches)
+
+        counts = await here.counts()
+        assert verdicts == [None] * 4
+        assert (counts[1], sum(counts)) == (0, 4)
+
+
+async def test_batches_that_every_shard_refuses_have_its_error(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        asked: list[EntityPath] = []
+
+        def refuse(operation: Operation, entity: EntityPath) -> Any:
+            asked.append(entity)
+            return Refuse(lambda: QuotaExceeded("full"))
+
+        here.faulty.fault = refuse
+        batches = [[text(number)] for number in range(4)]
+        verdicts = await required(here.broker, SendsMany).send_many(ORDERS, batches)
+
+        assert [type(each) for each in verdicts] == [QuotaExceeded] * 4
+        assert [asked.count(ORDERS.shard(shard)) for shard in range(4)] == [4] * 4
+
+
 async def test_a_shard_that_failed_rests(autojump_clock: trio.abc.Clock) -> None:
     async with stand() as here:
         asked: list[EntityPath] = []

@@ -1,5 +1,6 @@
 """Which shard a message belongs to, and how a delivery leads back to its shard."""
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +116,16 @@ def test_a_sequence_number_leads_back(number: int, shard: int) -> None:
     assert inward_number(whole.sequence_number) == (shard, number)
     assert inward(whole) == delivery
     assert 0 <= whole.sequence_number < 2**63
+
+
+@pytest.mark.parametrize("enqueued", [2**53, 5 << 55, 2**63 - 1, -1])
+def test_an_enqueued_number_that_has_no_room_for_the_shard_is_left_out(enqueued: int) -> None:
+    delivery = Delivery(message=Message(), sequence_number=7, enqueued_sequence_number=enqueued)
+    whole = outward(delivery, 2)
+
+    assert (inward_number(whole.sequence_number), whole.enqueued_sequence_number) == ((2, 7), None)
+    assert inward(whole) == attrs.evolve(delivery, enqueued_sequence_number=None)
+    assert inward(outward(delivery, 0)) == delivery
 
 
 def test_a_number_that_has_no_room_for_the_shard_is_refused() -> None:
