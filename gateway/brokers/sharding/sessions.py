@@ -27,7 +27,7 @@ from gateway.domain.errors import BrokerError, MessageNotFound
 from gateway.domain.message import Delivery, ReceiveMode, Settlement
 from gateway.offering import Wrapper, required
 
-_MOST_LISTED: Final = 1000
+_MOST_LISTED: Final = 1000  # of one page
 
 
 @asynccontextmanager
@@ -56,12 +56,19 @@ async def _shard_with(
 ) -> int:
     """The shard of the session: while it still has messages in a draining shard, that one."""
     await trio.lowlevel.checkpoint()
-    former = queue.former_shard_of(session_id)
-    if former is not None:
-        listed = await sessions.list_sessions(entity.shard(former), top=_MOST_LISTED)
-        if session_id in listed:
+    for former in queue.former_shards_of(session_id):
+        if await _has_session(sessions, entity.shard(former), session_id):
             return former
     return queue.shard_of(session_id)
+
+
+async def _has_session(sessions: Sessions, shard: EntityPath, session_id: str) -> bool:
+    seen = 0
+    while page := await sessions.list_sessions(shard, skip=seen, top=_MOST_LISTED):
+        if session_id in page:
+            return True
+        seen += len(page)  # a namespace may return less than `top` before the last page
+    return False
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -52,7 +52,7 @@ class ShardSetup:
                 continue
             failures += 1
             with trio.move_on_after(_AGAIN.delay(failures, self.rng)):
-                await self.table.changes.wait(self.table.changes.version)
+                await self.table.changes.wait(seen + sum(done))  # not for those that joined now
 
     async def _joins(self, queue: ShardedQueue, number: int, reports: bool) -> bool:
         """Create the shard if it is missing; True: it gets messages from now on."""

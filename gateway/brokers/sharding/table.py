@@ -7,8 +7,9 @@ its shard: another shard, or one less, moves only the keys of that shard.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Final
 
 import attrs
@@ -71,10 +72,15 @@ class ShardedQueue:
         """The shard that gets the messages with that key."""
         return place_of(key, self.active)
 
-    def former_shard_of(self, key: str) -> int | None:
-        """The draining shard that may still have messages with that key."""
-        found = place_of(key, tuple(self.numbers))
-        return found if found in self.rule.drain else None
+    def former_shards_of(self, key: str) -> Sequence[int]:
+        """
+        The draining shards that may still have messages with that key, the oldest first: each was
+        the key's shard until it drained, whenever the others began to.
+        """
+        active, drains = frozenset(self.active), frozenset(self.rule.drain)
+        order = sorted(self.numbers, key=partial(_weight, key.encode("utf-8", "surrogatepass")))
+        before = takewhile(lambda number: number not in active, reversed(order))
+        return [number for number in before if number in drains]
 
 
 @attrs.define(eq=False)
@@ -131,8 +137,8 @@ def key_of(message: Message) -> str | None:
 def place_of(key: str, numbers: tuple[int, ...]) -> int:
     """One of the numbers, always the same for the same key (rendezvous hashing)."""
     text = key.encode("utf-8", "surrogatepass")
-    return max(numbers, key=lambda each: blake2b(text, digest_size=8, salt=_salt(each)).digest())
+    return max(numbers, key=partial(_weight, text))
 
 
-def _salt(number: int) -> bytes:
-    return number.to_bytes(2)
+def _weight(text: bytes, number: int) -> bytes:
+    return blake2b(text, digest_size=8, salt=number.to_bytes(2)).digest()

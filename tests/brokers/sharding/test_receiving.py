@@ -522,3 +522,22 @@ async def test_a_session_is_opened_in_its_draining_shard_while_messages_are_ther
                 [delivery] = await session.receive(5)
                 assert delivery.message.body == expected
                 await session.settle(delivery, Complete())
+
+
+async def test_a_session_of_a_draining_shard_is_found_behind_a_thousand_others(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    clock = VirtualClock()
+    async with MemoryBroker(clock, random.Random(0)) as memory:
+        broker = sharded(memory, FOUR, clock)
+        await broker.create_queue(ORDERS, QueueProperties(requires_session=True))
+        queue = broker.table.find(ORDERS)
+        assert queue is not None
+        name = next(each for each in map("z{}".format, range(100)) if queue.shard_of(each) == 2)
+        ids = [*map("{:04}".format, range(1000)), name]
+        await memory.send(ORDERS.shard(2), [Message(session_id=each) for each in ids])
+        broker.table.replace([attrs.evolve(FOUR, drain=(2,))])
+
+        with trio.fail_after(5):
+            async with required(broker, Sessions).open_session(ORDERS, name) as session:
+                assert len(await session.receive(1)) == 1

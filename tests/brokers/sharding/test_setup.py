@@ -87,6 +87,49 @@ async def test_a_shard_that_can_not_be_reached_joins_later_and_is_told_once(
         assert here.queue.active == (0, 1, 2)
 
 
+async def test_a_reload_while_a_shard_is_asked_about_waits_for_no_retry(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        here.faulty.fault = lambda operation, entity: (
+            Refuse() if entity == ORDERS.shard(2) else None
+        )
+        here.table.replace([attrs.evolve(TWO, shards=3)])
+        await trio.sleep(100)  # from now on it is asked about each 30 s
+        asked = trio.Event()
+
+        def reload(operation: Operation, entity: EntityPath) -> Any:
+            if entity == ORDERS.shard(2):
+                if not asked.is_set():
+                    asked.set()
+                    here.table.replace([attrs.evolve(TWO, shards=4)])
+                return Refuse()
+            return None
+
+        here.faulty.fault = reload
+        await asked.wait()
+        await trio.sleep(1)
+        assert here.queue.active == (0, 1, 3)
+
+
+async def test_a_shard_that_joins_lets_no_other_be_asked_about_at_once(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        asked: list[EntityPath] = []
+
+        def fault(operation: Operation, entity: EntityPath) -> Any:
+            asked.append(entity)
+            return Refuse() if entity == ORDERS.shard(2) else None
+
+        here.faulty.fault = fault
+        here.table.replace([attrs.evolve(TWO, shards=5)])
+        await trio.sleep(0.5)
+
+        assert here.queue.active == (0, 1, 3, 4)
+        assert asked.count(ORDERS.shard(2)) == 2  # to create it, and a probe
+
+
 async def test_without_the_right_to_create_queues_an_existing_shard_joins(
     autojump_clock: trio.abc.Clock,
 ) -> None:

@@ -76,6 +76,32 @@ def test_a_draining_shard_gets_nothing() -> None:
     assert active(shards=2, namespaces=("a", "b")) == (0, 1)
 
 
+def test_a_key_has_messages_in_each_shard_that_was_its_own_before_it_drained() -> None:
+    table = ShardTable.of([ShardingRule(queue="orders", shards=3)])
+    for key in KEYS:
+        owners = list[int]()
+        for drain in ((), (1,), (1, 2)):
+            table.replace([ShardingRule(queue="orders", shards=3, drain=drain)])
+            queue = table.find(ORDERS)
+            assert queue is not None
+            if (owner := queue.shard_of(key)) not in owners:
+                owners.append(owner)
+        former = queue.former_shards_of(key)
+
+        assert set(owners[:-1]) <= set(former)
+        assert [number for number in former if number in owners] == owners[:-1]
+
+
+def test_a_shard_that_joins_hides_no_former_one() -> None:
+    table = ShardTable.of([ShardingRule(queue="orders", shards=2)])
+    table.replace([ShardingRule(queue="orders", shards=3, drain=(1,))])
+    queue = table.find(ORDERS)
+
+    assert queue is not None
+    moved = [key for key in KEYS if place_of(key, (0, 1)) == 1]
+    assert {tuple(queue.former_shards_of(key)) for key in moved} == {(1,)}
+
+
 def test_a_new_shard_gets_nothing_before_it_joins() -> None:
     table = ShardTable.of([ShardingRule(queue="orders", shards=2)])
 
