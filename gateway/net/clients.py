@@ -88,6 +88,14 @@ class ClientLoad:
     def end(self, size: int = 0, count: int = 1) -> None:
         """The requests are answered."""
         self.requests -= count
+        self.release(size)
+
+    def hold(self, size: int) -> None:
+        """Count bytes that no request in flight has any more."""
+        self.bytes += size
+
+    def release(self, size: int) -> None:
+        """So many bytes are in flight no more."""
         self.bytes -= size
         self._less.wake()
         self._forget_if_idle()
@@ -99,7 +107,7 @@ class ClientLoad:
         return bool(most) and self.bytes >= most
 
     async def wait_for_less(self) -> None:  # noqa: ASYNC910 it waits
-        """Return after the end of the next request."""
+        """Return after the end of the next request, or the next release of bytes."""
         await self._less.wait()
 
     def _refuse(self, limit: ClientLimit, number: int) -> None:

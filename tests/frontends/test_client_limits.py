@@ -26,6 +26,7 @@ from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
+from tests.frontends.amqp.test_transactions import LIMIT, ROLLBACK, condition, controller_of
 from tests.frontends.rest_client import (
     KEY,
     ORDERS,
@@ -276,6 +277,30 @@ async def test_bytes_beyond_the_limit_wait_over_amqp_whatever_the_connection(
         assert isinstance(outcome, amqp.Accepted)
         assert trio.current_time() >= begun + 20  # it was read when the others were answered
         assert not site.refused
+
+
+async def test_bytes_of_open_transactions_count_whatever_the_connection(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(max_bytes=3000) as site:
+        (one, link), (two, other) = await site.sender(), await site.sender()
+        (first, second) = await controller_of(one), await controller_of(two)
+        held, late = await first.declare(), await second.declare()
+
+        await first.send(link, held, "x" * 4000)
+        refused = await second.send(other, late, "y")
+        rolled_back = await second.discharge(late)
+        await first.discharge(held)
+        again = await second.declare()
+        accepted = await second.send(other, again, "z" * 4000)
+        site.scopes[1].cancel()  # with its transaction
+        await trio.sleep(1)
+        last = await first.send(link, await first.declare(), "x")
+
+        assert condition(refused) == LIMIT
+        assert condition(rolled_back) == ROLLBACK
+        assert isinstance(accepted, amqp.TransactionalState)
+        assert isinstance(last, amqp.TransactionalState)
 
 
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "PLAIN"])

@@ -230,24 +230,39 @@ async def _do(sends: Sequence[_Send], settlements: Sequence[_Settlement], txn_id
         BrokerError: a part of it wasn't.
     """
     state = TransactionalState(txn_id=txn_id)
-    posted: list[tuple[_Send, InFlight]] = []
     told: list[tuple[_Settlement, InFlight]] = []
     try:
         for each in settlements:
             settling = attrs.evolve(state, outcome=each.outcome)
             told.append((each, each.link.enlist(each.id, settling)))
-        for send in sends:
-            for payload, message_format in send.transfers:
-                in_flight = await send.sender.link.post(payload, message_format, state)
-                posted.append((send, in_flight))
+        await _send(sends, state)
+        for each, in_flight in told:
+            check_confirmed(each.outcome, _final(await in_flight.outcome()))
     except LinkVoid as void:
         raise void.link.refusal() from void
+    finally:
+        for each, in_flight in told:
+            each.link.withdraw(each.id, in_flight)
+
+
+async def _send(sends: Sequence[_Send], state: TransactionalState) -> None:
+    """
+    Write all messages, then wait until all of them are accepted provisionally.
+
+    Raises:
+        LinkVoid: a link has ended.
+        BrokerError: one of them wasn't accepted.
+    """
+    await trio.lowlevel.checkpoint()
+    posted: list[tuple[_Send, InFlight]] = []
+    for send in sends:
+        for payload, message_format in send.transfers:
+            in_flight = await send.sender.link.post(payload, message_format, state)
+            posted.append((send, in_flight))
     for send, in_flight in posted:
         error = verdict(_final(await in_flight.outcome()), send.sender.peer.dialect)
         if error is not None:
             raise error
-    for each, in_flight in told:
-        check_confirmed(each.outcome, _final(await in_flight.outcome()))
 
 
 def _final(state: DeliveryState | None) -> DeliveryState | None:

@@ -89,7 +89,7 @@ class Context:
     def transactions(self) -> Transactions:
         """The transactions of this connection."""
         if self._transactions is None:
-            self._transactions = Transactions(self.options, self.new_id, self.nursery)
+            self._transactions = Transactions(self.options, self.new_id, self.nursery, self.pending)
         return self._transactions
 
     @property

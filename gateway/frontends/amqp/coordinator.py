@@ -140,6 +140,7 @@ class CoordinatorLink:
             self._answer(event, Rejected(error=amqp_error(error)))
         else:
             if control.fail:
+                self._context.transactions.release(transaction)
                 self._answer(event, ACCEPTED)
             else:
                 self._context.nursery.start_soon(self._commit, event, transaction)
@@ -161,18 +162,23 @@ class CoordinatorLink:
 
     async def _commit_work(self, transaction: Transaction) -> None:
         """
-        Return once the namespace has done all of the work.
+        Return once the namespace has done all of the work, which includes that of requests which
+        came before the discharge and aren't answered yet.
 
         Raises:
             BrokerError: nothing was done, or that is unknown.
         """
-        await trio.lowlevel.checkpoint()
-        if transaction.failure is not None:
-            raise TransactionRolledBack(f"a part of it was refused: {transaction.failure}")
-        if not transaction.work:
-            return
-        with answered_within(self._context.options.send_timeout, "to the commit of a transaction"):
-            await required(self._context.broker, Transacts).commit(transaction.work)
+        transactions, seconds = self._context.transactions, self._context.options.send_timeout
+        try:
+            await transactions.wait_for_requests(transaction)
+            if transaction.failure is not None:
+                raise TransactionRolledBack(f"a part of it was refused: {transaction.failure}")
+            if not transaction.work:
+                return
+            with answered_within(seconds, "to the commit of a transaction"):
+                await required(self._context.broker, Transacts).commit(transaction.work)
+        finally:
+            transactions.release(transaction)
 
     def _answer(self, event: TransferReceived, state: DeliveryState) -> None:
         self._context.engine.settle(event.delivery, state)

@@ -22,7 +22,7 @@ from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
-from gateway.frontends.amqp.transactions import Enlisted
+from gateway.frontends.amqp.transactions import Enlisted, Transaction
 from gateway.offering import required
 from gateway.ports import Receiver
 from gateway.wire.amqp.management import operations as ops
@@ -173,10 +173,10 @@ def _handed(deliveries: Sequence[Delivery]) -> ops.Messages:
 
 
 def enlist(
-    context: Context, entity: EntityPath, operation: ops.UpdateDisposition, txn_id: bytes
+    context: Context, entity: EntityPath, operation: ops.UpdateDisposition, to: Transaction
 ) -> ops.Answer:
     """
-    Have deliveries settled when their transaction is committed, deferred ones too.
+    Have deliveries settled when the transaction is committed, deferred ones too.
 
     Raises:
         BrokerError: as `Transactions.add_settlement` and `Enlists.enlist`.
@@ -194,7 +194,7 @@ def enlist(
             work=required(receiver, Enlists).enlist(delivery, settlement),
             settled=partial(_settled, context, entity, operation, token),
         )
-        context.transactions.add_settlement(txn_id, enlisted, size_of(settlement))
+        context.transactions.add_settlement(to, enlisted, size_of(settlement))
     return ops.Done()
 
 

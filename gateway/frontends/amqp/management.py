@@ -1,5 +1,6 @@
 """Requests to an entity's `$management` become calls of the broker."""
 
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -9,7 +10,13 @@ from gateway.capabilities import DeletesMessages, Peeks, Schedules, Sessions, To
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, GatewayError, NotSupported
+from gateway.domain.errors import (
+    BrokerError,
+    GatewayError,
+    InvalidRequest,
+    NotSupported,
+    TransactionRolledBack,
+)
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.locked import answer_locked, check_session, enlist
 from gateway.offering import offered, required
@@ -56,9 +63,15 @@ class Management:
                     answer = await self._do_in_transaction(request.txn_id, operation, asking)
                 return reply_of(request, operation, answer)
         except GatewayError as error:
-            if request.txn_id is not None and isinstance(error, BrokerError):
-                self._context.transactions.fail_if_open(request.txn_id, error)
+            if request.txn_id is not None:
+                self._fail(request.txn_id, error)
             return refusal_of(request, error)
+
+    def _fail(self, txn_id: bytes, error: GatewayError) -> None:
+        """A request was refused: its transaction can only be rolled back."""
+        why = error if isinstance(error, BrokerError) else InvalidRequest(str(error))
+        with suppress(TransactionRolledBack):  # it was meanwhile
+            self._context.transactions.fail(self._context.transactions.find_joined(txn_id), why)
 
     def _check(self, operation: ops.Operation) -> None:
         """
@@ -97,10 +110,10 @@ class Management:
         A settlement waits for the commit. What changes no message is done at once, and isn't undone
         by a rollback.
         """
-        self._context.transactions.find(txn_id)
+        transaction = self._context.transactions.find_joined(txn_id)
         if isinstance(operation, ops.UpdateDisposition):
             await trio.lowlevel.checkpoint()
-            return enlist(self._context, self._entity, operation, txn_id)
+            return enlist(self._context, self._entity, operation, transaction)
         if isinstance(operation, _HARMLESS):
             return await self._do(operation, asking)
         raise NotSupported("this request can't be part of a transaction")

@@ -189,23 +189,27 @@ class OutgoingLink:
             delivery = self.unsettled.get(event.delivery)
             if delivery is None or delivery.lock_token is None or self.receiver is None:
                 raise LockLost("the delivery isn't locked on this link any more")
-            transactions.find(state.txn_id)
+            transaction = transactions.find(state.txn_id)
             settlement = settlement_of(state.outcome)
             enlisted = Enlisted(
                 lock_token=delivery.lock_token,
                 work=required(self.receiver, Enlists).enlist(delivery, settlement),
-                settled=partial(self._settled_in_transaction, event.delivery, confirmation),
+                settled=partial(
+                    self._settled_in_transaction, event.delivery, delivery, confirmation
+                ),
             )
-            transactions.add_settlement(state.txn_id, enlisted, size_of(settlement))
+            transactions.add_settlement(transaction, enlisted, size_of(settlement))
         except BrokerError as error:
             transactions.fail_if_open(state.txn_id, error)
             engine.update(event.delivery, Rejected(error=amqp_error(error)))
             return
         engine.update(event.delivery, attrs.evolve(state, outcome=confirmation))
 
-    def _settled_in_transaction(self, id_: DeliveryId, confirmation: Outcome | None) -> None:
-        delivery = self.unsettled.take(id_)
-        if isinstance(self.receiver, LeasedReceiver) and delivery is not None:
+    def _settled_in_transaction(
+        self, id_: DeliveryId, delivery: Delivery, confirmation: Outcome | None
+    ) -> None:
+        self.unsettled.take(id_)
+        if isinstance(self.receiver, LeasedReceiver):  # its lease may have outlived this link
             self.receiver.forget(delivery)
         self._context.engine.settle(id_, confirmation)
         self._changed.wake()

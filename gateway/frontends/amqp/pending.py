@@ -5,6 +5,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from gateway.domain.errors import QuotaExceeded
 from gateway.net.clients import ClientLoad
 from gateway.net.waiters import Waiters
 
@@ -34,6 +35,9 @@ class Pending:
     # Transfers with their bytes, among all that is pending, and the client that they count for.
     _transfers: int = attrs.field(default=0, init=False)
     _load: ClientLoad | None = attrs.field(default=None, init=False)
+    # Bytes that are held after the answers to their transfers, and the client that they count for.
+    _held: int = attrs.field(default=0, init=False)
+    _holder: ClientLoad | None = attrs.field(default=None, init=False)
 
     def begin(self, size: int) -> None:
         """
@@ -56,8 +60,31 @@ class Pending:
             self._load.end(size)
         self.drop(size)
 
+    def hold(self, size: int) -> None:
+        """
+        Count bytes of the client that are held though their transfer is answered.
+
+        Raises:
+            QuotaExceeded: the client has as many bytes in flight as it may, over all its
+                connections. To wait wouldn't help: it may have to end what holds them.
+        """
+        if not self._held:
+            self._holder = self._load_now()
+        if self._holder is not None:
+            if self._holder.is_full:
+                raise QuotaExceeded("this client has as many bytes in flight as it may")
+            self._holder.hold(size)
+        self._held += size
+
+    def release(self, size: int) -> None:
+        """Bytes are held no more."""
+        self._held -= size
+        if self._holder is not None:
+            self._holder.release(size)
+
     def forget(self) -> None:
         """The connection has ended, and its transfers with it."""
+        self.release(self._held)
         if self._load is not None and self._transfers:
             self._load.end(self.bytes, self._transfers)
             self._transfers = 0

@@ -4,6 +4,8 @@ Links for requests and replies: `$cbs`, and the `$management` of each entity.
 A reply goes to the link of the same session whose target is the request's `reply-to`, or else to
 the link that is attached to the same node.
 
+A request in a transaction joins it at its arrival, so that a discharge right behind it finds it.
+
 Requests of one connection take turns: few are answered at a time, and a request whose reply may be
 large isn't answered while too many replies wait for the client to read or to give credit.
 """
@@ -15,9 +17,18 @@ import attrs
 import trio
 
 from gateway.domain.access import Right
-from gateway.domain.errors import Busy, MessageError, NotSupported
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    InvalidRequest,
+    MessageError,
+    NotSupported,
+    TransactionRolledBack,
+    Unavailable,
+)
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.transactions import Transaction
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -31,7 +42,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Dialect, Reply, Request, build_reply, parse_request
-from gateway.wire.amqp.management.requests import looks_only, may_answer_much
+from gateway.wire.amqp.management.requests import looks_only, may_answer_much, refusal_of
 from gateway.wire.amqp.servicebus.addresses import Node, NodeKind
 
 _CREDIT: Final = 100  # requests that a client may have in flight on one link
@@ -42,6 +53,9 @@ _ANY: Final = (Right.LISTEN, Right.SEND, Right.MANAGE)
 
 Answer = Callable[[Request, float], Awaitable[Reply]]
 """Answers one request that was received at that time (by Trio's clock). An exception is a bug."""
+
+_Joined = Transaction | BrokerError | None
+"""The transaction of a request, or why it isn't part of any; None: it asks for none."""
 
 
 def _need(node: Node) -> Need | None:
@@ -129,14 +143,17 @@ class RequestLink:
             self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
             self._top_up()
             return
+        joined = self._join(event)
         try:
             self._context.pending.begin(len(event.payload))
         except Busy as error:
+            self._fail(joined, error)
+            self._leave(joined)
             self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
             self._top_up()
             return
         self._under_way += 1
-        self._context.nursery.start_soon(self._serve, event)
+        self._context.nursery.start_soon(self._serve, event, joined)
 
     def end(self) -> None:
         """End the link: requests that only read are cancelled, all others run to their end."""
@@ -144,23 +161,42 @@ class RequestLink:
         for scope in self._looking:
             scope.cancel()
 
-    async def _serve(self, event: TransferReceived) -> None:
+    def _join(self, event: TransferReceived) -> _Joined:
+        if not isinstance(event.state, TransactionalState):
+            return None
+        try:
+            return self._context.transactions.join(event.state.txn_id)
+        except TransactionRolledBack as error:
+            return error
+
+    def _fail(self, joined: _Joined, error: BrokerError) -> None:
+        """The request isn't done: its transaction can only be rolled back."""
+        if isinstance(joined, Transaction):
+            self._context.transactions.fail(joined, error)
+
+    def _leave(self, joined: _Joined) -> None:
+        """The request is over."""
+        if isinstance(joined, Transaction):
+            self._context.transactions.leave(joined)
+
+    async def _serve(self, event: TransferReceived, joined: _Joined) -> None:
         since = trio.current_time()
         try:
             if self._of_tokens:  # answered at once
-                await self._serve_in_turn(event, since)
+                await self._serve_in_turn(event, since, joined)
                 return
             while True:
                 async with self._context.turns:
-                    if await self._serve_in_turn(event, since):
+                    if await self._serve_in_turn(event, since, joined):
                         return
                 await self._context.connection.wait_for_room()
         finally:
             self._under_way -= 1
+            self._leave(joined)
             self._context.pending.end(len(event.payload))
             self._top_up()
 
-    async def _serve_in_turn(self, event: TransferReceived, since: float) -> bool:
+    async def _serve_in_turn(self, event: TransferReceived, since: float, joined: _Joined) -> bool:
         """
         Answer one request; return False if there is no room for its reply now.
 
@@ -169,11 +205,13 @@ class RequestLink:
         """
         await trio.lowlevel.checkpoint()
         engine = self._context.engine
-        if self._ended:
-            return True  # the reply couldn't be delivered
+        if self._ended:  # the reply couldn't be delivered
+            self._fail(joined, Unavailable("the link of a request had ended"))
+            return True
         try:
             request = parse_request(event.payload)
         except MessageError as error:
+            self._fail(joined, InvalidRequest(str(error)))
             reason = AmqpError(condition="amqp:decode-error", description=str(error))
             engine.settle(event.delivery, Rejected(error=reason))
             return True
@@ -188,7 +226,7 @@ class RequestLink:
             if looks_only(request):
                 self._looking.add(scope)
             try:
-                reply = await self._answer(request, since)
+                reply = await self._reply_to(request, since, joined)
             finally:
                 self._looking.discard(scope)
         reply_link = self._reply_link(request.reply_to)
@@ -196,6 +234,12 @@ class RequestLink:
             dialect = Dialect.CBS if self._of_tokens else Dialect.MANAGEMENT
             reply_link.send(build_reply(reply, dialect))
         return True
+
+    async def _reply_to(self, request: Request, since: float, joined: _Joined) -> Reply:
+        await trio.lowlevel.checkpoint()
+        if isinstance(joined, BrokerError):
+            return refusal_of(request, joined)
+        return await self._answer(request, since)
 
     @property
     def _is_small(self) -> bool:

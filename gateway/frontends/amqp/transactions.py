@@ -8,6 +8,9 @@ learns of none that is rolled back.
     declared ──▶ open ──▶ discharged with fail, timed out, coordinator's link ended: nothing is done
                    └────▶ discharged: all of it is done, or nothing (`coordinator.py`)
 
+A request to `$management` is answered later than it arrives, and belongs to the transaction all the
+same: it joins at its arrival, and the commit waits until it is answered.
+
 A transaction of which a part was refused can only be rolled back: a client that doesn't wait for
 the outcomes would otherwise commit the rest.
 """
@@ -32,6 +35,8 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Message
 from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.amqp.pending import Pending
+from gateway.net.waiters import Waiters
 from gateway.wire.amqp.events import LinkId
 
 _MOST_REMEMBERED: Final = 100  # transactions that have timed out
@@ -58,6 +63,8 @@ class Transaction:
     count: int = 0  # messages and settlements
     size: int = 0  # bytes
     failure: BrokerError | None = None  # why it can only be rolled back
+    requests: int = 0  # to $management that have joined and aren't answered yet
+    fewer: Waiters = attrs.field(factory=Waiters)  # woken when a request is answered
     timer: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
@@ -68,7 +75,10 @@ class Transactions:
     _options: AmqpOptions
     _new_id: Callable[[], UUID]
     _nursery: trio.Nursery
+    _pending: Pending  # counts the bytes of the transactions for their client
     _open: dict[bytes, Transaction] = attrs.field(factory=dict, init=False)
+    # Discharged and not released: their requests are answered, then they are committed.
+    _discharged: dict[bytes, Transaction] = attrs.field(factory=dict, init=False)
     _timed_out: Bounded[bytes, None] = attrs.field(
         factory=lambda: Bounded(_MOST_REMEMBERED), init=False
     )
@@ -119,21 +129,61 @@ class Transactions:
         """
         self._add(self.find(txn_id), TransactedSend(entity, messages), len(messages), size)
 
-    def add_settlement(self, txn_id: bytes, enlisted: Enlisted, size: int) -> None:
+    def add_settlement(self, to: Transaction, enlisted: Enlisted, size: int) -> None:
         """
         Have a delivery settled when the transaction is committed.
 
         Raises:
             InvalidRequest: the delivery is in a transaction already; this one can only be rolled
                 back.
-            QuotaExceeded, TransactionRolledBack: as `add_send`.
+            QuotaExceeded: as `add_send`.
+            TransactionRolledBack: the transaction can only be rolled back.
+        """
+        if enlisted.lock_token in self._enlisted:
+            raise self.fail(to, InvalidRequest("the delivery is in a transaction already"))
+        self._add(to, enlisted.work, 1, size)
+        to.enlisted.append(enlisted)
+        self._enlisted.add(enlisted.lock_token)
+
+    def join(self, txn_id: bytes) -> Transaction:
+        """
+        Count a request that is part of a transaction; the caller calls `leave` once it is answered.
+
+        Raises:
+            TransactionTimeout, TransactionUnknown: as `find`.
         """
         found = self.find(txn_id)
-        if enlisted.lock_token in self._enlisted:
-            raise self.fail(found, InvalidRequest("the delivery is in a transaction already"))
-        self._add(found, enlisted.work, 1, size)
-        found.enlisted.append(enlisted)
-        self._enlisted.add(enlisted.lock_token)
+        found.requests += 1
+        return found
+
+    @staticmethod
+    def leave(transaction: Transaction) -> None:
+        """A request that has joined is answered."""
+        transaction.requests -= 1
+        transaction.fewer.wake()
+
+    def find_joined(self, txn_id: bytes) -> Transaction:
+        """
+        Return the transaction that a request has joined: it may be discharged meanwhile.
+
+        Raises:
+            TransactionTimeout, TransactionUnknown: as `find`; it was rolled back meanwhile.
+        """
+        return self._discharged.get(txn_id) or self.find(txn_id)
+
+    async def wait_for_requests(self, transaction: Transaction) -> None:
+        """
+        Return once all requests that have joined are answered. If they aren't in the time of a
+        transaction, this one can only be rolled back.
+        """
+        await trio.lowlevel.checkpoint()
+        seconds = self._options.transaction_timeout
+        with trio.move_on_after(seconds):
+            while transaction.requests:
+                await transaction.fewer.wait()
+        if transaction.requests:
+            text = f"a request of the transaction wasn't answered within {seconds:g} s"
+            self.fail(transaction, TransactionTimeout(text))
 
     def fail_if_open(self, txn_id: bytes, error: BrokerError) -> None:
         """Note that a part of a transaction was refused: it can only be rolled back."""
@@ -150,7 +200,8 @@ class Transactions:
 
     def take(self, txn_id: bytes, link: LinkId) -> Transaction:
         """
-        End a transaction that was declared on that link; the caller commits it.
+        End a transaction that was declared on that link; the caller commits it or not, and
+        releases it.
 
         Raises:
             TransactionTimeout, TransactionUnknown: as `find`.
@@ -158,8 +209,15 @@ class Transactions:
         found = self.find(txn_id)
         if found.link != link:
             raise TransactionUnknown("the transaction was declared on another link")
-        self._end(found)
+        del self._open[txn_id]
+        found.timer.cancel()
+        self._discharged[txn_id] = found
         return found
+
+    def release(self, transaction: Transaction) -> None:
+        """The transaction that was taken is committed, or won't be."""
+        del self._discharged[transaction.id]
+        self._forget_work(transaction)
 
     def roll_back_all(self, link: LinkId) -> None:
         """Roll back the transactions of a coordinator's link that has ended."""
@@ -178,7 +236,11 @@ class Transactions:
             most = options.max_transaction_bytes
             text = f"the open transactions of a connection have at most {most} bytes"
             raise self.fail(to, QuotaExceeded(text))
-        if not to.work:
+        try:
+            self._pending.hold(size)
+        except QuotaExceeded as error:
+            raise self.fail(to, error) from None
+        if not to.work and to.id in self._open:
             self._nursery.start_soon(self._time_out, to)
         to.work.append(work)
         to.count += count
@@ -193,6 +255,10 @@ class Transactions:
 
     def _end(self, transaction: Transaction) -> None:
         del self._open[transaction.id]
-        self._size -= transaction.size
-        self._enlisted.difference_update(each.lock_token for each in transaction.enlisted)
         transaction.timer.cancel()
+        self._forget_work(transaction)
+
+    def _forget_work(self, transaction: Transaction) -> None:
+        self._size -= transaction.size
+        self._pending.release(transaction.size)
+        self._enlisted.difference_update(each.lock_token for each in transaction.enlisted)

@@ -58,6 +58,14 @@ class InFlight:
         return self.said.state  # noqa: ASYNC910 the answer has come
 
 
+@attrs.frozen(eq=False)
+class _Enlisted:
+    """A settlement in a transaction, which waits for its provisional outcome."""
+
+    txn_id: bytes
+    asked: InFlight
+
+
 class SendingLink(ClientLink):
     """A link to send on, with as many messages in flight as the peer gives credit for."""
 
@@ -180,7 +188,7 @@ class ReceivingLink(ClientLink):
         self.arrived: deque[TransferReceived] = deque()
         self._unsettled: dict[DeliveryId, InFlight] = {}
         # Settlements in transactions, until their provisional outcomes come.
-        self._enlisted: dict[DeliveryId, InFlight] = {}
+        self._enlisted: dict[DeliveryId, _Enlisted] = {}
         super().__init__(client, new, session)
 
     def set_credit(self, credit: int) -> None:
@@ -230,17 +238,24 @@ class ReceivingLink(ClientLink):
 
     def enlist(self, delivery: DeliveryId, state: TransactionalState) -> InFlight:
         """
-        Write an outcome in a transaction; the caller waits for the peer's provisional outcome. The
-        delivery stays unsettled, unless the peer settles it.
+        Write an outcome in a transaction; the caller waits for the peer's provisional outcome, and
+        calls `withdraw` if it doesn't. The delivery stays unsettled, unless the peer settles it.
 
         Raises:
             LinkVoid: the delivery can't be settled here.
         """
         if delivery not in self._unsettled:
             raise LinkVoid(self)
-        asked = self._enlisted[delivery] = InFlight(self)
+        asked = InFlight(self)
+        self._enlisted[delivery] = _Enlisted(state.txn_id, asked)
         self.engine.update(delivery, state)
         return asked
+
+    def withdraw(self, delivery: DeliveryId, asked: InFlight) -> None:
+        """Nobody waits for that provisional outcome any more. Does nothing if it has come."""
+        mine = self._enlisted.get(delivery)
+        if mine is not None and mine.asked is asked:
+            del self._enlisted[delivery]
 
     def handle(self, event: Event) -> None:
         match event:
@@ -251,13 +266,23 @@ class ReceivingLink(ClientLink):
                 self._changed.unpark_all()
             case DispositionReceived(delivery=delivery, settled=settled):
                 if self._enlisted:
-                    _answer(self._enlisted.pop(delivery, None), event)
+                    self._answer_enlisted(event)
                 if settled:
                     _answer(self._unsettled.pop(delivery, None), event)
 
+    def _answer_enlisted(self, event: DispositionReceived) -> None:
+        mine, state = self._enlisted.get(event.delivery), event.state
+        if mine is None:
+            return
+        if isinstance(state, TransactionalState) and state.txn_id != mine.txn_id:
+            return  # the late answer of an earlier transaction
+        del self._enlisted[event.delivery]
+        _answer(mine.asked, event)
+
     def over(self, why: AmqpError) -> None:
         super().over(why)
-        waiting = (*self._unsettled.values(), *self._enlisted.values())
+        enlisted = [each.asked for each in self._enlisted.values()]
+        waiting = (*self._unsettled.values(), *enlisted)
         self._unsettled, self._enlisted = {}, {}
         for each in waiting:
             each.answered.set()

@@ -10,7 +10,9 @@ from gateway.capabilities import Enlists, TransactedSend, TransactedWork, Transa
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, OutcomeUnknown
 from gateway.domain.message import Complete, Message
+from gateway.net.amqp.links import InFlight
 from gateway.offering import required
+from gateway.wire.amqp.events import ACCEPTED, DispositionReceived, TransactionalState
 from tests.brokers.amqp.served import client, served
 from tests.brokers.amqp.test_faults import Wire, failure_of, numbered, wired
 from tests.harness.chaos_proxy import Pass
@@ -130,6 +132,34 @@ async def test_after_a_rollback_the_delivery_is_settled_on_its_link(wire: Wire) 
         await receiver.settle(delivery, Complete())
 
     assert await wire.sent() == []
+
+
+async def test_a_settlement_doesnt_get_the_answer_of_an_earlier_transaction(wire: Wire) -> None:
+    await wire.broker.send(ORDERS, numbered(1))
+    async with wire.broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        link, id_ = receiver.place_of(delivery)[1:]  # type: ignore[attr-defined]
+
+        def enlist(txn_id: bytes) -> InFlight:
+            asked: InFlight = link.enlist(id_, TransactionalState(txn_id=txn_id, outcome=ACCEPTED))
+            return asked
+
+        def answer(txn_id: bytes) -> None:
+            state = TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
+            link.handle(DispositionReceived(link.id, id_, state, settled=False))
+
+        first = enlist(b"first")
+        link.withdraw(id_, first)
+        second = enlist(b"second")
+        link.withdraw(id_, first)
+        answer(b"first")
+        early = second.answered.is_set()
+        answer(b"second")
+
+    assert not early
+    assert second.said is not None
+    assert second.said.state == TransactionalState(txn_id=b"second", outcome=ACCEPTED)
+    assert not first.answered.is_set()
 
 
 async def test_a_cancelled_commit_leaves_nothing_behind(wire: Wire) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import attrs
 import pytest
@@ -12,6 +13,7 @@ from trio.testing import MockClock
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Defer, Message, ValueBody
+from gateway.frontends.leases import LeaseOptions, Leases
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.events import ACCEPTED, TransactionalState
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
@@ -30,7 +32,8 @@ from gateway.wire.amqp.transactions import (
 )
 from tests.frontends.amqp.conftest import House
 from tests.frontends.amqp.sdk import Sdk
-from tests.frontends.rest_client import ORDERS
+from tests.frontends.rest_client import ORDERS, wall_clock
+from tests.harness.faults import Operation, Refuse
 
 INVOICES = EntityPath("invoices")
 COORDINATOR = amqp.Terminus(coordinator=True, capabilities=("amqp:local-transactions",))
@@ -689,6 +692,183 @@ async def test_a_lock_is_renewed_at_once_beside_a_transaction(
     assert reply.status == 200
     assert await controller.discharge(txn) == ACCEPTED
     assert await bodies(house) == []
+
+
+async def request_links(
+    controller: Controller, entity: str = "orders"
+) -> tuple[amqp.LinkId, amqp.LinkId]:
+    """Links to `$management`: for requests, and for one reply."""
+    sdk, node = controller.sdk, f"{entity}/$management"
+    replies = await sdk.attached(
+        we_send=False, address=node, target=amqp.Terminus(address="replies")
+    )
+    sdk.engine.grant(replies, 1)
+    return await sdk.attached(we_send=True, address=node), replies
+
+
+def completion(*tokens: str) -> bytes:
+    asked = ops.UpdateDisposition(status=ops.Disposition.COMPLETED, tokens=tokens)
+    return build_request(
+        request_of(asked, request_id="q", reply_to="replies", timeout=60, link=None)
+    )
+
+
+async def leased_token(house: House) -> str:
+    """The lock token of a message that was sent and received."""
+    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
+    [leased] = await house.frontend.leases.receive(ORDERS, 1)
+    assert leased.lock_token is not None
+    return leased.lock_token
+
+
+async def test_a_settlement_by_request_right_before_the_discharge_is_committed(
+    house: House, controller: Controller
+) -> None:
+    sdk, token = controller.sdk, await leased_token(house)
+    invoices = await sdk.sender("invoices")
+    requests, replies = await request_links(controller)
+    txn = await controller.declare()
+    await controller.send(invoices, txn, "invoice")
+
+    state = TransactionalState(txn_id=txn)
+    sdk.engine.send(requests, b"q", completion(token), state=state)
+    outcome = await controller.discharge(txn)
+
+    assert outcome == ACCEPTED
+    assert parse_reply((await sdk.delivery(replies)).payload).status == 200
+    assert (await bodies(house), await bodies(house, INVOICES)) == ([], ["invoice"])
+
+
+async def test_a_request_that_is_refused_after_the_discharge_came_rolls_back(
+    house: House, controller: Controller
+) -> None:
+    sdk, invoices = controller.sdk, await controller.sdk.sender("invoices")
+    requests, replies = await request_links(controller)
+    txn = await controller.declare()
+    await controller.send(invoices, txn, "invoice")
+
+    state = TransactionalState(txn_id=txn)
+    sdk.engine.send(requests, b"q", completion(str(UUID(int=1))), state=state)
+    outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert parse_reply((await sdk.delivery(replies)).payload).status != 200
+    assert await bodies(house, INVOICES) == []
+
+
+async def test_a_request_after_the_discharge_is_of_no_transaction(
+    house: House, controller: Controller
+) -> None:
+    sdk, token = controller.sdk, await leased_token(house)
+    requests, replies = await request_links(controller)
+    txn = await controller.declare()
+
+    discharge = controller.ask(Discharge(txn_id=txn))
+    state = TransactionalState(txn_id=txn)
+    sdk.engine.send(requests, b"q", completion(token), state=state)
+
+    assert await sdk.outcome(discharge) == ACCEPTED
+    reply = parse_reply((await sdk.delivery(replies)).payload)
+    assert (reply.status, reply.condition) == (404, UNKNOWN_ID)
+    assert await bodies(house) == ["order"]
+
+
+async def test_a_request_whose_link_ends_before_its_turn_rolls_back(
+    house: House, controller: Controller
+) -> None:
+    sdk, token = controller.sdk, await leased_token(house)
+    invoices = await sdk.sender("invoices")
+    requests, _ = await request_links(controller)
+    txn = await controller.declare()
+    await controller.send(invoices, txn, "invoice")
+
+    state = TransactionalState(txn_id=txn)
+    sdk.engine.send(requests, b"q", completion(token), state=state)
+    sdk.engine.detach(requests)
+    outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert (await bodies(house), await bodies(house, INVOICES)) == (["order"], [])
+
+
+@pytest.mark.parametrize(
+    "payload", [b"no message", completion().replace(b"lock-tokens", b"lock-tokenz")]
+)
+async def test_a_request_that_cant_be_read_rolls_back(
+    house: House, controller: Controller, payload: bytes
+) -> None:
+    sdk, invoices = controller.sdk, await controller.sdk.sender("invoices")
+    requests, _ = await request_links(controller)
+    txn = await controller.declare()
+    await controller.send(invoices, txn, "invoice")
+
+    sdk.engine.send(requests, b"q", payload, state=TransactionalState(txn_id=txn))
+    outcome = await controller.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert await bodies(house, INVOICES) == []
+
+
+class Silent:
+    """A namespace that doesn't answer a peek, around a good one."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def peek(self, *_: Any, **_how: Any) -> Any:
+        await trio.sleep_forever()
+
+
+async def test_a_commit_doesnt_wait_for_a_request_for_ever(
+    autojump_clock: MockClock, house: House, controller: Controller
+) -> None:
+    house.frontend = attrs.evolve(house.frontend, broker=Silent(house.faulty))
+    waiting = await controller_of(await house.client())
+    sdk, invoices = waiting.sdk, await waiting.sdk.sender("invoices")
+    requests, _ = await request_links(waiting)
+    txn = await waiting.declare()
+    await waiting.send(invoices, txn, "invoice")
+
+    asked = request_of(
+        ops.Peek(from_sequence=0, limit=1),
+        request_id="q",
+        reply_to="replies",
+        timeout=1000,
+        link=None,
+    )
+    state = TransactionalState(txn_id=txn)
+    sdk.engine.send(requests, b"q", build_request(asked), state=state)
+    outcome = await waiting.discharge(txn)
+
+    assert condition(outcome) == ROLLBACK
+    assert await bodies(house, INVOICES) == []
+
+
+async def test_after_a_commit_no_lease_is_left_whatever_failed_in_between(
+    house: House, controller: Controller
+) -> None:
+    leases = Leases(house.faulty, wall_clock, LeaseOptions(max_leases=1))
+    await house.nursery.start(leases.run)
+    house.frontend = attrs.evolve(house.frontend, leases=leases)
+    limited = await controller_of(await house.client())
+    sdk = limited.sdk
+    await house.broker.send(ORDERS, [Message(body=ValueBody("1"))])
+    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    txn = await limited.declare()
+    await limited.settle(taken, txn)
+
+    house.breaks(Operation.SETTLE, Refuse(lambda: Unavailable("it is down")))
+    refused = await sdk.settle(taken, ACCEPTED)
+    house.faulty.fault = lambda asked, entity: None
+    outcome = await limited.discharge(txn)
+
+    assert condition(refused) == "com.microsoft:container-close"
+    assert outcome == ACCEPTED
+    await house.broker.send(ORDERS, [Message(body=ValueBody("2"))])
+    assert len(await leases.receive(ORDERS, 1)) == 1
 
 
 async def test_a_schedule_is_refused_in_a_transaction(house: House, controller: Controller) -> None:
