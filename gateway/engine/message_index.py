@@ -300,10 +300,10 @@ class MessageIndex:
             lane.fresh += change
 
     def _add_bytes(self, change: int) -> None:
-        self.journal.note(self._weigh, -change)
-        self._weigh(change)
+        self.journal.note(self._weigh, self.bytes, self.used)
+        self._weigh(self.bytes + change, self.used + change)
 
-    def _weigh(self, change: int) -> None:
-        self.bytes += change
+    def _weigh(self, own: int, used: int) -> None:
+        self.bytes = own
         if self.shared is not None:
-            self.shared.bytes += change
+            self.shared.bytes = used

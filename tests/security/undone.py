@@ -228,11 +228,11 @@ def _queue(queue: Queue) -> object:
             queue.entity, recurse=False, filter=lambda field, _: field.name != "journal"
         ),
         "onward": (content.onward is None, content.onward_dead is None, content._unfinished),
-        "bytes": (index.bytes, index.usage.bytes),
+        "bytes": (index.bytes, index.used),
         "dates": (index.next_due, index.next_expiry, index._swept),
         "locked": [row.sequence for row in _rows(queue) if index.is_locked(row)],
         "quarantined": index.has_quarantined,
-        "lanes": {state: _lane(index._lanes[state] or Lane()) for state in State},
+        "lanes": {state: _lane(index._known_lane(state) or Lane()) for state in State},
         "rows": _rows(queue),
         "locks": _locks(queue._dispatch._locks),
         "sessions": sessions
