@@ -393,10 +393,12 @@ class Envelope:
         version, identity = found[VERSION], message.message_id
         named_in = ENTITY if version == ENCRYPTED_VERSION else PATH
         parts = (
-            _shared(version, found[PAIR], found[ORIGIN], str(found.get(named_in, ""))),
+            _shared(
+                str(version), str(found[PAIR]), str(found[ORIGIN]), str(found.get(named_in, ""))
+            ),
             _sized(identity if type(identity) is str else text_of_id(identity)),
-            _sized(found[EXPIRES]),
-            _sized(found[ATTEMPT]),
+            _sized(str(found[EXPIRES])),
+            _sized(str(found[ATTEMPT])),
             _signed_optional(message),
             self._properties_digest(own, found),
             hashlib.sha256(body).digest() if type(body) is bytes else self._body_digest(body),

@@ -166,7 +166,7 @@ def subscriptions(service):
         "of no topic": error_of(service.create_subscription, "missing", "sub", fail_on_exist=True),
     }
     correlation = Rule("CorrelationFilter", "c")
-    sql = Rule("SqlFilter", "a > 1 AND b = '<'", "SqlRuleAction", "SET c = 1")
+    sql = Rule("SqlFilter", "a > 1 AND b = '<'")
     results["rules"] = {
         "created": [
             service.create_rule(*place, name, rule, fail_on_exist=True)
@@ -191,6 +191,14 @@ def subscriptions(service):
         ),
         "wrong": error_of(
             service.create_rule, *place, "w", Rule("SqlFilter", "a >"), fail_on_exist=True
+        ),
+        # Its Rule sends the type of an action as the action's expression, too.
+        "action": error_of(
+            service.create_rule,
+            *place,
+            "w",
+            Rule("SqlFilter", "a > 1", "SqlRuleAction", "SET c = 1"),
+            fail_on_exist=True,
         ),
     }
     results["deleted"] = service.delete_subscription(*place, fail_not_exist=True)
