@@ -4,7 +4,7 @@ How a broker or receiver offers a capability, and how its user asks for one.
 `offered` and `required` are the way to ask. An adapter offers each capability that it has the
 methods of; a `Wrapper` offers those of the broker or receiver inside it. So nobody gets a
 capability that isn't there, and a front end says in its protocol's own form what is missing. The
-capabilities themselves are in `capabilities.py`.
+capabilities themselves are in `capabilities`.
 """
 
 import abc

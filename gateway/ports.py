@@ -3,7 +3,7 @@ The ports of the gateway. Read this file first.
 
 A `Broker` is one namespace. Adapters (`brokers/`) implement it; the pair (`pairing/`) is made of
 two brokers and is itself a `Broker`. Front ends and listeners use a `Broker` and can't tell which
-one they have. Operations that only some namespaces have are in `capabilities.py`;
+one they have. Operations that only some namespaces have are in `capabilities`;
 `offering.py` says how to ask for them.
 
 The terms are those of Azure Service Bus (peek-lock, lock token, settlement, dead-letter sub-queue)

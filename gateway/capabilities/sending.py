@@ -1,0 +1,205 @@
+"""Ways to send beyond `Broker.send`: fast failures, who has accepted, several batches, dates."""
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol, TypeVar
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import MESSAGE_FAULTS, BrokerError, QuotaExceeded, Unavailable
+from gateway.domain.message import AcceptedBy, Message
+from gateway.offering import capability, offered
+from gateway.ports import Broker
+
+T = TypeVar("T")
+
+Send = Callable[[EntityPath, Sequence[Message]], Awaitable[T]]
+"""One of the ways to send one batch: `Broker.send`, `FailsFast.try_send`, ..."""
+
+Batches = Sequence[Sequence[Message]]
+
+SendEach = Callable[[EntityPath, Batches], Awaitable[Sequence[T | BrokerError]]]
+"""
+A way to send several batches in their order: returns for each what `Send` returns, or the error.
+It has its place among concurrent calls before its first checkpoint (`SendsMany.send_many`).
+"""
+
+# A single message of several may have caused these errors.
+FAULTS_OF_ONE: Final = (*MESSAGE_FAULTS, QuotaExceeded)
+
+
+@capability(Broker, "this namespace needs no connection")
+class FailsFast(Protocol):
+    """A namespace that needs a connection and remembers for some seconds that it got none."""
+
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """
+        As `Broker.send`, for a caller that can send elsewhere: in the pause after a failed attempt
+        to connect, the method raises that failure again, at once, and doesn't connect.
+
+        Raises:
+            BrokerError: as `Broker.send`.
+        """
+        ...
+
+
+@capability(Broker, "this namespace diverts no sends")
+class Diverts(Protocol):
+    """A broker that may divert a send: a pair, or a namespace that is a Pairgate and says so."""
+
+    async def send_diverting(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
+        """
+        As `Broker.send`; return which namespace or store accepted the messages.
+
+        Raises:
+            BrokerError: as `Broker.send`.
+        """
+        ...
+
+
+def accepting_send(broker: Broker) -> Send[AcceptedBy]:
+    """`Diverts.send_diverting` of the broker; one that diverts nothing is its own primary."""
+    diverts = offered(broker, Diverts)
+    if diverts is not None:
+        return diverts.send_diverting
+
+    async def send(entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
+        await broker.send(entity, messages)
+        return AcceptedBy.PRIMARY
+
+    return send
+
+
+async def send_accepted_by(
+    broker: Broker, entity: EntityPath, messages: Sequence[Message]
+) -> AcceptedBy:
+    """Send as `accepting_send` does; a caller that sends often asks for that once."""
+    return await accepting_send(broker)(entity, messages)
+
+
+@capability(Broker, "this namespace doesn't bound its sends")
+class BoundsSends(Protocol):
+    """
+    A broker each of whose sends ends by itself, whatever its namespaces do: a pair. Its callers
+    need no deadline of their own, unless they want an earlier one.
+    """
+
+    def longest_send(self) -> float:
+        """Return the seconds after which each send has its verdict."""
+        ...
+
+
+def longest_send_of(broker: Broker) -> Callable[[], float]:
+    """`BoundsSends.longest_send` of the broker; infinite if it doesn't bound its sends."""
+    bounds = offered(broker, BoundsSends)
+    return _without_bound if bounds is None else bounds.longest_send
+
+
+def _without_bound() -> float:
+    return math.inf
+
+
+@capability(Broker, "this namespace can't take several batches at once")
+class SendsMany(Protocol):
+    """
+    A namespace that has several batches in flight, with a verdict for each batch: it stores them in
+    one step, or its protocol has a pipeline. `send_each` sends to any namespace.
+    """
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `Broker.send` for each batch; return a verdict for each: None, or the error that `send`
+        would have raised. Never raises a `BrokerError`: what fails all batches is the verdict of
+        each. With `fails_fast` as `FailsFast.try_send`, where the namespace needs a connection.
+
+        The order is kept, and so is that of concurrent calls: a call has its place before its first
+        checkpoint. Batches behind one that isn't accepted keep their places; a pair sends that one
+        again later, or to its backlog.
+
+        A cancellation leaves the outcome of all batches unknown.
+        """
+        ...
+
+
+@capability(Broker, "this namespace takes one batch at a time")
+class SendsTogether(Protocol):
+    """
+    A namespace without `SendsMany`, which may all the same accept the messages of several batches
+    in one request.
+    """
+
+    def sends_together(self) -> bool:
+        """Return whether it does now."""
+        ...
+
+
+async def send_each(
+    broker: Broker, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+) -> Sequence[BrokerError | None]:
+    """
+    Send the batches in their order; return a verdict for each, as `SendsMany.send_many` does.
+
+    A namespace without `SendsMany` gets all messages as one batch. If it refuses that for the fault
+    of one message, it gets each batch by itself, one after the other, until an error says that it
+    is in trouble: what follows isn't sent. The order is kept within one call, so a caller that
+    keeps it across calls makes one call at a time.
+
+    `fails_fast` is as in `SendsMany.send_many`. A cancellation leaves all outcomes unknown.
+    """
+    many = offered(broker, SendsMany)
+    if many is not None:
+        return await many.send_many(entity, batches, fails_fast=fails_fast)
+    send = broker.send
+    if fails_fast and (trying := offered(broker, FailsFast)) is not None:
+        send = trying.try_send
+    error = await outcome_of(send, entity, [message for batch in batches for message in batch])
+    if len(batches) == 1 or not isinstance(error, FAULTS_OF_ONE):
+        return [error] * len(batches)
+    verdicts: list[BrokerError | None] = []
+    trouble: BrokerError | None = None
+    for batch in batches:
+        if trouble is not None:
+            verdicts.append(Unavailable(f"not sent after an earlier failure: {trouble}"))
+            continue
+        verdicts.append(await outcome_of(send, entity, batch))
+        if (error := verdicts[-1]) is not None and error.counts_as_outage:
+            trouble = error
+    return verdicts
+
+
+async def outcome_of(
+    send: Send[None], entity: EntityPath, messages: Sequence[Message]
+) -> BrokerError | None:
+    """Send one batch in that way; return its verdict, as `send_each` does."""
+    try:
+        await send(entity, messages)
+    except BrokerError as error:
+        return error
+    return None
+
+
+@capability(Broker, "this namespace gives scheduled messages no sequence number")
+class Schedules(Protocol):
+    """A namespace that returns the sequence numbers of scheduled messages, to cancel them."""
+
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        """
+        As `Broker.send`, for messages that each have `scheduled`; return a sequence number for
+        each, in their order. A message gets another sequence number when it becomes due.
+
+        Raises:
+            BrokerError: as `Broker.send`.
+        """
+        ...
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        """
+        Return once the scheduled messages with these sequence numbers are removed, durably. The
+        outcome of a cancelled call is unknown.
+
+        Raises:
+            MessageNotFound: a message doesn't exist or has become due; none was removed.
+            EntityNotFound: there is no such entity.
+        """
+        ...

@@ -1,0 +1,86 @@
+"""Sends and settlements that are done together, or not at all."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Delivery, Message, Settlement
+from gateway.domain.values import value
+from gateway.offering import capability
+from gateway.ports import Broker, Receiver
+
+
+@value
+class TransactedSend:
+    """A batch that is sent when its transaction is committed."""
+
+    entity: EntityPath
+    messages: Sequence[Message]
+
+
+@value
+class TransactedSettlement:
+    """
+    A settlement that is done when its transaction is committed. Made by `Enlists.enlist`;
+    `receiver` is the one that the namespace itself made, without the wrappers around it.
+    """
+
+    receiver: Receiver
+    delivery: Delivery
+    settlement: Settlement
+
+
+TransactedWork = TransactedSend | TransactedSettlement
+
+
+def sends_in(work: Sequence[TransactedWork]) -> list[TransactedSend]:
+    """The sends of a transaction, in their order."""
+    return [each for each in work if isinstance(each, TransactedSend)]
+
+
+@capability(Receiver, "this namespace has no transactions")
+class Enlists(Protocol):
+    """A receiver, of a queue or of a session, of a namespace with transactions (`Transacts`)."""
+
+    def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
+        """
+        Return a settlement for `Transacts.commit`. Nothing is done until then: the message stays
+        locked, and its lock may expire. Never waits.
+
+        Raises:
+            LockLost: the delivery is known not to be locked any more.
+            NotSupported: the delivery can't be settled in a transaction.
+            InvalidRequest: the settlement carries values that the namespace refuses.
+        """
+        ...
+
+
+@capability(Broker, "this namespace has no transactions")
+class Transacts(Protocol):
+    """A namespace that does several sends and settlements, of any of its entities, atomically."""
+
+    async def check_transactions(self) -> None:
+        """
+        Return if transactions can be committed now, as far as the namespace tells. Changes nothing.
+
+        Raises:
+            NotSupported: this namespace has no transactions after all.
+            Unavailable: it can't be reached now, or only a backlog would accept the sends: a
+                transaction is never diverted.
+        """
+        ...
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """
+        Return once all of the work is done, in this order and durably: the messages can be
+        received, and the deliveries are settled.
+
+        With an error whose outcome is "not sent", nothing of the work was done, nor will be: no
+        receiver sees a message, and each delivery stays locked until its lock expires. With
+        `OutcomeUnknown`, or after a cancellation, either all of the work is done or nothing.
+
+        Raises:
+            BrokerError: as `Broker.send` and `Receiver.settle`, for any of the work.
+            TransactionRolledBack: the namespace has rolled the transaction back.
+        """
+        ...
