@@ -133,7 +133,7 @@ class Report:
 
 @attrs.define(eq=False)
 class Group:
-    """What the clients of some sidecars saw, by window."""
+    """The answers that clients of some sidecars got, by window."""
 
     seconds: dict[str, list[float]] = attrs.field(factory=dict, init=False)
     diverted: Counter[str] = attrs.field(factory=Counter, init=False)

@@ -1,4 +1,4 @@
-"""What a broker must do that deletes messages without receiving them."""
+"""The contract of a broker that deletes messages without receiving them."""
 
 from datetime import timedelta
 from typing import Any

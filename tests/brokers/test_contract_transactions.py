@@ -1,4 +1,4 @@
-"""What a broker with transactions must do: all of the work of a commit, or nothing of it."""
+"""The contract of a broker with transactions: all of a commit's work is done, or nothing of it."""
 
 from typing import Any
 

@@ -37,7 +37,7 @@ async def invoices(wire: Wire) -> list[str]:
 
 
 class Commits:
-    """What the namespace does with the commits that it gets."""
+    """The answers of the namespace to the commits that it gets."""
 
     def __init__(self, wire: Wire, *, done: bool) -> None:
         self._commit, self._done = wire.house.broker.commit, done
