@@ -25,6 +25,7 @@ from gateway.domain.message import Kind, Message, Typed, symbol
 from gateway.net import dialing
 from gateway.net.dialing import Place
 from gateway.net.http import client as http_client
+from gateway.net.sniffing import RewoundStream
 from gateway.ports import Broker
 from gateway.wire.amqp.encoding import encode
 from gateway.wire.amqp.message import encode_message
@@ -142,13 +143,18 @@ def saying(name: str, *parts: bytes, then: bytes = b"", pause: float = 0.0) -> H
         for part in parts:
             await stream.receive_some()
             await _send(stream, part, pause)
-        while then:
-            await stream.send_all(then)
-            await trio.sleep(PIECE)
-        await trio.sleep_forever()
+        await _go_on(stream, then)
 
     serve.__name__ = name
     return serve
+
+
+async def _go_on(stream: Stream, then: bytes) -> None:
+    """Send `then`, or nothing, for ever."""
+    while then:
+        await stream.send_all(then)
+        await trio.sleep(PIECE)
+    await trio.sleep_forever()
 
 
 async def _send(stream: Stream, data: bytes, pause: float) -> None:
@@ -214,30 +220,6 @@ HTTP: Final = (
 )
 
 
-@attrs.define(eq=False)
-class _Pushed(trio.abc.Stream):
-    """A stream whose first bytes were read already."""
-
-    stream: Stream
-    data: bytes
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if not self.data:
-            return bytes(await self.stream.receive_some(max_bytes))
-        await trio.lowlevel.checkpoint()
-        taken, self.data = self.data[:max_bytes], self.data[max_bytes or len(self.data) :]
-        return taken
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self.stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self.stream.wait_send_all_might_not_block()
-
-    async def aclose(self) -> None:
-        await self.stream.aclose()
-
-
 def after_a_message(hostile: Hostile) -> Hostile:
     """Deliver a message to each request for one; answer all other requests as `hostile` does."""
 
@@ -251,7 +233,7 @@ def after_a_message(hostile: Hostile) -> Hostile:
             elif head.startswith(b"GET ") and b"numofmessages" in head:
                 await stream.send_all(STORAGE_MESSAGE)
             else:
-                await hostile(_Pushed(stream, bytes(data)))
+                await hostile(RewoundStream(stream, data))
                 return
 
     serve.__name__ = hostile.__name__
@@ -519,10 +501,7 @@ def rabbitmq_that_settles(name: str, *said: bytes, then: bytes = b"") -> Hostile
                 break
         for part in said:
             await stream.send_all(part)
-        while then:
-            await stream.send_all(then)
-            await trio.sleep(PIECE)
-        await trio.sleep_forever()
+        await _go_on(stream, then)
 
     serve.__name__ = name
     return serve

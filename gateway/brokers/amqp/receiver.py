@@ -209,13 +209,7 @@ class AmqpReceiver:
         self._link = await self._peer.attach(address, partial(self._new, self._peer, address))
 
     async def _new(self, peer: Peer, address: str) -> ReceivingLink:
-        link = ReceivingLink(peer.client, self._new_link(peer, address))
-        try:
-            await link.wait_attached()
-        except BaseException:
-            link.close()
-            raise
-        return link
+        return await ReceivingLink(peer.client, self._new_link(peer, address)).once_attached()
 
     async def _look_after_link(self) -> None:
         """

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import attrs
 import trio
@@ -15,6 +15,7 @@ from gateway.net.amqp.links import ReceivingLink, SendingLink
 from gateway.wire.amqp.events import AmqpError, NewLink, SessionId, Terminus
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 DEFAULT_SIZE: Final = 1024 * 1024  # bytes; for a peer that names no limit
 
@@ -32,6 +33,10 @@ class Sender:
         """The largest message, in bytes."""
         assert self.link.answer is not None, "it is attached"
         return self.link.answer.max_message_size or DEFAULT_SIZE
+
+    @property
+    def idle(self) -> bool:
+        return self.link.idle
 
     def close(self) -> None:
         self.link.close()
@@ -94,12 +99,7 @@ async def _attach(
             source=Terminus(address=name),
             target=Terminus(address=address),
         )
-        link = SendingLink(peer.client, new, session, window=options.window)
-        try:
-            await link.wait_attached()
-        except BaseException:
-            link.close()
-            raise
+        link = await SendingLink(peer.client, new, session, window=options.window).once_attached()
     except BaseException:
         if watch is not None:
             watch.close()
@@ -117,13 +117,26 @@ async def _watch(peer: Peer, address: str) -> Watch:
     new = NewLink(
         name=name, we_send=False, source=Terminus(address=address), target=Terminus(address=name)
     )
-    watch = Watch(peer.client, new)
-    try:
-        await watch.wait_attached()
-    except BaseException:
-        watch.close()
-        raise
-    return watch
+    return await Watch(peer.client, new).once_attached()
+
+
+class _Closable(Protocol):
+    @property
+    def idle(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Closable)
+
+
+def drop_idle(kept: dict[K, C], most: int) -> None:
+    """Close and remove those in excess of `most` that are idle, the least recently used first."""
+    surplus = len(kept) - most
+    for key, each in list(kept.items())[: max(0, surplus)]:
+        if each.idle:
+            del kept[key]
+            each.close()
 
 
 @attrs.define(eq=False)
@@ -139,7 +152,11 @@ class _Kept:
 
     @property
     def idle(self) -> bool:
-        return not self.attaching.locked() and (self.sender is None or self.sender.link.idle)
+        return not self.attaching.locked() and (self.sender is None or self.sender.idle)
+
+    def close(self) -> None:
+        if self.sender is not None:
+            self.sender.close()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -160,7 +177,7 @@ class Senders:
         """
         kept = self._kept.pop(entity.key, None) or _Kept()
         self._kept[entity.key] = kept
-        self._drop_idle()
+        drop_idle(self._kept, self._options.max_senders)
         if kept.sender is None or not kept.alive:
             await within(
                 self._options.connect_timeout,
@@ -175,19 +192,10 @@ class Senders:
         kept = self._kept.get(entity.key)
         if kept is not None and kept.idle:
             del self._kept[entity.key]
-            if kept.sender is not None:
-                kept.sender.close()
+            kept.close()
 
     async def _attach(self, kept: _Kept, entity: EntityPath, since: float) -> None:
         async with kept.attaching:
             if not kept.alive:
                 take = partial(self._take, since)
                 kept.sender = await attach_sender(take, entity, self._options)
-
-    def _drop_idle(self) -> None:
-        surplus = len(self._kept) - self._options.max_senders
-        for key, kept in list(self._kept.items())[: max(0, surplus)]:
-            if kept.idle:
-                del self._kept[key]
-                if kept.sender is not None:
-                    kept.sender.close()

@@ -24,7 +24,7 @@ import trio
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import Peer
 from gateway.brokers.amqp.receiver import check_confirmed
-from gateway.brokers.amqp.senders import Sender, attach_sender, within
+from gateway.brokers.amqp.senders import Sender, attach_sender, drop_idle, within
 from gateway.brokers.amqp.sending import encoded, transfers_of, verdict
 from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver
 from gateway.brokers.meter import Meter
@@ -105,7 +105,7 @@ class TransactionLinks:
                 attach = partial(attach_sender, self._take, entity, self._options, session)
                 sender = await within(self._options.connect_timeout, str(entity), attach)
             self._senders[key] = sender
-            self._drop_idle()
+            drop_idle(self._senders, _MOST_SENDERS)
         return sender
 
     async def _take(self) -> Peer:
@@ -120,20 +120,7 @@ class TransactionLinks:
             source=Terminus(address=name),
             target=Terminus(coordinator=True, capabilities=(LOCAL,)),
         )
-        link = SendingLink(self.peer.client, new)
-        try:
-            await link.wait_attached()
-        except BaseException:
-            link.close()
-            raise
-        return link
-
-    def _drop_idle(self) -> None:
-        surplus = len(self._senders) - _MOST_SENDERS
-        for key, sender in list(self._senders.items())[: max(0, surplus)]:
-            if sender.link.idle:
-                del self._senders[key]
-                sender.close()
+        return await SendingLink(self.peer.client, new).once_attached()
 
 
 @attrs.frozen
@@ -145,7 +132,9 @@ class _Send:
 
 
 @attrs.frozen
-class _Settlement:
+class Settling:
+    """A settlement, and where its delivery is held."""
+
     asked: TransactedSettlement
     receiver: ServiceBusReceiver
     peer: Peer
@@ -154,25 +143,46 @@ class _Settlement:
     outcome: AmqpOutcome
 
 
-def peer_of(work: Sequence[TransactedWork]) -> Peer | None:
+def settlements_in(work: Sequence[TransactedWork]) -> list[Settling]:
     """
-    The connection on which the settled deliveries arrived; None: the work settles none.
+    The settlements among the work.
 
     Raises:
         LockLost: a delivery isn't locked any more.
-        NotSupported: they arrived on several connections, or from another namespace.
+        NotSupported: a delivery is of another namespace.
     """
-    peers = {each.peer for each in _settlements_in(work)}
+    found = []
+    for each in work:
+        if not isinstance(each, TransactedSettlement):
+            continue
+        if not isinstance(each.receiver, ServiceBusReceiver):
+            raise NotSupported("a transaction settles deliveries of its own namespace only")
+        place = each.receiver.place_of(each.delivery)
+        found.append(Settling(each, each.receiver, *place, outcome_of(each.settlement)))
+    return found
+
+
+def peer_of(settlements: Sequence[Settling]) -> Peer | None:
+    """
+    The connection on which the settled deliveries arrived; None: there are none.
+
+    Raises:
+        NotSupported: they arrived on several connections.
+    """
+    peers = {each.peer for each in settlements}
     if len(peers) > 1:
         raise NotSupported("a transaction can't settle deliveries of several connections")
     return next(iter(peers), None)
 
 
 async def commit(
-    links: TransactionLinks, work: Sequence[TransactedWork], user: str, meter: Meter
+    links: TransactionLinks,
+    work: Sequence[TransactedWork],
+    settlements: Sequence[Settling],
+    user: str,
+    meter: Meter,
 ) -> None:
-    """As `Transacts.commit`, on the connection of these links."""
-    settlements = _settlements_in(work)
+    """As `Transacts.commit`, on the connection of these links. `settlements`: those in `work`."""
     session = settlements[0].link.session if settlements else None
     coordinator = await links.coordinator()
     sends = [
@@ -202,18 +212,6 @@ async def commit(
         meter.carried(Operation.SEND, len(sent.asked.messages), sent.size)
 
 
-def _settlements_in(work: Sequence[TransactedWork]) -> list[_Settlement]:
-    found = []
-    for each in work:
-        if not isinstance(each, TransactedSettlement):
-            continue
-        if not isinstance(each.receiver, ServiceBusReceiver):
-            raise NotSupported("a transaction settles deliveries of its own namespace only")
-        place = each.receiver.place_of(each.delivery)
-        found.append(_Settlement(each, each.receiver, *place, outcome_of(each.settlement)))
-    return found
-
-
 async def _prepared(
     links: TransactionLinks, work: TransactedSend, session: SessionId | None, user: str
 ) -> _Send:
@@ -222,7 +220,7 @@ async def _prepared(
     return _Send(work, sender, transfers_of(payloads, sender), sum(map(len, payloads)))
 
 
-async def _do(sends: Sequence[_Send], settlements: Sequence[_Settlement], txn_id: bytes) -> None:
+async def _do(sends: Sequence[_Send], settlements: Sequence[Settling], txn_id: bytes) -> None:
     """
     Write all of the work, then wait until all of it is accepted provisionally.
 
@@ -230,7 +228,7 @@ async def _do(sends: Sequence[_Send], settlements: Sequence[_Settlement], txn_id
         BrokerError: a part of it wasn't.
     """
     state = TransactionalState(txn_id=txn_id)
-    told: list[tuple[_Settlement, InFlight]] = []
+    told: list[tuple[Settling, InFlight]] = []
     try:
         for each in settlements:
             settling = attrs.evolve(state, outcome=each.outcome)
@@ -278,10 +276,9 @@ async def _declare(coordinator: SendingLink) -> bytes:
         raise TransactionRolledBack(f"no transaction was begun: {error}") from error
     if isinstance(state, Declared):
         return state.txn_id
-    if isinstance(state, Rejected) and state.error is not None:
-        error_told = error_from_condition(state.error.condition, state.error.description)
-        if error_told.outcome is not Outcome.UNKNOWN:
-            raise error_told
+    told = _reason(state)
+    if told is not None and told.outcome is not Outcome.UNKNOWN:
+        raise told
     raise TransactionRolledBack(f"no transaction was begun: {state}")
 
 
@@ -292,12 +289,19 @@ async def _discharge(coordinator: SendingLink, txn_id: bytes) -> None:
         raise TransactionRolledBack(str(void.link.refusal())) from void
     if isinstance(state, Accepted):
         return
-    if isinstance(state, Rejected) and state.error is not None:
-        error = error_from_condition(state.error.condition, state.error.description)
-        if isinstance(error, TransactionRolledBack) or error.outcome is Outcome.UNKNOWN:
-            raise error
-        raise TransactionRolledBack(str(error))
-    raise OutcomeUnknown(f"the namespace answered a discharge with {state}")
+    told = _reason(state)
+    if told is None:
+        raise OutcomeUnknown(f"the namespace answered a discharge with {state}")
+    if isinstance(told, TransactionRolledBack) or told.outcome is Outcome.UNKNOWN:
+        raise told
+    raise TransactionRolledBack(str(told))
+
+
+def _reason(state: DeliveryState | None) -> BrokerError | None:
+    """Why the coordinator rejected a message; None: it didn't, or gave no reason."""
+    if not isinstance(state, Rejected) or state.error is None:
+        return None
+    return error_from_condition(state.error.condition, state.error.description)
 
 
 async def _roll_back(coordinator: SendingLink, txn_id: bytes) -> None:

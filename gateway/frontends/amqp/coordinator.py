@@ -26,7 +26,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.frontends.amqp.context import Context
-from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.errors import amqp_error, unreadable
 from gateway.frontends.amqp.transactions import Transaction
 from gateway.offering import required
 from gateway.wire.amqp.events import (
@@ -44,7 +44,6 @@ from gateway.wire.amqp.transactions import CAPABILITIES, Declare, Discharge, par
 
 _CREDIT: Final = 100
 _MOST_BYTES: Final = 4096  # of a declare or a discharge
-_DECODE_ERROR: Final = "amqp:decode-error"
 
 
 @attrs.define(eq=False)
@@ -95,8 +94,7 @@ class CoordinatorLink:
         try:
             control = parse_control(event.payload)
         except MessageError as error:
-            reason = AmqpError(condition=_DECODE_ERROR, description=str(error))
-            self._answer(event, Rejected(error=reason))
+            self._answer(event, Rejected(error=unreadable(error)))
             return
         match control:
             case Declare():

@@ -42,7 +42,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Message
 from gateway.domain.values import value
 from gateway.frontends.amqp.context import Context, Need, need_to_send
-from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.errors import amqp_error, unreadable
 from gateway.net.turns import Turn
 from gateway.net.visits import take_turn
 from gateway.offering import offered
@@ -245,7 +245,7 @@ class IncomingLink:
         except (MessageTooLarge, InvalidRequest) as error:
             return amqp_error(error)
         except MessageError as error:
-            return AmqpError(condition="amqp:decode-error", description=str(error))
+            return unreadable(error)
 
     def _enlist(self, event: TransferReceived, state: TransactionalState) -> None:
         """

@@ -24,7 +24,6 @@ from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
 from gateway.frontends.amqp.transactions import Enlisted, Transaction
 from gateway.offering import required
-from gateway.ports import Receiver
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
@@ -84,14 +83,18 @@ def _session(
     raise SessionLockLost(f"{entity}: no link of this connection holds session {session_id!r}")
 
 
-def check_session(context: Context, entity: EntityPath, session_id: str) -> None:
+def holder(
+    context: Context, entity: EntityPath, session_id: str | None
+) -> tuple[OutgoingLink | None, LeasedReceiver | SessionReceiver]:
     """
-    Check that a link of this connection holds the session.
+    The receiver with the locks of a session, or of a queue without one, and the session's link.
 
     Raises:
         SessionLockLost: no link of this connection holds the session.
     """
-    _session(context, entity, session_id)
+    if session_id is None:
+        return None, LeasedReceiver(context.leases, entity)
+    return _session(context, entity, session_id)
 
 
 def _links(context: Context, entity: EntityPath) -> Iterator[OutgoingLink]:
@@ -119,10 +122,7 @@ async def _receive_deferred(
     asking: trio.CancelScope,
 ) -> ops.Answer:
     await trio.lowlevel.checkpoint()
-    link: OutgoingLink | None = None
-    receiver: LeasedReceiver | SessionReceiver = LeasedReceiver(context.leases, entity)
-    if operation.session_id is not None:
-        link, receiver = _session(context, entity, operation.session_id)
+    link, receiver = holder(context, entity, operation.session_id)
     deferred = required(receiver, ReceivesDeferred)
     _check_count("sequence-numbers", len(operation.sequence_numbers))
     if link is not None:
@@ -181,14 +181,11 @@ def enlist(
     Raises:
         BrokerError: as `Transactions.add_settlement` and `Enlists.enlist`.
     """
-    receiver: LeasedReceiver | SessionReceiver = LeasedReceiver(context.leases, entity)
-    link: OutgoingLink | None = None
-    if operation.session_id is not None:
-        link, receiver = _session(context, entity, operation.session_id)
+    link, receiver = holder(context, entity, operation.session_id)
     _check_count("lock-tokens", len(operation.tokens))
     settlement = operation.settlement
     for token in operation.tokens:
-        delivery = (None if link is None else link.unsettled.find(token)) or _locked(token)
+        delivery = _known(link, token)
         enlisted = Enlisted(
             lock_token=token,
             work=required(receiver, Enlists).enlist(delivery, settlement),
@@ -202,22 +199,28 @@ def _settled(
     context: Context, entity: EntityPath, operation: ops.UpdateDisposition, token: str
 ) -> None:
     context.leases.settled(token)
+    _tell_links(context, entity, operation, token)
+
+
+def _tell_links(
+    context: Context, entity: EntityPath, operation: ops.UpdateDisposition, token: str
+) -> None:
     for each in _links(context, entity):
         each.settled_by_request(token, operation.settlement)
 
 
 async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDisposition) -> None:
     await trio.lowlevel.checkpoint()
-    receiver: Receiver = LeasedReceiver(context.leases, entity)
-    link: OutgoingLink | None = None
-    if operation.session_id is not None:
-        link, receiver = _session(context, entity, operation.session_id)
+    link, receiver = holder(context, entity, operation.session_id)
     _check_count("lock-tokens", len(operation.tokens))
     for token in operation.tokens:
-        found = None if link is None else link.unsettled.find(token)
-        await receiver.settle(found or _locked(token), operation.settlement)
-        for each in _links(context, entity):
-            each.settled_by_request(token, operation.settlement)
+        await receiver.settle(_known(link, token), operation.settlement)
+        _tell_links(context, entity, operation, token)
+
+
+def _known(link: OutgoingLink | None, token: str) -> Delivery:
+    """The delivery with that lock token, as far as it is known."""
+    return (None if link is None else link.unsettled.find(token)) or _locked(token)
 
 
 def _locked(token: str) -> Delivery:

@@ -18,7 +18,7 @@ from gateway.domain.errors import (
     TransactionRolledBack,
 )
 from gateway.frontends.amqp.context import Context, Need
-from gateway.frontends.amqp.locked import answer_locked, check_session, enlist
+from gateway.frontends.amqp.locked import answer_locked, enlist, holder
 from gateway.offering import offered, required
 from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.management import operations as ops
@@ -166,8 +166,7 @@ class Management:
 
     async def _delete(self, operation: ops.DeleteMessages) -> ops.Answer:
         await trio.lowlevel.checkpoint()
-        if operation.session_id is not None:
-            check_session(self._context, self._entity, operation.session_id)
+        holder(self._context, self._entity, operation.session_id)  # a link must hold the session
         count = await required(self._context.broker, DeletesMessages).delete_messages(
             self._entity,
             operation.limit,

@@ -27,7 +27,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.frontends.amqp.context import Context, Need
-from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.errors import amqp_error, unreadable
 from gateway.frontends.amqp.transactions import Transaction
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -212,8 +212,7 @@ class RequestLink:
             request = parse_request(event.payload)
         except MessageError as error:
             self._fail(joined, InvalidRequest(str(error)))
-            reason = AmqpError(condition="amqp:decode-error", description=str(error))
-            engine.settle(event.delivery, Rejected(error=reason))
+            engine.settle(event.delivery, Rejected(error=unreadable(error)))
             return True
         if may_answer_much(request) and not self._context.connection.has_room:
             return False

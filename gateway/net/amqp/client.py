@@ -10,7 +10,7 @@ order.
 
 import ssl
 import sys
-from typing import Final
+from typing import Final, Self
 
 import trio
 
@@ -246,6 +246,15 @@ class ClientLink:
         if self.answer is None or self.why is not None:
             raise self.refusal()
         return self.answer
+
+    async def once_attached(self) -> Self:
+        """Return this link once `wait_attached` returns; close it if that raises."""
+        try:
+            await self.wait_attached()
+        except BaseException:
+            self.close()
+            raise
+        return self
 
     def refusal(self) -> BrokerError:
         """The error for an operation that wasn't handed over to this void link."""

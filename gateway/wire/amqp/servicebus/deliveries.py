@@ -43,7 +43,6 @@ _PARTITION_KEY: Final = "x-opt-partition-key"
 # The annotation, a map, in which a stored message keeps its producer's delivery annotations.
 # AMQP has them for one hop only (part 3, 3.2.2), and Service Bus passes them on.
 PASSED: Final = "x-opt-pairgate-delivery-annotations"
-_LOCK_TOKEN_NAME: Final = "x-opt-lock-token"
 # Annotations that only the namespace sets. A producer's own annotations with these names are not
 # delivered.
 OURS: Final = frozenset(
@@ -76,7 +75,9 @@ _usual = struct.Struct(
 )
 # The encoding up to the 16 bytes of the token: section, map, its size and count, the key, and the
 # type code of a UUID.
-_LOCK_TOKEN_KEY: Final = encode(symbol(_LOCK_TOKEN_NAME))
+_LOCK_TOKEN_NAME: Final = symbol("x-opt-lock-token")
+_LOCK_TOKEN_NAMES: Final = (_LOCK_TOKEN_NAME, "x-opt-lock-token")  # as clients write it
+_LOCK_TOKEN_KEY: Final = encode(_LOCK_TOKEN_NAME)
 _LOCK_TOKEN: Final = (
     b"\x00\x53\x71\xc1" + bytes((1 + len(_LOCK_TOKEN_KEY) + 17, 2)) + _LOCK_TOKEN_KEY + b"\x98"
 )
@@ -109,11 +110,7 @@ def encode_delivery(delivery: Delivery, *, peeked: bool = False) -> bytes:
 
 def with_passed(message: Message, annotations: dict[Value, Value]) -> Message:
     """The message, which keeps these delivery annotations; a lock token isn't one to keep."""
-    kept = {
-        key: value
-        for key, value in annotations.items()
-        if key not in (_LOCK_TOKEN_NAME, symbol(_LOCK_TOKEN_NAME))
-    }
+    kept = {key: value for key, value in annotations.items() if key not in _LOCK_TOKEN_NAMES}
     if not kept:
         return message
     return derive_message(message, annotations={**message.annotations, PASSED: kept})
@@ -122,7 +119,7 @@ def with_passed(message: Message, annotations: dict[Value, Value]) -> Message:
 def _with_passed_entries(lock_token: str | None, passed: dict[Value, Value]) -> bytes:
     pieces = [] if lock_token is None else [_LOCK_TOKEN_KEY, b"\x98" + bytes_of(lock_token)]
     for key, value in passed.items():
-        if key not in (_LOCK_TOKEN_NAME, symbol(_LOCK_TOKEN_NAME)):
+        if key not in _LOCK_TOKEN_NAMES:
             pieces += (encode(key), encode(value))
     return _DELIVERY_ANNOTATIONS + encode_entries(pieces)
 
