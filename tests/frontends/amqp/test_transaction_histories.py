@@ -22,7 +22,7 @@ from gateway.wire.amqp.events import ACCEPTED, RELEASED, TransactionalState
 from gateway.wire.amqp.message import decode_message
 from gateway.wire.amqp.transactions import Declare, Discharge
 from tests.frontends.amqp.conftest import House
-from tests.frontends.amqp.test_transactions import Controller, controller_of
+from tests.frontends.amqp.test_transactions import Around, Controller, controller_of
 from tests.frontends.rest_client import ORDERS
 
 MOVED = EntityPath("moved")
@@ -34,15 +34,11 @@ ENDS = ("commit", "commit", "commit", "fail", "close", "detach", "late", "forget
 
 
 @attrs.define(eq=False)
-class Unreliable:
-    """A namespace whose commits may be refused, or lose their answers, around a good one."""
+class Unreliable(Around):
+    """Its commits may be refused, or lose their answers."""
 
-    _inner: Any
     _rng: random.Random
     verdicts: Counter[str] = attrs.field(factory=Counter)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
     async def check_transactions(self) -> None:
         await trio.lowlevel.checkpoint()

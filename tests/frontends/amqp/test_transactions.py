@@ -97,6 +97,23 @@ async def controller(house: House, sdk: Sdk) -> Controller:
     return await controller_of(sdk)
 
 
+async def opened(controller: Controller, *bodies: str) -> tuple[amqp.LinkId, bytes]:
+    """A link to send orders on, and a transaction in which orders with these bodies were sent."""
+    orders = await controller.sdk.sender()
+    txn = await controller.declare()
+    for body in bodies:
+        await controller.send(orders, txn, body)
+    return orders, txn
+
+
+async def taken_by(
+    house: House, sdk: Sdk, queue: EntityPath = ORDERS, body: str = "order"
+) -> amqp.TransferReceived:
+    """The client's delivery of a message that was sent to the queue."""
+    await house.broker.send(queue, [Message(body=ValueBody(body))])
+    return await sdk.delivery(await sdk.receiver(queue.name, credit=1))
+
+
 async def bodies(house: House, entity: EntityPath = ORDERS) -> list[str]:
     """The bodies of all messages that can be received, or are locked."""
     peeked = await house.broker.peek(entity, limit=1000)
@@ -141,9 +158,7 @@ async def test_messages_of_a_transaction_appear_together_when_it_is_committed(
 async def test_nothing_is_left_of_a_transaction_that_is_rolled_back(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
-    await controller.send(orders, txn, "order")
+    _, txn = await opened(controller, "order")
 
     outcome = await controller.discharge(txn, fail=True)
 
@@ -154,8 +169,7 @@ async def test_nothing_is_left_of_a_transaction_that_is_rolled_back(
 async def test_what_was_sent_before_the_discharge_counts_without_waiting_for_outcomes(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
+    orders, txn = await opened(controller)
 
     for number in range(5):
         controller.post(orders, txn, str(number))
@@ -166,8 +180,7 @@ async def test_what_was_sent_before_the_discharge_counts_without_waiting_for_out
 
 
 async def test_a_batch_is_part_of_a_transaction(house: House, controller: Controller) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
+    orders, txn = await opened(controller)
     batch = encode_batch([Message(body=ValueBody("1")), Message(body=ValueBody("2"))])
 
     sent = controller.sdk.engine.send(
@@ -185,8 +198,7 @@ async def test_a_batch_is_part_of_a_transaction(house: House, controller: Contro
 async def test_a_settled_message_is_part_of_a_transaction(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
+    orders, txn = await opened(controller)
 
     message = Message(body=ValueBody("settled"))
     controller.sdk.transfer(orders, message, settled=True, state=TransactionalState(txn_id=txn))
@@ -199,8 +211,7 @@ async def test_a_settled_message_is_part_of_a_transaction(
 async def test_a_message_of_many_frames_is_part_of_a_transaction(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
+    orders, txn = await opened(controller)
 
     await controller.send(orders, txn, "x" * 300_000)
     before = await bodies(house)
@@ -213,9 +224,7 @@ async def test_a_message_of_many_frames_is_part_of_a_transaction(
 async def test_a_message_without_a_transaction_is_sent_at_once_beside_one(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
-    await controller.send(orders, txn, "later")
+    orders, txn = await opened(controller, "later")
 
     await controller.sdk.send(orders, Message(body=ValueBody("now")))
     before = await bodies(house)
@@ -230,8 +239,7 @@ async def test_a_delivery_is_settled_when_its_transaction_is_committed(
 ) -> None:
     sdk = controller.sdk
     invoices = await sdk.sender("invoices")
-    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
-    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    taken = await taken_by(house, sdk)
     txn = await controller.declare()
 
     provisional = await controller.settle(taken, txn)
@@ -259,8 +267,7 @@ async def test_each_outcome_can_be_part_of_a_transaction(
     house: House, controller: Controller, outcome: amqp.Outcome, left: list[str], dead: list[str]
 ) -> None:
     sdk = controller.sdk
-    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
-    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    taken = await taken_by(house, sdk)
     txn = await controller.declare()
 
     await controller.settle(taken, txn, outcome)
@@ -314,8 +321,7 @@ async def test_a_delivery_settled_by_its_client_is_settled_at_the_commit(
     house: House, controller: Controller
 ) -> None:
     sdk = controller.sdk
-    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
-    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    taken = await taken_by(house, sdk)
     txn = await controller.declare()
 
     sdk.engine.settle(taken.delivery, TransactionalState(txn_id=txn, outcome=ACCEPTED))
@@ -349,8 +355,7 @@ async def test_a_lost_lock_rolls_everything_back(
 ) -> None:
     sdk = controller.sdk
     orders = await sdk.sender()
-    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
-    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    taken = await taken_by(house, sdk)
     txn = await controller.declare()
     await controller.send(orders, txn, "new")
     await controller.settle(taken, txn)
@@ -396,13 +401,10 @@ async def test_an_entity_that_is_deleted_meanwhile_rolls_everything_back(
 async def test_a_transaction_ends_with_its_coordinators_link(
     house: House, controller: Controller
 ) -> None:
-    sdk = controller.sdk
-    orders = await sdk.sender()
-    txn = await controller.declare()
-    await controller.send(orders, txn, "order")
+    _, txn = await opened(controller, "order")
 
-    sdk.engine.detach(controller.link)
-    other = await controller_of(sdk)
+    controller.sdk.engine.detach(controller.link)
+    other = await controller_of(controller.sdk)
     outcome = await other.discharge(txn)
 
     assert condition(outcome) == UNKNOWN_ID
@@ -412,9 +414,7 @@ async def test_a_transaction_ends_with_its_coordinators_link(
 async def test_nothing_is_left_of_a_transaction_whose_connection_ends(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
-    await controller.send(orders, txn, "order")
+    await opened(controller, "order")
 
     await controller.sdk.connection.close()
 
@@ -458,8 +458,7 @@ async def test_a_transaction_that_was_never_declared_is_unknown(
 ) -> None:
     sdk = controller.sdk
     orders = await sdk.sender()
-    await house.broker.send(INVOICES, [Message(body=ValueBody("invoice"))])
-    taken = await sdk.delivery(await sdk.receiver("invoices", credit=1))
+    taken = await taken_by(house, sdk, INVOICES, "invoice")
 
     sent = await controller.send(orders, txn_id, "order")
     settled = await controller.settle(taken, txn_id)
@@ -472,9 +471,7 @@ async def test_a_transaction_that_was_never_declared_is_unknown(
 
 
 async def test_a_transaction_is_discharged_once(house: House, controller: Controller) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
-    await controller.send(orders, txn, "order")
+    orders, txn = await opened(controller, "order")
     await controller.discharge(txn)
 
     again = await controller.discharge(txn)
@@ -515,8 +512,7 @@ async def test_a_transaction_times_out_after_its_first_work(
 async def test_a_transaction_has_a_limited_number_of_messages_and_settlements(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
+    orders, txn = await opened(controller)
     sent = [await controller.send(orders, txn, str(number)) for number in range(101)]
 
     outcome = await controller.discharge(txn)
@@ -568,9 +564,7 @@ async def test_a_connection_has_a_limited_number_of_transactions(
 async def test_a_transaction_with_a_refused_part_can_only_be_rolled_back(
     house: House, controller: Controller
 ) -> None:
-    orders = await controller.sdk.sender()
-    txn = await controller.declare()
-    await controller.send(orders, txn, "good")
+    orders, txn = await opened(controller, "good")
 
     bad = controller.sdk.engine.send(
         orders, b"t", b"no message", state=TransactionalState(txn_id=txn)
@@ -588,8 +582,7 @@ async def test_a_transaction_with_a_refused_part_can_only_be_rolled_back(
 
 async def test_a_delivery_is_part_of_one_transaction(house: House, controller: Controller) -> None:
     sdk = controller.sdk
-    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
-    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    taken = await taken_by(house, sdk)
     first, second = await controller.declare(), await controller.declare()
     await controller.settle(taken, first)
 
@@ -606,8 +599,7 @@ async def test_a_settlement_meanwhile_rolls_the_transaction_back(
 ) -> None:
     sdk = controller.sdk
     orders = await sdk.sender()
-    await house.broker.send(INVOICES, [Message(body=ValueBody("invoice"))])
-    taken = await sdk.delivery(await sdk.receiver("invoices", credit=1))
+    taken = await taken_by(house, sdk, INVOICES, "invoice")
     txn = await controller.declare()
     await controller.send(orders, txn, "order")
     await controller.settle(taken, txn)
@@ -634,22 +626,43 @@ async def test_anything_else_is_rejected_by_the_coordinator(
     assert await controller.declare()
 
 
-async def ask_in(
-    controller: Controller, txn_id: bytes, operation: ops.Operation, entity: str = "orders"
-) -> Reply:
-    """The reply to a management request in a transaction."""
-    sdk, node = controller.sdk, f"{entity}/$management"
+async def request_links(controller: Controller) -> tuple[amqp.LinkId, amqp.LinkId]:
+    """Links to `$management`: for requests, and for one reply."""
+    sdk, node = controller.sdk, "orders/$management"
     replies = await sdk.attached(
         we_send=False, address=node, target=amqp.Terminus(address="replies")
     )
     sdk.engine.grant(replies, 1)
-    requests = await sdk.attached(we_send=True, address=node)
-    request = request_of(operation, request_id="q", reply_to="replies", timeout=60, link=None)
+    return await sdk.attached(we_send=True, address=node), replies
+
+
+def payload_of(operation: ops.Operation, timeout: float = 60) -> bytes:
+    return build_request(
+        request_of(operation, request_id="q", reply_to="replies", timeout=timeout, link=None)
+    )
+
+
+def completion(*tokens: str) -> bytes:
+    asked = ops.UpdateDisposition(status=ops.Disposition.COMPLETED, tokens=tokens)
+    return payload_of(asked)
+
+
+def request_in(
+    controller: Controller, requests: amqp.LinkId, txn_id: bytes, payload: bytes
+) -> amqp.DeliveryId:
+    """Send a request in a transaction."""
     state = TransactionalState(txn_id=txn_id)
-    asked = sdk.engine.send(requests, b"q", build_request(request), state=state)
+    asked = controller.sdk.engine.send(requests, b"q", payload, state=state)
     assert asked is not None
-    await sdk.outcome(asked)
-    return parse_reply((await sdk.delivery(replies)).payload)
+    return asked
+
+
+async def ask_in(controller: Controller, txn_id: bytes, operation: ops.Operation) -> Reply:
+    """The reply to a management request in a transaction."""
+    requests, replies = await request_links(controller)
+    asked = request_in(controller, requests, txn_id, payload_of(operation))
+    await controller.sdk.outcome(asked)
+    return parse_reply((await controller.sdk.delivery(replies)).payload)
 
 
 async def test_a_deferred_message_is_settled_in_a_transaction(
@@ -682,8 +695,7 @@ async def test_a_lock_is_renewed_at_once_beside_a_transaction(
     house: House, controller: Controller
 ) -> None:
     sdk = controller.sdk
-    await house.broker.send(ORDERS, [Message(body=ValueBody("order"))])
-    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    taken = await taken_by(house, sdk)
     txn = await controller.declare()
     await controller.settle(taken, txn)
 
@@ -692,25 +704,6 @@ async def test_a_lock_is_renewed_at_once_beside_a_transaction(
     assert reply.status == 200
     assert await controller.discharge(txn) == ACCEPTED
     assert await bodies(house) == []
-
-
-async def request_links(
-    controller: Controller, entity: str = "orders"
-) -> tuple[amqp.LinkId, amqp.LinkId]:
-    """Links to `$management`: for requests, and for one reply."""
-    sdk, node = controller.sdk, f"{entity}/$management"
-    replies = await sdk.attached(
-        we_send=False, address=node, target=amqp.Terminus(address="replies")
-    )
-    sdk.engine.grant(replies, 1)
-    return await sdk.attached(we_send=True, address=node), replies
-
-
-def completion(*tokens: str) -> bytes:
-    asked = ops.UpdateDisposition(status=ops.Disposition.COMPLETED, tokens=tokens)
-    return build_request(
-        request_of(asked, request_id="q", reply_to="replies", timeout=60, link=None)
-    )
 
 
 async def leased_token(house: House) -> str:
@@ -730,8 +723,7 @@ async def test_a_settlement_by_request_right_before_the_discharge_is_committed(
     txn = await controller.declare()
     await controller.send(invoices, txn, "invoice")
 
-    state = TransactionalState(txn_id=txn)
-    sdk.engine.send(requests, b"q", completion(token), state=state)
+    request_in(controller, requests, txn, completion(token))
     outcome = await controller.discharge(txn)
 
     assert outcome == ACCEPTED
@@ -747,8 +739,7 @@ async def test_a_request_that_is_refused_after_the_discharge_came_rolls_back(
     txn = await controller.declare()
     await controller.send(invoices, txn, "invoice")
 
-    state = TransactionalState(txn_id=txn)
-    sdk.engine.send(requests, b"q", completion(str(UUID(int=1))), state=state)
+    request_in(controller, requests, txn, completion(str(UUID(int=1))))
     outcome = await controller.discharge(txn)
 
     assert condition(outcome) == ROLLBACK
@@ -764,8 +755,7 @@ async def test_a_request_after_the_discharge_is_of_no_transaction(
     txn = await controller.declare()
 
     discharge = controller.ask(Discharge(txn_id=txn))
-    state = TransactionalState(txn_id=txn)
-    sdk.engine.send(requests, b"q", completion(token), state=state)
+    request_in(controller, requests, txn, completion(token))
 
     assert await sdk.outcome(discharge) == ACCEPTED
     reply = parse_reply((await sdk.delivery(replies)).payload)
@@ -782,8 +772,7 @@ async def test_a_request_whose_link_ends_before_its_turn_rolls_back(
     txn = await controller.declare()
     await controller.send(invoices, txn, "invoice")
 
-    state = TransactionalState(txn_id=txn)
-    sdk.engine.send(requests, b"q", completion(token), state=state)
+    request_in(controller, requests, txn, completion(token))
     sdk.engine.detach(requests)
     outcome = await controller.discharge(txn)
 
@@ -797,26 +786,30 @@ async def test_a_request_whose_link_ends_before_its_turn_rolls_back(
 async def test_a_request_that_cant_be_read_rolls_back(
     house: House, controller: Controller, payload: bytes
 ) -> None:
-    sdk, invoices = controller.sdk, await controller.sdk.sender("invoices")
+    invoices = await controller.sdk.sender("invoices")
     requests, _ = await request_links(controller)
     txn = await controller.declare()
     await controller.send(invoices, txn, "invoice")
 
-    sdk.engine.send(requests, b"q", payload, state=TransactionalState(txn_id=txn))
+    request_in(controller, requests, txn, payload)
     outcome = await controller.discharge(txn)
 
     assert condition(outcome) == ROLLBACK
     assert await bodies(house, INVOICES) == []
 
 
-class Silent:
-    """A namespace that doesn't answer a peek, around a good one."""
+@attrs.define(eq=False)
+class Around:
+    """A namespace that isn't as good as the one inside."""
 
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+    _inner: Any
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+class Silent(Around):
+    """It doesn't answer a peek."""
 
     async def peek(self, *_: Any, **_how: Any) -> Any:
         await trio.sleep_forever()
@@ -827,20 +820,13 @@ async def test_a_commit_doesnt_wait_for_a_request_for_ever(
 ) -> None:
     house.frontend = attrs.evolve(house.frontend, broker=Silent(house.faulty))
     waiting = await controller_of(await house.client())
-    sdk, invoices = waiting.sdk, await waiting.sdk.sender("invoices")
+    invoices = await waiting.sdk.sender("invoices")
     requests, _ = await request_links(waiting)
     txn = await waiting.declare()
     await waiting.send(invoices, txn, "invoice")
 
-    asked = request_of(
-        ops.Peek(from_sequence=0, limit=1),
-        request_id="q",
-        reply_to="replies",
-        timeout=1000,
-        link=None,
-    )
-    state = TransactionalState(txn_id=txn)
-    sdk.engine.send(requests, b"q", build_request(asked), state=state)
+    asked = payload_of(ops.Peek(from_sequence=0, limit=1), timeout=1000)
+    request_in(waiting, requests, txn, asked)
     outcome = await waiting.discharge(txn)
 
     assert condition(outcome) == ROLLBACK
@@ -855,8 +841,7 @@ async def test_after_a_commit_no_lease_is_left_whatever_failed_in_between(
     house.frontend = attrs.evolve(house.frontend, leases=leases)
     limited = await controller_of(await house.client())
     sdk = limited.sdk
-    await house.broker.send(ORDERS, [Message(body=ValueBody("1"))])
-    taken = await sdk.delivery(await sdk.receiver(credit=1))
+    taken = await taken_by(house, sdk)
     txn = await limited.declare()
     await limited.settle(taken, txn)
 
@@ -919,14 +904,12 @@ async def test_a_client_without_a_token_has_no_coordinator(house: House) -> None
     assert refusal.condition == "amqp:unauthorized-access"
 
 
-class Broken:
-    """A namespace whose transactions fail, around a good one."""
+@attrs.define(eq=False)
+class Broken(Around):
+    """Its transactions fail."""
 
-    def __init__(self, inner: Any, error: Exception, *, at_declare: bool = False) -> None:
-        self._inner, self._error, self._at_declare = inner, error, at_declare
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+    _error: Exception
+    _at_declare: bool = attrs.field(default=False, kw_only=True)
 
     async def check_transactions(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -946,9 +929,7 @@ async def broken(house: House, error: Exception, **how: Any) -> AsyncIterator[Co
 
 async def test_an_unknown_commit_ends_the_connection_without_a_verdict(house: House) -> None:
     async with broken(house, OutcomeUnknown("no answer")) as controller:
-        orders = await controller.sdk.sender()
-        txn = await controller.declare()
-        await controller.send(orders, txn, "order")
+        _, txn = await opened(controller, "order")
 
         asked = controller.ask(Discharge(txn_id=txn))
         closed = await controller.sdk.until(amqp.ConnectionClosed)
@@ -963,9 +944,7 @@ async def test_an_unknown_commit_ends_the_connection_without_a_verdict(house: Ho
 
 async def test_a_commit_that_a_namespace_refuses_is_a_rollback(house: House) -> None:
     async with broken(house, Unavailable("the primary is down")) as controller:
-        orders = await controller.sdk.sender()
-        txn = await controller.declare()
-        await controller.send(orders, txn, "order")
+        _, txn = await opened(controller, "order")
 
         outcome = await controller.discharge(txn)
 
@@ -981,16 +960,13 @@ async def test_a_declare_fails_while_the_namespace_is_down(house: House) -> None
     assert "it is down" in str(outcome)
 
 
-class Without:
-    """A namespace without transactions."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
+class Without(Around):
+    """It has no transactions."""
 
     def __getattr__(self, name: str) -> Any:
         if name in {"commit", "check_transactions"}:
             raise AttributeError(name)
-        return getattr(self._inner, name)
+        return super().__getattr__(name)
 
 
 async def test_a_namespace_without_transactions_has_no_coordinator(house: House) -> None:
