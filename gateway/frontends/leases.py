@@ -265,15 +265,12 @@ class Leases:
 
         `NotSupported` means that the namespace settles one delivery at a time.
         """
-        away = [
-            index
-            for index, (token, _) in enumerate(settlements)
-            if self._elsewhere(token) is not None
-        ]
+        here, away = list[int](), list[int]()
+        for index, (token, _) in enumerate(settlements):
+            (here if self._elsewhere(token) is None else away).append(index)
         if not away:
             return await self._settle_many_here(entity, settlements)
         verdicts: list[BrokerError | None] = [None] * len(settlements)
-        here = [index for index in range(len(settlements)) if index not in set(away)]
 
         async def settle_here() -> None:
             found = await self._settle_many_here(entity, [settlements[each] for each in here])

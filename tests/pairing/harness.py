@@ -17,6 +17,7 @@ from gateway.brokers.local.broker import LocalOptions
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.changes import Changes
 from gateway.domain import backlog
+from gateway.domain.backoff import Backoff
 from gateway.domain.copies import Copies
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import Envelope, EnvelopeKey
@@ -48,9 +49,10 @@ from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.mover import Mover
 from gateway.pairing.syphon.pauses import Pauses
+from gateway.pairing.syphon.primary_load import PrimaryLoad
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.pairing.syphon.syphon import Syphon
-from gateway.ports import Receiver
+from gateway.ports import Broker, Receiver
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.clocks import VirtualClock
@@ -333,7 +335,12 @@ class Harness:
             envelope=envelope,
             destination=Destination(primary=self.primary.broker, observer=self.events),
             options=chosen,
-            backoffs=EntityBackoffs(rng=self.rng, observer=self.events, largest=chosen.batch),
+            backoffs=EntityBackoffs(
+                rng=self.rng,
+                observer=self.events,
+                load=load_of(self.primary.broker),
+                largest=chosen.batch,
+            ),
             copies=Copies(),
             progress=progress,
             wrong_macs=Grace(),
@@ -381,6 +388,14 @@ class Harness:
 
     def after(self, seconds: float) -> Any:
         return self.clock() + timedelta(seconds=seconds)
+
+
+def load_of(primary: Broker, **options: Any) -> PrimaryLoad:
+    """A syphon's load on that primary; each pause before a probe is twice as long as the last."""
+    retry = Backoff(first=1.0, cap=30.0, jitter=0.0)
+    return PrimaryLoad(
+        primary=primary, rng=random.Random(1), retry=retry, attempt_timeout=10.0, **options
+    )
 
 
 def _run_in_time(test: Callable[[], Any], **_: Any) -> None:

@@ -7,6 +7,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown
@@ -14,6 +15,8 @@ from gateway.domain.failover import State
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backoff import EntityBackoffs
+from tests.harness.clocks import VirtualClock
+from tests.pairing.harness import load_of
 
 ORDERS = EntityPath("orders")
 ERROR = OutcomeUnknown("no answer")
@@ -64,7 +67,9 @@ async def test_it_fails_over_soon_after_the_interval(interval, attempt_takes, au
 
 
 async def test_sends_that_fail_together_are_one_failure(autojump_clock):
-    backoffs = EntityBackoffs(rng=random.Random(1), observer=Heard(), largest=100)
+    rng = random.Random(1)
+    load = load_of(MemoryBroker(VirtualClock(), rng))
+    backoffs = EntityBackoffs(rng=rng, observer=Heard(), load=load, largest=100)
     rest = Backoff(first=1.0, cap=300.0, jitter=0.0)
 
     for _ in range(10):  # one for each backlog queue

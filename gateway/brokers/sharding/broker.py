@@ -15,7 +15,7 @@ that has the shard.
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from itertools import count
@@ -25,7 +25,7 @@ import attrs
 import trio
 
 from gateway.brokers.sharding.receiver import open_sharded_receiver
-from gateway.brokers.sharding.sequence import inward_number, outward, outward_number
+from gateway.brokers.sharding.sequence import by_shard, inward_number, outward, outward_number
 from gateway.brokers.sharding.sessions import open_sharded_session
 from gateway.brokers.sharding.table import ShardedQueue, ShardTable, key_of
 from gateway.capabilities import (
@@ -75,7 +75,7 @@ _COUNTS: Final = (
     "transfer_dead_lettered",
     "size",
 )
-_MOST_LISTED: Final = 1000  # queues or sessions of one page
+_MOST_LISTED: Final = 1000  # queues of one page
 
 
 @attrs.define(eq=False)
@@ -158,13 +158,13 @@ class ShardedBroker(SendWrapper):
             keyless = queue.active[0]
             if not ordered and (None in keys or not batch):
                 keyless = self._turn_of(queue)
-            by_shard: dict[int, _Part] = {}
+            of_shard: dict[int, _Part] = {}
             for message, key in zip(batch, keys, strict=True):
                 shard = keyless if key is None else queue.shard_of(key)
-                part = by_shard.setdefault(shard, _Part(number, shard, [], may_move=not ordered))
+                part = of_shard.setdefault(shard, _Part(number, shard, [], may_move=not ordered))
                 part.messages.append(message)
                 part.may_move &= key is None
-            parts += by_shard.values() or [_Part(number, keyless, [], may_move=False)]
+            parts += of_shard.values() or [_Part(number, keyless, [], may_move=False)]
         return parts
 
     def _move(self, queue: ShardedQueue, part: _Part) -> bool:
@@ -182,7 +182,7 @@ class ShardedBroker(SendWrapper):
         assert best is not None, "a sharded queue has an active shard"
         return best
 
-    def _best(self, queue: ShardedQueue, tried: "set[int] | tuple[()]") -> int | None:
+    def _best(self, queue: ShardedQueue, tried: Collection[int]) -> int | None:
         """The next shard that wasn't tried, preferably one that works; None: all were tried."""
         first = next(self._next.setdefault(queue.path.key, count()))
         size = len(queue.active)
@@ -208,12 +208,11 @@ class ShardedBroker(SendWrapper):
         self, send: SendEach[T], queue: ShardedQueue, parts: Sequence[_Part]
     ) -> list[T | BrokerError]:
         """Send to all shards at once; return the verdict of each part."""
-        by_shard: dict[int, list[int]] = {}
+        of_shard: dict[int, list[int]] = {}
         for index, part in enumerate(parts):
-            by_shard.setdefault(part.shard, []).append(index)
+            of_shard.setdefault(part.shard, []).append(index)
         verdicts: dict[int, T | BrokerError] = {}
-
-        turns = {shard: self._turns.take(queue.path.shard(shard).key) for shard in by_shard}
+        turns = {shard: self._turns.take(queue.path.shard(shard).key) for shard in of_shard}
 
         async def send_in_turn(shard: int, indexes: Sequence[int]) -> None:
             path = queue.path.shard(shard)
@@ -224,13 +223,13 @@ class ShardedBroker(SendWrapper):
             verdicts.update(zip(indexes, found, strict=True))
             self._note(path, found)
 
-        if len(by_shard) == 1:
-            [(shard, indexes)] = by_shard.items()
+        if len(of_shard) == 1:
+            [(shard, indexes)] = of_shard.items()
             await send_in_turn(shard, indexes)
         else:
             try:
                 async with trio.open_nursery() as nursery:
-                    for shard, indexes in by_shard.items():
+                    for shard, indexes in of_shard.items():
                         nursery.start_soon(send_in_turn, shard, indexes)
             finally:
                 for turn in turns.values():  # of tasks that were cancelled before they began
@@ -257,13 +256,11 @@ class ShardedBroker(SendWrapper):
         if queue is None or entity.is_dead_letter:
             return await schedule(entity, messages)
         keyless = queue.active[0] if self.keeps_order(entity) else self._turn_of(queue)
-        by_shard: dict[int, list[int]] = {}
+        of_shard: dict[int, list[int]] = {}
         for index, message in enumerate(messages):
-            key = key_of(message)
-            shard = keyless if key is None else queue.shard_of(key)
-            by_shard.setdefault(shard, []).append(index)
+            of_shard.setdefault(queue.shard_for(message, keyless), []).append(index)
         numbers: dict[int, int] = {}
-        for shard, indexes in by_shard.items():
+        for shard, indexes in of_shard.items():
             try:
                 found = await schedule(queue.path.shard(shard), [messages[i] for i in indexes])
             except BrokerError as error:
@@ -284,7 +281,7 @@ class ShardedBroker(SendWrapper):
         if self.table.find(entity) is None:
             await schedules.cancel_scheduled(entity, sequence_numbers)
             return
-        for shard, numbers in _by_shard(sequence_numbers).items():
+        for shard, numbers in by_shard(sequence_numbers).items():
             await schedules.cancel_scheduled(entity.shard(shard), numbers)
 
     async def check_transactions(self) -> None:
@@ -521,14 +518,6 @@ def _is_trouble(error: BrokerError) -> bool:
 
 def _paths(queue: ShardedQueue, entity: EntityPath) -> list[EntityPath]:
     return [entity.shard(number) for number in queue.numbers]
-
-
-def _by_shard(sequence_numbers: Sequence[int]) -> Mapping[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for each in sequence_numbers:
-        shard, number = inward_number(each)
-        found.setdefault(shard, []).append(number)
-    return found
 
 
 def _joined(

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import attrs
 
-from gateway.brokers.sharding.table import ShardTable, key_of
+from gateway.brokers.sharding.table import ShardTable
 from gateway.capabilities import (
     Batches,
     DeletesByVersion,
@@ -116,9 +116,7 @@ class ShardPlaces(ForwardingBroker):
         assert queue is not None, "it was found to be closed"
         by_shard: dict[int, list[Message]] = {}
         for message in messages:
-            key = key_of(message)
-            shard = queue.active[0] if key is None else queue.shard_of(key)
-            by_shard.setdefault(shard, []).append(message)
+            by_shard.setdefault(queue.shard_for(message, queue.active[0]), []).append(message)
         sent = 0
         for shard, part in by_shard.items():
             path = queue.path.shard(shard)

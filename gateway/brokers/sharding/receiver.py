@@ -23,9 +23,9 @@ import trio
 
 from gateway.brokers.sharding.places import elsewhere
 from gateway.brokers.sharding.sequence import (
+    by_shard,
     has_room,
     inward,
-    inward_number,
     outward,
     shard_of,
 )
@@ -249,7 +249,7 @@ class ShardedReceiver(Wrapper):
         Complete the deliveries; return those that won't come again. An unknown outcome counts as
         success.
         """
-        verdicts = await self._settle_many([(delivery, Complete()) for delivery in taken])
+        verdicts = await self.settle_many([(delivery, Complete()) for delivery in taken])
         return [
             attrs.evolve(delivery, lock_token=None, locked_until=None)
             for delivery, error in zip(taken, verdicts, strict=True)
@@ -352,26 +352,21 @@ class ShardedReceiver(Wrapper):
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         """As `SettlesMany.settle_many`; the shards settle at the same time."""
-        return await self._settle_many(settlements)
-
-    async def _settle_many(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> Sequence[BrokerError | None]:
         verdicts: list[BrokerError | None] = [None] * len(settlements)
-        by_shard: dict[int, list[int]] = {}
+        of_shard: dict[int, list[int]] = {}
         for index, (delivery, _) in enumerate(settlements):
-            by_shard.setdefault(self._shard_of(delivery), []).append(index)
+            of_shard.setdefault(self._shard_of(delivery), []).append(index)
 
         async def settle(indexes: Sequence[int]) -> None:
             found = await self._settle_in_shard([settlements[index] for index in indexes])
             for index, verdict in zip(indexes, found, strict=True):
                 verdicts[index] = verdict
 
-        if len(by_shard) == 1:
-            await settle(*by_shard.values())
+        if len(of_shard) == 1:
+            await settle(*of_shard.values())
         else:
             async with trio.open_nursery() as nursery:
-                for indexes in by_shard.values():
+                for indexes in of_shard.values():
                     nursery.start_soon(settle, indexes)
         return verdicts
 
@@ -422,13 +417,9 @@ class ShardedReceiver(Wrapper):
         As `ReceivesDeferred.receive_deferred`. If a shard fails, those of the others are deferred
         again.
         """
-        by_shard: dict[int, list[int]] = {}
-        for number in sequence_numbers:
-            shard, own = inward_number(number)
-            by_shard.setdefault(shard, []).append(own)
         found: dict[int, Delivery] = {}
         try:
-            for shard, numbers in by_shard.items():
+            for shard, numbers in by_shard(sequence_numbers).items():
                 receiver = required(self._receiver_at(shard), ReceivesDeferred)
                 for delivery in await receiver.receive_deferred(numbers):
                     whole = self._outward(shard, delivery)
@@ -437,7 +428,7 @@ class ShardedReceiver(Wrapper):
         except BaseException:
             back = [(delivery, Abandon(delivered=False)) for delivery in found.values()]
             with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await self._settle_many(back)
+                await self.settle_many(back)
             raise
         return await self._deleted(taken) if self._deletes else taken
 

@@ -10,6 +10,7 @@ RabbitMQ, which finds nothing by such a number, makes larger ones; so does Servi
 partitioned entities. They stay as they are: `ShardedReceiver` remembers where they came from.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.domain.errors import NotSupported
@@ -40,6 +41,15 @@ def outward_number(number: int, shard: int) -> int:
 def inward_number(number: int) -> tuple[int, int]:
     """The shard, and the sequence number there."""
     return number >> _BITS, number & _MASK
+
+
+def by_shard(numbers: Sequence[int]) -> Mapping[int, list[int]]:
+    """The sequence numbers in each shard that these lead to, in their order."""
+    found: dict[int, list[int]] = {}
+    for each in numbers:
+        shard, number = inward_number(each)
+        found.setdefault(shard, []).append(number)
+    return found
 
 
 def has_room(delivery: Delivery) -> bool:

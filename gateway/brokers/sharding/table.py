@@ -72,6 +72,11 @@ class ShardedQueue:
         """The shard that gets the messages with that key."""
         return place_of(key, self.active)
 
+    def shard_for(self, message: Message, keyless: int) -> int:
+        """The shard that gets the message: that of its key, or without a key `keyless`."""
+        key = key_of(message)
+        return keyless if key is None else self.shard_of(key)
+
     def former_shards_of(self, key: str) -> Sequence[int]:
         """
         The draining shards that may still have messages with that key, the oldest first: each was

@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 import attrs
@@ -21,7 +20,6 @@ from gateway.pairing.states import DIVERTED, EntityStates
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.primary_load import PrimaryLoad
-from gateway.pairing.syphon.slow_start import Room
 from gateway.ports import Observer
 
 SPREAD: Final = 0.2  # the entities of a namespace that was busy don't resume together
@@ -48,11 +46,11 @@ class EntityBackoffs:
 
     rng: random.Random
     observer: Observer
+    load: PrimaryLoad
     largest: int  # messages per send while the entity is healthy
     gone_grace: float = math.inf  # seconds
     states: EntityStates | None = None
     pauses: Pauses = attrs.field(factory=Pauses)
-    load: PrimaryLoad | None = None  # None: the load isn't limited
     most: int = MAX_BACKOFFS
     _backoffs: Bounded[str, _Backoff] = attrs.field(init=False)
     _gone: Grace = attrs.field(factory=Grace, init=False)  # by the entity's key
@@ -66,8 +64,7 @@ class EntityBackoffs:
         if self._is_diverted(entity):
             self._row(entity).window = 1  # the first send after the return has one message
             return True
-        is_lost = self.load is not None and self.load.is_lost
-        return is_lost or self._is_backing_off(entity) or self.pauses.is_paused(entity)
+        return self.load.is_lost or self._is_backing_off(entity) or self.pauses.is_paused(entity)
 
     def window(self, entity: EntityPath) -> int:
         """
@@ -81,26 +78,15 @@ class EntityBackoffs:
         row = self._backoffs.get(entity.key)
         return self.largest if row is None else row.window
 
-    def room(self, entity: EntityPath) -> AbstractAsyncContextManager[Room | None]:
-        """As `PrimaryLoad.room`."""
-        return nullcontext() if self.load is None else self.load.room(entity)
-
     async def wait_for_more(self) -> bool:
         """
         Return when the primary can be reached, and no send waits for room, so that messages may be
         received. True: the primary was lost meanwhile.
         """
-        if self.load is None:
-            return False
         was_lost = self.load.is_lost
         await self.load.wait_found()
         await self.load.wait_for_room()
         return was_lost
-
-    def note_failure(self, entity: EntityPath, began: float, error: BrokerError) -> None:
-        """As `PrimaryLoad.failed`."""
-        if self.load is not None:
-            self.load.failed(entity, began, error)
 
     def trial(self, entity: EntityPath) -> Attempt | None:
         """Begin the trial of a half-open entity: one message. None: no trial is due."""
@@ -166,7 +152,7 @@ class EntityBackoffs:
         A suspect entity becomes healthy, as after any send that is accepted in time.
         """
         late = began is not None and self._is_late(began)
-        if self.load is not None and began is not None:
+        if began is not None:
             self.load.answered(began, messages)
         if self.states is not None and self._is_suspect(entity) and not late:
             self.states.sent(self.states.begin(entity))
@@ -197,7 +183,7 @@ class EntityBackoffs:
             elif until > trio.current_time():
                 with trio.move_on_at(until):
                     await self._changes.wait_next()
-            elif self.load is not None and self.load.is_lost:
+            elif self.load.is_lost:
                 await self.load.wait_found()
             elif self.states is not None:
                 with trio.move_on_after(self._grace_left(entity)):

@@ -132,7 +132,7 @@ class Mover:
         """
         singly = self.one_by_one
         while claimed:
-            async with self.backoffs.room(entity) as room:
+            async with self.backoffs.load.room(entity) as room:
                 await self.progress.wait_for_rate_limit()
                 if await self._dead_lettered_expired(claimed):
                     continue
@@ -163,7 +163,7 @@ class Mover:
         entity: EntityPath,
         chunk: Sequence[BacklogMessage],
         trial: Attempt | None,
-        room: Room | None,
+        room: Room,
     ) -> BrokerError | None:
         """
         Send to the primary; return the error, if any. `room` is left early if no answer comes.
@@ -197,7 +197,7 @@ class Mover:
             await send_in_time(self.primary, entity, messages, seconds)
         except BrokerError as error:
             self.copies.note(CopyEvent.FAILED, copies)
-            self.backoffs.note_failure(entity, began, error)
+            self.backoffs.load.failed(entity, began, error)
             return error
         self.backoffs.confirm(entity, began, len(chunk))
         self._end(CopyEvent.ACCEPTED, chunk)
@@ -210,15 +210,14 @@ class Mover:
             del self._claimed[each.copy]
 
     async def _back_off_if_late(
-        self, entity: EntityPath, trial: Attempt | None, room: Room | None
+        self, entity: EntityPath, trial: Attempt | None, room: Room
     ) -> None:
         seconds, began = self.options.attempt_timeout, trio.current_time()
         await trio.sleep(min(seconds, PATIENCE))
-        if room is not None:
-            room.leave()
+        room.leave()
         await trio.sleep_until(began + seconds)
         late = unanswered(self.primary, entity, seconds)
-        self.backoffs.note_failure(entity, began, late)
+        self.backoffs.load.failed(entity, began, late)
         if trial is not None:  # a later answer no longer counts for the entity's state
             self.backoffs.end_trial(trial, late)
         # Until the send is cancelled: a second send would hang too, and the next batch with it.

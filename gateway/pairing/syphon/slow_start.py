@@ -51,7 +51,6 @@ class SlowStart:
     _quickest: float = attrs.field(default=inf, init=False)  # seconds
     _lowered: float = attrs.field(default=-inf, init=False)  # when the limit was
     _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
-
     _all_begun: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -66,16 +65,14 @@ class SlowStart:
     async def room(self) -> AsyncIterator[Room]:
         """Wait until a request may begin. The room ends with the block, or by `Room.leave`."""
         await trio.lowlevel.checkpoint()
-        try:
-            while self._in_flight >= self.limit:
-                await self._waiting.park()
-        except trio.Cancelled:
-            if not self._waiting:
-                self._all_begun.unpark_all()
-            raise
-        self._in_flight += 1
-        if not self._waiting:
-            self._all_begun.unpark_all()
+        if self._waiting or self._in_flight >= self.limit:
+            try:
+                await self._waiting.park()  # until `_wake` has counted it
+            finally:
+                if not self._waiting:
+                    self._all_begun.unpark_all()
+        else:
+            self._in_flight += 1
         room = Room(self)
         try:
             yield room
@@ -116,6 +113,8 @@ class SlowStart:
         self._limit = self.first
 
     def _wake(self) -> None:
-        room = self.limit - self._in_flight
+        """Let as many requests begin as there is room for, in their order."""
+        room = min(self.limit - self._in_flight, len(self._waiting))
         if room > 0:
+            self._in_flight += room
             self._waiting.unpark(count=room)

@@ -42,7 +42,7 @@ async def network():
         yield network
 
 
-async def refusals(node: Node) -> list[str]:
+def refusals(node: Node) -> list[str]:
     return [event.reason for event in node.events if isinstance(event, PeerRefused)]
 
 
@@ -72,7 +72,7 @@ async def test_garbage_ends_its_connection_and_nothing_else(
     await ended(stream)
 
     assert trio.current_time() == 0, "it was refused at once"
-    assert len(await refusals(one)) == 1
+    assert len(refusals(one)) == 1
     await still_settles(network, one)
 
 
@@ -103,7 +103,7 @@ async def test_who_says_nothing_more_is_sent_away(
     await ended(stream)
 
     assert trio.current_time() == HANDSHAKE_SECONDS
-    assert await refusals(one) == [f"no handshake within {HANDSHAKE_SECONDS:g} s"]
+    assert refusals(one) == [f"no handshake within {HANDSHAKE_SECONDS:g} s"]
 
 
 async def test_who_leaves_without_a_word_is_no_event(
@@ -133,7 +133,7 @@ async def test_a_peer_that_breaks_the_rules_is_sent_away(
         await channel.stream.send_all(wrong)
         await ended(channel.stream)
 
-    assert len(await refusals(one)) == 3
+    assert len(refusals(one)) == 3
     await still_settles(network, one)
 
 

@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, Unavailable
@@ -16,7 +17,7 @@ from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backoff import EntityBackoffs
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
-from tests.pairing.harness import BILLS, LABEL, ORDERS, virtual_time
+from tests.pairing.harness import BILLS, LABEL, ORDERS, load_of, virtual_time
 
 pytestmark = virtual_time
 
@@ -27,8 +28,10 @@ OUT = Unavailable("out")
 @pytest.fixture
 def make(events):
     def make(states=None, **bounds):
+        rng = random.Random(1)
+        load = load_of(MemoryBroker(VirtualClock(), rng))
         return EntityBackoffs(
-            rng=random.Random(1), observer=events, largest=8, states=states, **bounds
+            rng=rng, observer=events, load=load, largest=8, states=states, **bounds
         )
 
     return make

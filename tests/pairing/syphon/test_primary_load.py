@@ -1,7 +1,5 @@
 """The load of a syphon on the primary: few sends at first, none while it can't be reached."""
 
-import random
-
 import pytest
 import trio
 
@@ -9,13 +7,8 @@ from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Busy, NoAnswer, Unavailable, Unreachable
-from gateway.pairing.syphon.primary_load import (
-    FIRST,
-    LEAST,
-    MOST,
-    PATIENCE,
-    PrimaryLoad,
-)
+from gateway.domain.message import Message
+from gateway.pairing.syphon.primary_load import FIRST, LEAST, MOST, PATIENCE
 from gateway.pairing.syphon.slow_start import SLOW
 from tests.harness.faults import Hang, Operation
 from tests.pairing.harness import (
@@ -24,6 +17,7 @@ from tests.pairing.harness import (
     ORDERS,
     QUEUE,
     Slow,
+    load_of,
     message,
     refuse,
     virtual_time,
@@ -38,9 +32,7 @@ DOWN = Unavailable("503")
 
 @pytest.fixture
 async def load(harness):
-    made = PrimaryLoad(
-        primary=harness.primary.broker, rng=random.Random(1), retry=RETRY, attempt_timeout=10.0
-    )
+    made = load_of(harness.primary.broker)
     await harness.nursery.start(made.run)
     return made
 
@@ -207,13 +199,7 @@ async def test_a_probe_that_hangs_is_a_failed_one(harness, load):
 
 
 async def test_a_syphon_in_a_gateway_leaves_it_to_the_gateway_to_find_the_primary(harness):
-    load = PrimaryLoad(
-        primary=harness.primary.broker,
-        rng=random.Random(1),
-        retry=RETRY,
-        attempt_timeout=10.0,
-        probes=False,
-    )
+    load = load_of(harness.primary.broker, probes=False)
     fail(load, ORDERS, error=Unreachable("refused"))
     await trio.lowlevel.checkpoint()
 
@@ -259,12 +245,35 @@ async def test_sends_without_an_answer_hold_up_other_entities_for_a_moment_only(
 
 
 async def test_nothing_more_is_received_while_sends_wait_for_room(harness):
+    busy, other = harness.queues(2)
+    await harness.secondary.store.create_queue(other, backlog.QUEUE_PROPERTIES)
+    for number in range(5 * FIRST):
+        entity = EntityPath(f"entity-{number}")
+        await harness.primary.store.create_queue(entity, QueueProperties())
+        await harness.divert(message(f"m{number}"), entity=entity, queue=busy)
+    harness.primary.fail(Slow(0.4), Operation.SEND)
+    harness.secondary.fail(Slow(0.1), Operation.SETTLE)
+    await harness.syphon()
+    await trio.sleep(0.1)
+    at = trio.current_time()
+    await harness.secondary.store.send(other, [Message(body=b"no envelope")])
+    await trio.sleep(100.0)
+
+    sends = harness.primary.times(Operation.SEND)
+    receives = [each for each in harness.secondary.times(Operation.RECEIVE) if each > at]
+    assert len(sends) == 5 * FIRST
+    assert sum(each < at for each in sends) == FIRST
+    assert min(receives) >= max(sends)
+    assert await harness.secondary.ids(other) == []
+
+
+async def test_after_a_return_messages_wait_where_they_need_no_lock(harness):
     """Messages that wait keep their locks, and each renewal is a request."""
     for index in range(4):
         queue = backlog.queue_name(LABEL, index)
         if index:
             await harness.secondary.store.create_queue(queue, backlog.QUEUE_PROPERTIES)
-        for number in range(100):
+        for number in range(80):
             entity = EntityPath(f"entity-{number}")
             if not index:
                 await harness.primary.store.create_queue(entity, QueueProperties())
