@@ -13,9 +13,9 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Basis, Makings, Server, Tls, make_server
-from gateway.config.checks import host_of_bind, requires_tls
+from gateway.config.checks import requires_tls
 from gateway.config.options import SERVE, Config
-from gateway.config.places import is_loopback
+from gateway.config.places import host_of_bind, is_loopback
 from gateway.domain.access import Refusal
 from gateway.domain.bounded import Bounded
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost

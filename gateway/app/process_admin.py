@@ -18,10 +18,9 @@ from gateway.app.parts import make_issuers
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status import StatusBoard, make_figures
-from gateway.config.checks import host_of_bind
 from gateway.config.file import Loaded
 from gateway.config.options import ADMIN
-from gateway.config.places import is_loopback
+from gateway.config.places import host_of_bind, is_loopback
 from gateway.domain.events.gateway import Listening
 from gateway.frontends.issuers import Issuers
 from gateway.net.body_budget import BodyBudget

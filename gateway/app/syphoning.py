@@ -25,6 +25,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.file import Loaded
 from gateway.config.options import SYPHON, Config, Pairing
+from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
 from gateway.frontends.admin.announcements import Announcements
@@ -162,8 +163,7 @@ def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:
         raise Failure(f"{loaded.source}: pairgate syphon needs [pairing]", ExitCode.WRONG)
     target = to or pairing.primary
     if target not in namespaces:
-        known = ", ".join(sorted(namespaces))
-        raise Failure(f"there is no namespace {target!r}; configured are {known}", ExitCode.WRONG)
+        raise Failure(no_namespace(target, namespaces), ExitCode.WRONG)
     return pairing, target
 
 

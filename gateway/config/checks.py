@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import combinations
-from pathlib import Path
 from typing import Final
 
 from gateway.brokers.entra.options import CredentialOptions
 from gateway.brokers.registry import cannot
 from gateway.brokers.sharding.table import ShardingRule
 from gateway.config.addresses import addresses_of
+from gateway.config.checks_of_pairs import problems_of_pair, warnings_of_pair
 from gateway.config.options import (
     ADMIN,
     AMQP,
@@ -18,47 +18,40 @@ from gateway.config.options import (
     OF_PARENT,
     ONE_PORT,
     SERVE,
-    SHORTEST_SECRET,
     STORAGE_QUEUE,
     USUAL_MODE,
     Claims,
     Config,
     Endpoint,
     Namespace,
-    Pairing,
     TriggerTopic,
 )
 from gateway.config.places import (
+    host_of_bind,
     hosts_of,
     is_loopback,
+    is_own_url,
     is_plain,
     location_of,
     problems_of_hosts,
     user_of,
 )
+from gateway.config.problems import no_namespace
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.scaling.concurrency import parse_weights
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
-from gateway.pairing.sending import PRIMARY_SHARE
 from gateway.wire.azure_blob import check_container, parse_blob_account
 
 _KEY_IN_URL: Final = re.compile(
     r"^(?:servicebus|storage-queue):.*\b(?:SharedAccessKey|AccountKey|SharedAccessSignature) *=",
     re.IGNORECASE,
 )
-# The kinds of namespaces whose queues may require sessions, and show their messages.
-_HAVE_SESSIONS: Final = frozenset({"embedded", "memory", "servicebus"})
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
 _COLLECTOR: Final = re.compile(r"https?://[^/?#\s@]+/[^?#\s]+", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
-
-
-def host_of_bind(bind: str) -> str:
-    """The host of an address to listen on; a Unix socket is on this machine."""
-    return "localhost" if unix.path_of(bind) else bind.rpartition(":")[0].strip("[]")
 
 
 def requires_tls(endpoint: Endpoint) -> bool:
@@ -85,7 +78,7 @@ def problems_of(config: Config) -> list[str]:
     if config.triggers is not None:
         found += _triggers(config, config.triggers)
     if config.pairing is not None:
-        found += _pairing(config, config.pairing)
+        found += problems_of_pair(config, config.pairing)
     elif len(_used_alone(config)) > 1:
         found.append("pairing: is missing; without it only one namespace may be configured")
     elif config.entities:
@@ -101,60 +94,8 @@ def warnings_of(config: Config) -> list[str]:
     found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
     found += _idle_cluster(config)
     if config.pairing is not None:
-        found += _shared_fate(config, config.pairing)
-        found += _slow_connects(config, config.pairing)
-        found += _lonely_key(config.pairing)
-        found += _half_encrypted(config, config.pairing)
+        found += warnings_of_pair(config, config.pairing)
     return found
-
-
-def _shared_fate(config: Config, pairing: Pairing) -> Iterator[str]:
-    pair = config.namespaces[pairing.primary], config.namespaces[pairing.secondary]
-    hosts, others = (set(hosts_of(location_of(namespace))) for namespace in pair)
-    if not hosts and not others:
-        disks = {_disk(namespace.url) for namespace in pair}
-        shared = "disk" if len(disks) == 1 and None not in disks else "machine"
-        yield f"pairing: both namespaces are on this {shared}; one fault can affect both"
-    elif shared_hosts := sorted(hosts & others):
-        names = f"host{'s' * (len(shared_hosts) > 1)} {', '.join(shared_hosts)}"
-        yield f"pairing: both namespaces are on the {names}; one fault can affect both"
-
-
-def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
-    """An attempt that times out while it still connects has an unknown outcome."""
-    options = pairing.options
-    attempt = min(options.attempt_timeout, PRIMARY_SHARE * options.send_timeout)
-    for name in (pairing.primary, pairing.secondary):
-        timeout = getattr(config.namespaces[name].options, "connect_timeout", 0.0)
-        if timeout >= attempt:
-            yield (
-                f"namespaces.{name}.connect_timeout: {timeout:g} s isn't less than the {attempt:g}"
-                " s of an attempt (attempt_timeout, and 40 % of send_timeout): a connection that"
-                " hangs is an unknown outcome, and its message may arrive twice"
-            )
-
-
-def _lonely_key(pairing: Pairing) -> Iterator[str]:
-    if pairing.encrypt and not pairing.envelope_keys:
-        yield (
-            f"pairing.encrypt: the key is made here, and only in {pairing.state.parent}: without it"
-            " nobody can read the backlog. Back it up, or set envelope_keys"
-        )
-
-
-def _half_encrypted(config: Config, pairing: Pairing) -> Iterator[str]:
-    if config.claims is None or config.claims.options.encrypt == pairing.encrypt:
-        return
-    if pairing.encrypt:
-        yield (
-            "claims.encrypt: false, although pairing.encrypt is true: the store's owner can read"
-            " the large bodies"
-        )
-    else:
-        yield (
-            "pairing.encrypt: false, although claims.encrypt is true: the secondary's owner can"
-            " read the keys of the large bodies that were diverted"
-        )
 
 
 def _plain_text(config: Config) -> Iterator[str]:
@@ -368,8 +309,7 @@ def _cluster(config: Config) -> Iterator[str]:
 
 def _idle_cluster(config: Config) -> Iterator[str]:
     """Deliveries of an embedded store are of no use to another gateway, which has its own store."""
-    home = config.home.url.partition(":")[0]
-    if config.cluster is not None and home in {"embedded", "memory"}:
+    if config.cluster is not None and is_own_url(config.home.url):
         yield (
             f"cluster: the namespace {config.home.name} is a store of this gateway alone; gateways"
             " of one cluster have the same namespace, which is another process's"
@@ -493,10 +433,9 @@ def _triggers(config: Config, triggers: TriggerTopic) -> Iterator[str]:
         yield f"triggers.topic: {error}"
     name = triggers.namespace
     if name is not None and name not in config.namespaces:
-        known = ", ".join(sorted(config.namespaces))
-        yield f"triggers.namespace: there is no namespace {name!r}; configured are {known}"
+        yield f"triggers.namespace: {no_namespace(name, config.namespaces)}"
         return
-    if config.pairing is not None and config.pairing.primary not in config.namespaces:
+    if config.home_name not in config.namespaces:
         return  # reported elsewhere
     keeper = config.home if name is None else config.namespaces[name]
     if "topics" in cannot(keeper.url):
@@ -511,53 +450,6 @@ def _twice(names: list[str]) -> list[str]:
     return sorted({name for name in names if names.count(name) > 1})
 
 
-def _pairing(config: Config, pairing: Pairing) -> Iterator[str]:
-    for role, name in (("primary", pairing.primary), ("secondary", pairing.secondary)):
-        if name not in config.namespaces:
-            known = ", ".join(sorted(config.namespaces))
-            yield f"pairing.{role}: there is no namespace {name!r}; configured are {known}"
-    if pairing.primary == pairing.secondary:
-        yield "pairing.secondary: is the same namespace as pairing.primary; a pair needs two"
-    yield from _label(pairing)
-    yield from _encryption(pairing)
-    yield from _order(config, pairing)
-    if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
-        yield (
-            "pairing.envelope_keys: is missing; if not everything runs on this machine, each"
-            ' gateway of the pair needs the same key: [{ id = "1", key = { env = "NAME" } }]'
-        )
-
-
-def _order(config: Config, pairing: Pairing) -> Iterator[str]:
-    """Both namespaces, and the processes of the gateway, must be able to keep an order."""
-    if not pairing.options.ordered:
-        return
-    for index, pattern in enumerate(pairing.options.ordered):
-        if not pattern.strip():
-            yield f"pairing.ordered[{index}]: an entity or a pattern expected"
-    for role, name, able in (
-        ("primary", pairing.primary, None),
-        ("secondary", pairing.secondary, _HAVE_SESSIONS),
-    ):
-        namespace = config.namespaces.get(name)
-        scheme = "" if namespace is None else namespace.url.partition(":")[0].lower()
-        if scheme == STORAGE_QUEUE:
-            yield (
-                f"pairing.ordered: the {role} {name} is a Storage Queue, which doesn't keep the"
-                " order of its messages"
-            )
-        elif scheme and able is not None and scheme not in able:
-            yield (
-                f"pairing.ordered: the {role} {name} has no sessions, by which syphons keep the"
-                f" order; {', '.join(sorted(able))} have them"
-            )
-    if config.workers > 1:
-        yield (
-            "pairing.ordered: workers = 1 expected, because the order holds among the sends of one"
-            " process"
-        )
-
-
 def _used_alone(config: Config) -> set[str]:
     """The namespaces of a gateway without a pair, besides those of triggers and of shards."""
     others = {_keeper_of_triggers(config), *config.shard_namespaces}
@@ -565,23 +457,21 @@ def _used_alone(config: Config) -> set[str]:
 
 
 def _sharding(config: Config) -> Iterator[str]:
-    pairing = config.pairing
-    if pairing is not None and pairing.primary not in config.namespaces:
+    if config.home_name not in config.namespaces:
         return  # reported elsewhere
-    home = config.home.name
     for index, rule in enumerate(config.sharding):
-        for problem in _of_rule(config, rule, home):
+        for problem in _of_rule(config, rule):
             yield f"sharding[{index}].{problem}"
     for queue in _twice([rule.queue.lower() for rule in config.sharding]):
         yield f"sharding: the queue {queue!r} is given twice"
 
 
-def _of_rule(config: Config, rule: ShardingRule, home: str) -> Iterator[str]:
+def _of_rule(config: Config, rule: ShardingRule) -> Iterator[str]:
     yield from _sharded_name(rule)
     if rule.namespaces and len(rule.namespaces) != rule.shards:
         found = len(rule.namespaces)
         yield f"namespaces: one for each of {rule.shards} shards expected, got {found}"
-    yield from _places_of_shards(config, rule, home)
+    yield from _places_of_shards(config, rule)
     for number in rule.drain:
         if number >= rule.shards:
             yield f"drain: numbers of shards expected, 0 to {rule.shards - 1}, got {number}"
@@ -599,66 +489,14 @@ def _sharded_name(rule: ShardingRule) -> Iterator[str]:
         yield "queue: a queue expected, not a sub-queue, a subscription, a shard or a backlog"
 
 
-def _places_of_shards(config: Config, rule: ShardingRule, home: str) -> Iterator[str]:
+def _places_of_shards(config: Config, rule: ShardingRule) -> Iterator[str]:
     for name in dict.fromkeys(rule.namespaces):
         if name not in config.namespaces:
-            known = ", ".join(sorted(config.namespaces))
-            yield f"namespaces: there is no namespace {name!r}; configured are {known}"
+            yield f"namespaces: {no_namespace(name, config.namespaces)}"
         elif config.pairing is not None and name == config.pairing.secondary:
             yield f"namespaces: {name!r} is the secondary, which has the backlog of all shards"
-    if rule.namespaces and rule.namespaces[0] != home:
+    if rule.namespaces and rule.namespaces[0] != config.home_name:
         yield (
-            f"namespaces: {home!r} expected first, because the first shard is the queue itself, in"
-            " the primary"
+            f"namespaces: {config.home_name!r} expected first, because the first shard is the queue"
+            " itself, in the primary"
         )
-
-
-def _encryption(pairing: Pairing) -> Iterator[str]:
-    if not pairing.encrypt:
-        return
-    if pairing.accept_legacy_backlog:
-        yield (
-            "pairing.encrypt: must be false with accept_legacy_backlog, because a legacy client"
-            " neither encrypts nor decrypts. A syphon of its own with accept_legacy_backlog and"
-            " without encrypt moves both: what legacy clients have diverted, and what is encrypted"
-        )
-    if pairing.envelope_keys and len(pairing.envelope_keys[0].key) < SHORTEST_SECRET:
-        yield (
-            f"pairing.envelope_keys[0].key: at least {SHORTEST_SECRET} bytes expected, because the"
-            " first key encrypts; `openssl rand -base64 32` prints one"
-        )
-
-
-def _label(pairing: Pairing) -> Iterator[str]:
-    label = pairing.options.label
-    if not label:
-        yield (
-            "pairing.label: is missing, and the primary's URL has no DNS name to derive it from;"
-            " backlog queues are named {label}/x-servicebus-transfer/{i}"
-        )
-    elif "/" in label or not _is_entity(label):
-        yield f"pairing.label: letters, digits, '.', '-', '_' expected, found {label!r}"
-
-
-def _is_entity(text: str) -> bool:
-    try:
-        EntityPath.parse(text)
-    except InvalidRequest:
-        return False
-    return True
-
-
-def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:
-    for endpoint in config.endpoints:
-        yield not is_loopback(host_of_bind(endpoint.bind))
-    for name in (pairing.primary, pairing.secondary):
-        namespace = config.namespaces.get(name)
-        hosts = hosts_of(location_of(namespace)) if namespace is not None else ()
-        yield not all(map(is_loopback, hosts))
-
-
-def _disk(url: str) -> int | None:
-    if not url.startswith("embedded:"):
-        return None
-    path = Path(url.partition(":")[2])
-    return next((folder.stat().st_dev for folder in path.parents if folder.exists()), None)

@@ -147,17 +147,13 @@ def _with_plans(config: Config) -> tuple[Config, list[str]]:
             plan = with_topic(plan, config.triggers.topic)
         namespaces[name] = attrs.evolve(namespace, plan=plan)
         problems += (f"namespaces.{name}.{problem}" for problem in found)
-    namespaces = with_shards(namespaces, config.sharding, _home_of(config))
+    namespaces = with_shards(namespaces, config.sharding, config.home_name)
     return attrs.evolve(config, namespaces=namespaces), problems
-
-
-def _home_of(config: Config) -> str:
-    return config.home.name if config.pairing is None else config.pairing.primary
 
 
 def _keeper_of(config: Config, triggers: TriggerTopic) -> Namespace | None:
     """The namespace with the topic of the triggers; None if there is none with that name."""
-    return config.namespaces.get(triggers.namespace or _home_of(config))
+    return config.namespaces.get(triggers.namespace or config.home_name)
 
 
 def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:

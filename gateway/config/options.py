@@ -473,19 +473,24 @@ class Config:
         return {number: each for number, each in numbered if each.process == process}
 
     @property
-    def shard_namespaces(self) -> tuple[str, ...]:
-        """The names of namespaces that have shards, besides the primary."""
-        names = (name for rule in self.sharding for name in rule.namespaces)
-        return tuple(dict.fromkeys(name for name in names if name != self.home.name))
+    def home_name(self) -> str:
+        """
+        The name of the primary, which may be unknown; without a pair that of the first namespace,
+        except for one that only has the triggers' topic.
+        """
+        if self.pairing is not None:
+            return self.pairing.primary
+        keeper = None if self.triggers is None else self.triggers.namespace
+        others = (name for name in self.namespaces if name != keeper)
+        return next(others, next(iter(self.namespaces)))
 
     @property
     def home(self) -> Namespace:
-        """
-        The primary; without a pair the only namespace, except for one that only has the triggers'
-        topic.
-        """
-        if self.pairing is not None:
-            return self.namespaces[self.pairing.primary]
-        keeper = None if self.triggers is None else self.triggers.namespace
-        others = (space for name, space in self.namespaces.items() if name != keeper)
-        return next(others, next(iter(self.namespaces.values())))
+        """The namespace of that name."""
+        return self.namespaces[self.home_name]
+
+    @property
+    def shard_namespaces(self) -> tuple[str, ...]:
+        """The names of namespaces that have shards, besides the primary."""
+        names = (name for rule in self.sharding for name in rule.namespaces)
+        return tuple(dict.fromkeys(name for name in names if name != self.home_name))

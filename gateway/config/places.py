@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.config.options import Namespace
 from gateway.domain.errors import InvalidRequest
+from gateway.net import unix
 from gateway.wire.http.hosts import parse_server_url
 from gateway.wire.servicebus.connection_string import parse_connection_string
 from gateway.wire.storage_queue.connection_string import parse_storage_connection
@@ -82,6 +83,11 @@ def hosts_of(url: str) -> tuple[str, ...]:
 def is_loopback(host: str) -> bool:
     address = _address(host)
     return host.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
+def host_of_bind(bind: str) -> str:
+    """The host of an address to listen on; a Unix socket is on this machine."""
+    return "localhost" if unix.path_of(bind) else bind.rpartition(":")[0].strip("[]")
 
 
 def problems_of_hosts(name: str, namespace: Namespace) -> Iterator[str]:

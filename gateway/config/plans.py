@@ -42,13 +42,15 @@ def with_shards(
         path = EntityPath(rule.queue)
         planned = found[home].plan.queues if home in found else ()
         queue = next((queue for queue in planned if queue.path == path), None)
-        for number in range(1, rule.shards) if queue is not None else ():
+        if queue is None:
+            continue
+        for number in range(1, rule.shards):
             name = rule.namespace_of(number) or home
-            if name in found and queue is not None:
+            if (namespace := found.get(name)) is not None:
                 shard = attrs.evolve(queue, path=path.shard(number))
-                plan = found[name].plan
-                plan = attrs.evolve(plan, queues=(*plan.queues, shard))
-                found[name] = attrs.evolve(found[name], plan=plan)
+                queues = (*namespace.plan.queues, shard)
+                plan = attrs.evolve(namespace.plan, queues=queues)
+                found[name] = attrs.evolve(namespace, plan=plan)
     return found
 
 

@@ -30,6 +30,11 @@ class UnknownKeysError(Exception):
         super().__init__(", ".join(self.keys))
 
 
+def no_namespace(name: str, known: Iterable[str]) -> str:
+    """The text of an error: the name is none of the configured namespaces'."""
+    return f"there is no namespace {name!r}; configured are {', '.join(sorted(known))}"
+
+
 def is_flat(field: "attrs.Attribute[Any]") -> bool:
     """True if the field's own options are in the surrounding table."""
     return bool(field.metadata.get("flat"))

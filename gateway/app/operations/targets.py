@@ -18,6 +18,7 @@ from gateway.app.runtime import Runtime
 from gateway.brokers.registry import options_class
 from gateway.config.checks import requires_tls
 from gateway.config.options import ADMIN, AMQP, STORAGE_QUEUE, Config, Endpoint, Namespace
+from gateway.config.problems import no_namespace
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.net import unix
@@ -72,10 +73,7 @@ async def open_target(
         Failure: there is no such namespace, or its store is in use.
     """
     if namespace is not None and namespace not in config.namespaces:
-        known = ", ".join(sorted(config.namespaces))
-        raise Failure(
-            f"there is no namespace {namespace!r}; configured are {known}", ExitCode.WRONG
-        )
+        raise Failure(no_namespace(namespace, config.namespaces), ExitCode.WRONG)
     chosen = _chosen(config, namespace)
     if namespace is None:
         gateway = await open_gateway(stack, config, runtime, way)

@@ -21,9 +21,8 @@ from gateway.app.operations.targets import (
 )
 from gateway.app.runtime import Runtime
 from gateway.brokers.registry import options_class
-from gateway.config.checks import host_of_bind
 from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
-from gateway.config.places import is_loopback
+from gateway.config.places import host_of_bind, is_loopback
 from gateway.domain.access import Right
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
 from gateway.net.tls import ClientTlsOptions

@@ -93,7 +93,7 @@ def open_namespace(
         ),
     )
     account = StorageAccountPeer(
-        ask=client.request, connection=connection, clock=clock, access=access, meter=Meter()
+        ask=client.request, connection=connection, clock=clock, access=access
     )
     return StorageQueueBroker(
         client=client, account=account, access=access, options=options, clock=clock, rng=rng

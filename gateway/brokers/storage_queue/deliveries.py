@@ -8,7 +8,6 @@ from typing import Final
 import attrs
 
 from gateway.brokers.local.lock_tokens import lock_tokens
-from gateway.brokers.storage_queue.peer import AccountQueue
 from gateway.domain.bounded import Bounded
 from gateway.domain.message import Delivery, Message
 from gateway.ports import WallClock
@@ -52,7 +51,6 @@ class Numbers:
 class Held:
     """A hidden message with its current pop receipt."""
 
-    queue: AccountQueue
     id: str
     token: str
     receipt: str
@@ -76,7 +74,6 @@ class Taken:
 
 
 def read_taken(
-    queue: AccountQueue,
     item: QueueMessage,
     lock: timedelta,
     asked: datetime,
@@ -98,7 +95,6 @@ def read_taken(
         received=None if item.visible is None else item.visible - lock,
     )
     held = Held(
-        queue=queue,
         id=item.message_id,
         token=token,
         receipt=item.pop_receipt or "",

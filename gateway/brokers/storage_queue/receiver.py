@@ -189,7 +189,7 @@ class StorageQueueReceiver:
         for item in items:
             number = self._numbers.of(self._queue.name, item.message_id)
             token = self._numbers.new_token()
-            taken = read_taken(self._queue, item, lock, asked, number=number, token=token)
+            taken = read_taken(item, lock, asked, number=number, token=token)
             try:
                 if await self._is_for_somebody(taken):
                     found.append(self._handed_over(taken))
@@ -296,11 +296,11 @@ class StorageQueueReceiver:
         """
         await trio.lowlevel.checkpoint()
         operation = storage.DeleteMessage(
-            queue=held.queue.name, message_id=held.id, pop_receipt=held.receipt
+            queue=self._queue.name, message_id=held.id, pop_receipt=held.receipt
         )
         was_asked, held.may_be_gone = held.may_be_gone, True  # also if this request is cancelled
         try:
-            await held.queue.peer.run(operation)
+            await self._queue.peer.run(operation)
         except MessageNotFound as error:
             if not was_asked:
                 raise LockLost(str(error)) from error
@@ -328,14 +328,14 @@ class StorageQueueReceiver:
         asked = self._clock()
         seconds = -(-hidden // timedelta(seconds=1))  # rounded up
         operation = storage.UpdateMessage(
-            queue=held.queue.name,
+            queue=self._queue.name,
             message_id=held.id,
             pop_receipt=held.receipt,
             visibility=seconds,
             body=body,
         )
         try:
-            answer = await held.queue.peer.run(operation)
+            answer = await self._queue.peer.run(operation)
         except MessageNotFound as error:
             raise LockLost(str(error)) from error
         if isinstance(answer, storage.Updated):

@@ -18,7 +18,7 @@ from gateway.domain.errors import NotAuthorized
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
 from gateway.frontends.auth import Authorizer, is_bearer
 from gateway.frontends.storage_queue.delegation import DelegatedSas, Delegation
-from gateway.frontends.storage_queue.failures import failed, unauthenticated, why_of
+from gateway.frontends.storage_queue.failures import failed, not_permitted, unauthenticated, why_of
 from gateway.net.visits import note_authorized
 from gateway.ports import WallClock
 from gateway.wire.http.date import parse_http_date
@@ -271,8 +271,7 @@ class Accounts:
         try:
             self._authorizer.require(claim, Access(right=right, entity=queue, path=path))
         except NotAuthorized as error:
-            detail = {"AuthorizationErrorDetail": str(error)}
-            raise StorageRefusal("AuthorizationPermissionMismatch", extra=detail) from error
+            raise not_permitted(error) from error
 
     def delegate(
         self,

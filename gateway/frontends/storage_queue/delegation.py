@@ -18,7 +18,7 @@ from gateway.domain.access import Claim, Refusal
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
-from gateway.frontends.storage_queue.failures import failed
+from gateway.frontends.storage_queue.failures import failed, not_permitted
 from gateway.ports import WallClock
 from gateway.wire.storage_queue.delegation import (
     SERVICE,
@@ -72,8 +72,7 @@ class Delegation:
         try:
             identity = self.authorizer.delegated(claim)
         except NotAuthorized as error:
-            detail = {"AuthorizationErrorDetail": str(error)}
-            raise StorageRefusal("AuthorizationPermissionMismatch", extra=detail) from error
+            raise not_permitted(error) from error
         if not identity.name.isprintable():  # a line feed would end its line of the signed text
             raise StorageRefusal("AuthorizationFailure", "The token's subject can't be signed.")
         key = UserDelegationKey(

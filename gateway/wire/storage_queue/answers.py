@@ -86,6 +86,8 @@ def build_response(operation: Operation, answer: Answer, style: Style) -> Respon
             return Response(status=204, headers=Headers.of(fields))
         case Allowed(origin=origin, rule=rule):
             return Response(status=200, headers=Headers.of(preflight_headers(origin, rule)))
+        case UserDelegationKey():
+            return _xml(build_key(answer), status=200)
     status = 201 if isinstance(operation, PutMessage) else 200
     return _xml(_body(operation, answer, style), status=status)
 
@@ -104,8 +106,8 @@ def _body(operation: Operation, answer: Answer, style: Style) -> bytes:
             return build_acl(policies)
         case ServiceProperties():
             return build_properties(answer)
-        case Stats() | UserDelegationKey():
-            return build_stats(answer) if isinstance(answer, Stats) else build_key(answer)
+        case Stats():
+            return build_stats(answer)
     assert isinstance(answer, QueueList)
     assert isinstance(operation, ListQueues)
     asked = list(_asked(operation))
