@@ -9,7 +9,6 @@ with all queues, in this process. One burst comes into ten queues; a message now
 """
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -24,19 +23,20 @@ from rich.table import Table
 from trio.testing import MockClock
 
 from benchmarks.listener_idle import HOURS, NAIVE
+from benchmarks.listener_scale import Asked, names_of, store_of
+from benchmarks.report import print_report
 from gateway.agent.process_pool import ProcessPool
 from gateway.agent.work_depth import WorkWatch
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.options import Agent
 from gateway.domain.billing import Operation
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message
 from gateway.domain.scaling.autoscaling import Autoscaler, AutoscalingOptions
 from gateway.frontends.admin.scale import ScaleFigures
 from gateway.listener import RAW, Item, ListenerOptions, QueueListener, Trigger, Triggers
 from gateway.wire.pairgate.listener_report import Report as Work
-from gateway.wire.pairgate.scale import Figures
 from tests.harness.clocks import VirtualClock
 from tests.harness.polled import PolledBroker
 
@@ -90,6 +90,11 @@ class Found:
     of_naive: float  # both, as a share of a thread's that looks each second at each queue
 
 
+@attrs.frozen(kw_only=True)
+class Report:
+    strategies: Sequence[Found]
+
+
 @attrs.define(eq=False, kw_only=True)
 class Fake:
     """A process of the pool: a listener in this one."""
@@ -97,13 +102,9 @@ class Fake:
     pid: int
     listener: QueueListener[Message]
     began: float
-    work: Work = attrs.field(factory=Work)
+    report: Work = attrs.field(factory=Work)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     ended: trio.Event = attrs.field(factory=trio.Event)
-
-    @property
-    def report(self) -> Work:
-        return self.work
 
     async def wait(self) -> int:
         await self.ended.wait()
@@ -125,9 +126,7 @@ class Run:
     queues: Sequence[EntityPath]
     minutes: float
     burst: int
-    store: MemoryBroker = attrs.field(
-        factory=lambda: MemoryBroker(VirtualClock(), random.Random(1))
-    )
+    store: MemoryBroker = attrs.field(init=False)
     polled: PolledBroker = attrs.field(init=False)
     triggers: Triggers = attrs.field(factory=lambda: Triggers(hears_all_senders=True))
     _sent: dict[str, float] = attrs.field(factory=dict, init=False)
@@ -139,13 +138,9 @@ class Run:
     _pool: ProcessPool | None = attrs.field(default=None, init=False)
     _watch: WorkWatch | None = attrs.field(default=None, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.store = MemoryBroker(VirtualClock(), random.Random(1))
-        self.polled = PolledBroker(inner=self.store)
-
     async def run(self) -> Found:
-        for queue in self.queues:
-            await self.store.create_queue(queue, QueueProperties())
+        self.store = await store_of(self.queues)
+        self.polled = PolledBroker(inner=self.store)
         async with trio.open_nursery() as nursery:
             self._home = nursery
             if self.strategy.options is None:
@@ -172,11 +167,11 @@ class Run:
 
         async def handle(item: Item[Message]) -> None:
             process = fakes[0]
-            process.work += Work(running=1)
+            process.report += Work(running=1)
             try:
                 await trio.sleep(HANDLING)
             finally:
-                process.work += Work(calls=1, seconds=HANDLING, running=-1)
+                process.report += Work(calls=1, seconds=HANDLING, running=-1)
             kind, _, _ = str(item.message.message_id).partition("-")
             sent = self._sent[str(item.message.message_id)]
             self._waits.setdefault(kind, []).append(trio.current_time() - sent)
@@ -271,20 +266,10 @@ class Run:
         )
 
 
-@attrs.define(eq=False, kw_only=True)
-class Asked:
-    """The figures of a gateway's front end, without the network between."""
-
-    figures_of: ScaleFigures
-
-    async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
-        return await self.figures_of.of_all(queues)
-
-
-def measure(queues: int, minutes: float, burst: int) -> list[Found]:
+def measure(queues: int, minutes: float, burst: int) -> Report:
     """Each strategy, with announcements and without."""
-    paths = [EntityPath(f"queue-{number}") for number in range(queues)]
-    return [
+    paths = names_of(queues)
+    strategies = [
         trio.run(
             Run(
                 strategy=strategy, announced=announced, queues=paths, minutes=minutes, burst=burst
@@ -294,14 +279,15 @@ def measure(queues: int, minutes: float, burst: int) -> list[Found]:
         for announced in (True, False)
         for strategy in STRATEGIES
     ]
+    return Report(strategies=strategies)
 
 
-def show(rows: Sequence[Found], console: Console) -> None:
+def show(report: Report, console: Console) -> None:
     table = Table("strategy", "announced", title=f"requests in {HOURS} hours")
     columns = ("burst s", "longest", "single s", "longest", "processes", "minutes", "zero")
     for name in (*columns, "looks", "receives", "of threads'"):
         table.add_column(name, justify="right")
-    for each in rows:
+    for each in report.strategies:
         table.add_row(
             each.strategy,
             "yes" if each.announced else "no",
@@ -326,11 +312,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--burst", type=int, default=5000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    rows = measure(options.queues, options.minutes, options.burst)
-    if options.json:
-        print(json.dumps([attrs.asdict(row) for row in rows], indent=2))
-    else:
-        show(rows, Console(width=_WIDTH))
+    report = measure(options.queues, options.minutes, options.burst)
+    print_report(report, show, as_json=options.json, width=_WIDTH)
 
 
 if __name__ == "__main__":

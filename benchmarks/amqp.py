@@ -48,7 +48,7 @@ from benchmarks.closed_loop import Client, Way, drain, send_for
 from benchmarks.fleet import open_fleet
 from benchmarks.in_process import in_process
 from benchmarks.machine import facts
-from benchmarks.report import print_report
+from benchmarks.report import print_report, show_facts
 from benchmarks.targets import show_targets
 from gateway.demo.machines import KEY, KEY_NAME
 from tests.harness.rabbitmq import USER, rabbitmq
@@ -221,8 +221,7 @@ def _flight(latencies: list[float], seconds: float, busy: float) -> Flight:
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     show_cells(found.cells, console)
     table = Table("in flight", "sends", "receives", title="Pairgate / RabbitMQ", box=SIMPLE_HEAD)
     for ratio in found.ratios:

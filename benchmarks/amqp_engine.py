@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import facts_of_processor
-from benchmarks.report import print_report
+from benchmarks.report import print_report, show_facts
 from benchmarks.targets import Target, show_targets
 from gateway.wire.amqp.engine import Engine as OwnEngine
 from gateway.wire.amqp.events import (
@@ -218,8 +218,7 @@ def report(about: Mapping[str, str], rounds: Rounds) -> Report:
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     columns = ("bytes", "in flight", "direction", "own us", "Proton us", "own / Proton")
     table = Table(*columns, title="CPU of a message, sender and receiver", box=SIMPLE_HEAD)
     for cell in found.cells:

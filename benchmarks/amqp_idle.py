@@ -26,7 +26,7 @@ from benchmarks.amqp_figures import Idle, idle_target
 from benchmarks.fleet import open_fleet
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import resident
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import show_targets
 from gateway.demo.machines import KEY, KEY_NAME, broker_config
@@ -216,8 +216,7 @@ async def measure(folder: Path, kinds: list[str], connections: int) -> Report:
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     for each in found.idle:
         console.print(
             f"{each.connections} idle {each.kind}: {each.each / 1024:.1f} KiB each;"

@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.fleet import client_of, open_fleet
 from benchmarks.machine import facts
 from benchmarks.memory import MIB
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
 from benchmarks.traffic import OpenLoop
@@ -142,8 +142,7 @@ def _round(way: str, loop: OpenLoop, used: float, copied: float, target: Path) -
 
 
 def _show(report: Report, console: Console) -> None:
-    for name, value in report.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
+    show_facts(report.facts, console)
     table = Table("way", "sends", "p50 ms", "p99 ms", "worst ms", "CPU us", "copied in s", "MiB")
     for each in report.rounds:
         table.add_row(

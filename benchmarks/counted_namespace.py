@@ -376,10 +376,9 @@ class Link:
     def _info(self, entity: EntityPath) -> EntityInfo:
         queue = self.namespace.queues.get(entity.key)
         depth = 0 if queue is None else queue.depth
-        return EntityInfo(path=entity, properties=_PROPERTIES, active=depth, dead_lettered=0)
-
-
-_PROPERTIES: Final = backlog.QUEUE_PROPERTIES
+        return EntityInfo(
+            path=entity, properties=backlog.QUEUE_PROPERTIES, active=depth, dead_lettered=0
+        )
 
 
 @attrs.frozen(eq=False)

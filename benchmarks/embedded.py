@@ -45,7 +45,7 @@ from benchmarks.in_process import in_process
 from benchmarks.machine import facts
 from benchmarks.over_http import over_http
 from benchmarks.quorum_queue import quorum_queue
-from benchmarks.report import print_report
+from benchmarks.report import print_report, show_facts
 from benchmarks.sizes import Growth, grow
 from benchmarks.targets import show_targets
 
@@ -156,8 +156,7 @@ def _made(folder: Path, name: str) -> Path:
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     _show_rates(found, console)
     _show_growths(found, console)
     show_targets(found.targets, console)

@@ -33,7 +33,7 @@ from benchmarks.fleet import (
 )
 from benchmarks.load import post
 from benchmarks.machine import facts_of_processor
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.workers import sink
 from gateway.demo.machines import Machine
@@ -197,8 +197,7 @@ async def _send(gateway: Machine, seconds: int) -> tuple[float, float]:
 
 
 def _show(report: Report, console: Console) -> None:
-    for name, value in report.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
+    show_facts(report.facts, console)
     if report.steps:
         columns = ("body", "properties", "wrap us", "", "unwrap us", "", "bytes added", "")
         table = Table(*columns, title="signed, and encrypted", box=SIMPLE_HEAD)

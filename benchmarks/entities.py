@@ -22,7 +22,7 @@ from benchmarks.fleet import client_of, open_fleet
 from benchmarks.in_process import open_broker
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import resident
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
 from gateway.brokers.embedded.broker import EmbeddedOptions
@@ -112,8 +112,7 @@ async def measure(folder: Path, few: int, many: int) -> Report:
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     for each in found.starts:
         console.print(
             f"{each.entities} entities: first answer after {each.seconds:.2f} s, of which"

@@ -29,7 +29,7 @@ from rich.table import Table
 from benchmarks.fleet import client_of, gateway_config, open_fleet
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import MIB, resident
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import OpenLoop, service_of
 from benchmarks.workers import sink
@@ -223,8 +223,7 @@ def _growth(rounds: Sequence[Round]) -> float:
 
 
 def _show(report: Report, console: Console) -> None:
-    for name, value in report.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
+    show_facts(report.facts, console)
     table = Table(
         "way", "sends", "p50 ms", "p99 ms", "CPU ms/s", "memory MiB", "read KiB", "clients"
     )

@@ -83,6 +83,23 @@ class Report:
     targets: Sequence[Target]
 
 
+def medians_of(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each figure."""
+    return {name: statistics.median(one[name] for one in rounds) for name in rounds[0]}
+
+
+def ratios_of(
+    rounds: Sequence[Mapping[str, float]], others: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """The medians of the rounds' ratios to the others, each to its neighbour in time."""
+    return medians_of(
+        [
+            {name: one[name] / other[name] for name in one}
+            for one, other in zip(rounds, others, strict=True)
+        ]
+    )
+
+
 def report(facts: Mapping[str, str], rounds: Rounds, growths: Sequence[Growth]) -> Report:
     cells = [_cell(way, clients, pairs) for (way, clients), pairs in rounds.items()]
     ratios = [

@@ -11,7 +11,6 @@ agent    requests for the looks of an agent in a day, with some busy queues
 
 import argparse
 import gc
-import json
 import random
 import sys
 import time
@@ -28,6 +27,7 @@ from rich.table import Table
 from trio.testing import MockClock
 
 from benchmarks.listener_idle import HOURS, NAIVE
+from benchmarks.report import print_report
 from gateway.agent.work_depth import WorkWatch
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -235,7 +235,7 @@ class Asked:
     """The figures of a gateway's front end, without the network between."""
 
     figures_of: ScaleFigures
-    one_by_one: bool
+    one_by_one: bool = False
 
     async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
         if self.one_by_one:
@@ -333,10 +333,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     report = measure(options.queues, options.minutes, options.messages)
-    if options.json:
-        print(json.dumps(attrs.asdict(report), indent=2))
-    else:
-        show(report, Console(width=_WIDTH))
+    print_report(report, show, as_json=options.json, width=_WIDTH)
 
 
 if __name__ == "__main__":

@@ -43,11 +43,12 @@ from benchmarks.amqp import (
 from benchmarks.amqp_figures import Cell, Ratio, Rounds, cells_of, ratio_of
 from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, open_fleet
 from benchmarks.machine import facts
-from benchmarks.report import print_report
+from benchmarks.report import print_report, show_facts
 from benchmarks.targets import Target, show_targets
 from gateway.demo.machines import KEY, KEY_NAME, Machine
 from gateway.domain import backlog
 from tests.harness.rabbitmq import USER, rabbitmq
+from tests.harness.secret_files import write_secret
 
 PIKA: Final = "pika, direct"
 ADAPTER: Final = "adapter, direct"
@@ -140,8 +141,7 @@ async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
 async def _start_gateway(fleet: Fleet, port: int) -> Machine:
     """A pair whose secondary is embedded: it costs nothing while the primary is well."""
     password = fleet.folder / "password"
-    password.touch(mode=0o600)
-    password.write_text(USER)
+    write_secret(password, USER)
     backlog_queues = [backlog.queue_name(LABEL, index).name for index in range(BACKLOG_QUEUES)]
     return await fleet.start(
         "gateway",
@@ -168,8 +168,7 @@ bind = "127.0.0.1:0"
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     show_cells(found.cells, console)
     table = Table("ours", "theirs", "in flight", "sends", "receives", box=SIMPLE_HEAD)
     for each in found.comparisons:

@@ -13,7 +13,6 @@ those of each ordered key in their order.
 
 import argparse
 import itertools
-import statistics
 import sys
 import time
 from collections import defaultdict
@@ -28,9 +27,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.figures import medians_of, ratios_of
 from benchmarks.fleet import bench_envelope
 from benchmarks.machine import facts_of_processor
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from gateway.app.runtime import Runtime
 from gateway.brokers.local.broker import LocalOptions
 from gateway.brokers.local.memory import MemoryBroker
@@ -239,17 +239,11 @@ def _figures(
     way: str, keys: int, taken: Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
 ) -> Figures:
     found, plain = taken[way, keys], taken[PLAIN, keys]
-    medians = {name: statistics.median(one[name] for one in found) for name in found[0]}
-    ratios = {
-        name: statistics.median(a[name] / b[name] for a, b in zip(found, plain, strict=True))
-        for name in medians
-    }
-    return Figures(way=way, keys=keys, ratios=ratios, **medians)
+    return Figures(way=way, keys=keys, ratios=ratios_of(found, plain), **medians_of(found))
 
 
 def _show(report: Report, console: Console) -> None:
-    for name, value in report.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
+    show_facts(report.facts, console)
     columns = (
         "keys",
         "way",

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +21,12 @@ def print_report(
         print(json.dumps(attrs.asdict(report), indent=2))
     else:
         show(report, Console(width=width))
+
+
+def show_facts(facts: Mapping[str, str], console: Console) -> None:
+    """Print each fact on a line."""
+    for name, value in facts.items():
+        console.print(f"{name}: {value}", highlight=False)
 
 
 def report_of(

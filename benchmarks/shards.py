@@ -17,7 +17,6 @@ exactly once: else the run ends with an error.
 import argparse
 import itertools
 import random
-import statistics
 import sys
 import time
 from collections import defaultdict
@@ -33,8 +32,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.figures import medians_of, ratios_of
 from benchmarks.machine import facts_of_processor
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.rabbitmq.broker import open_namespace as open_rabbitmq
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
@@ -254,17 +254,13 @@ def _figures(
     kind: str, shards: int, taken: Mapping[tuple[str, int], Sequence[Mapping[str, float]]]
 ) -> Figures:
     found, plain = taken[kind, shards], taken.get((kind, PLAIN), taken[kind, shards])
-    medians = {name: statistics.median(one[name] for one in found) for name in found[0]}
-    ratios = {
-        name: statistics.median(a[name] / b[name] for a, b in zip(found, plain, strict=True))
-        for name in medians
-    }
-    return Figures(namespace=kind, shards=shards, ratios=ratios, **medians)
+    return Figures(
+        namespace=kind, shards=shards, ratios=ratios_of(found, plain), **medians_of(found)
+    )
 
 
 def _show(report: Report, console: Console) -> None:
-    for name, value in report.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
+    show_facts(report.facts, console)
     columns = ("namespace", "shards", "sends/s", "", "CPU us", "", "receives/s", "", "CPU us", "")
     title = (
         f"{SENDERS} senders, {RECEIVERS} receivers, {report.delay:g} ms; ratios to a plain queue"

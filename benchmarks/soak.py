@@ -44,7 +44,7 @@ from benchmarks.fleet import (
 )
 from benchmarks.machine import facts_of_processor
 from benchmarks.memory import MIB, resident
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from benchmarks.soak_plot import Panel, draw
 from benchmarks.stopwatch import processor_time
 from gateway.brokers.amqp.options import ServiceBusOptions
@@ -62,6 +62,7 @@ from gateway.ports import Broker, Receiver
 from tests.harness.azurite import ACCOUNT
 from tests.harness.azurite import KEY as ACCOUNT_KEY
 from tests.harness.chaos_proxy import ChaosProxy, Pass
+from tests.harness.secret_files import write_secret
 
 MINUTES: Final = 60.0
 RATE: Final = 10.0  # sends a second, of each protocol
@@ -380,8 +381,7 @@ async def open_site(fleet: Fleet) -> Site:
 def _pair(primary: int, secondary: int, folder: Path) -> str:
     """The pair's part of a configuration, with both namespaces by AMQP."""
     key = folder / "envelope.key"
-    key.touch(mode=0o600)
-    key.write_text(random.Random(1).randbytes(16).hex())
+    write_secret(key, random.Random(1).randbytes(16).hex())
     config, _, _ = gateway_config(primary, secondary, **_PAIR).partition("[[endpoints]]")
     config = re.sub(
         rf'"servicebus\+http://{KEY_NAME}@(.+?)"',
@@ -506,8 +506,7 @@ def _trends(samples: Mapping[str, Sequence[Sample]], length: float) -> Sequence[
 
 
 def _show(report: Report, console: Console) -> None:
-    for name, value in report.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
+    show_facts(report.facts, console)
     console.print(f"{report.minutes:g} minutes, {report.faults} faults", highlight=False)
     flows = Table("protocol", "acknowledged", "failed", "received", "repeated", "lost")
     for flow in report.flows:

@@ -58,6 +58,7 @@ from gateway.wire.servicebus.sas import sign_sas
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.signing import signed
+from tests.harness.secret_files import write_secret
 
 REST, AMQP, STORAGE = PROTOCOLS = ("service-bus-http", "amqp", "storage-queue")
 CONNECTIONS, BATCHES, HUGE, SLOW = AGGRESSORS = ("connections", "batches", "huge", "slow")
@@ -357,8 +358,7 @@ def config_of(folder: Path, ports: Mapping[str, int], share: int) -> str:
     lines = []
     for who, key in KEYS.items():
         file = folder / f"{who}.key"
-        file.touch(mode=0o600)
-        file.write_text(key)
+        write_secret(file, key)
         secret = f'key = {{ file = "{file}" }}'
         lines.append(
             f'[[access]]\nname = "{who}"\n{secret}\nrights = ["Send", "Listen"]\n'

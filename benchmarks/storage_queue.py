@@ -32,7 +32,7 @@ from benchmarks.closed_loop import MessagesMissing
 from benchmarks.fleet import open_fleet
 from benchmarks.keepalive import connect
 from benchmarks.machine import facts
-from benchmarks.report import print_report
+from benchmarks.report import print_report, show_facts
 from benchmarks.sizes import fill
 from benchmarks.stopwatch import processor_time
 from benchmarks.storage_figures import (
@@ -51,6 +51,7 @@ from benchmarks.storage_figures import (
 )
 from benchmarks.targets import show_targets
 from tests.harness.azurite import ACCOUNT, KEY, azurite, version
+from tests.harness.secret_files import write_secret
 
 WIDTH: Final = 120  # characters of the tables
 REST: Final = 0.3  # seconds for a server to tidy up, before the next one is measured
@@ -163,8 +164,7 @@ async def _through(folder: Path, depth: int) -> AsyncIterator[Server]:
     async with azurite(folder / "azurite") as (process, port), open_fleet(folder) as fleet:
         await _fill(port, depth)
         secret = folder / "connection"
-        secret.touch(mode=0o600)
-        secret.write_text(_connection_string(port))
+        write_secret(secret, _connection_string(port))
         machine = await fleet.start("gateway", _gateway_config(secret))
         pids = {"gateway": machine.pid, "Azurite": process.pid}
         yield Server(way=THROUGH, depth=depth, port=machine.port, pids=pids)
@@ -304,8 +304,7 @@ async def _pair(server: Server, connections: int, effort: Effort) -> Pair:
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     _show_cells(found, console)
     table = Table("way", "beside", "depth", "beside", "connections", PUT, GET, box=SIMPLE_HEAD)
     for one in found.ratios:

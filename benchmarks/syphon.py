@@ -39,7 +39,7 @@ from benchmarks.closed_loop import BODY, MessagesMissing
 from benchmarks.fleet import ENVELOPE_KEY, LABEL, bench_envelope, now
 from benchmarks.machine import facts
 from benchmarks.rabbitmq_adapter import open_rabbitmq
-from benchmarks.report import print_report
+from benchmarks.report import print_report, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker
@@ -48,6 +48,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.identity import fingerprint
 from gateway.domain.message import Message
 from tests.harness.rabbitmq import USER, control, rabbitmq
+from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess, running
 
 SYPHON: Final = "syphon"
@@ -235,10 +236,8 @@ async def _syphon(
     """`pairgate syphon` of the sources in that folder, which begins at once."""
     home = folder / SYPHON
     home.mkdir(exist_ok=True)
-    (home / PASSWORD_FILE).touch(mode=0o600)
-    (home / PASSWORD_FILE).write_text(USER)
-    (home / KEY_FILE).touch(mode=0o600)
-    (home / KEY_FILE).write_bytes(ENVELOPE_KEY.key)
+    write_secret(home / PASSWORD_FILE, USER)
+    write_secret(home / KEY_FILE, ENVELOPE_KEY.key)
     config = home / "pairgate.toml"
     config.write_text(_config(home, primary.port, secondary.port, batch))
     command = [sys.executable, "-m", "gateway", "syphon", "--json", "--config", str(config)]
@@ -297,8 +296,7 @@ async def _shovel(primary: Node, secondary: Node) -> AsyncIterator[None]:
 
 
 def _show(found: Report, console: Console) -> None:
-    for name, text in found.facts.items():
-        console.print(f"{name}: {text}", highlight=False)
+    show_facts(found.facts, console)
     title = f"{found.messages} messages of 1 KiB between two quorum queues"
     names = (SYPHON, PRIMARY, SECONDARY)
     columns = ("way", "messages/s", *(f"{name} us" for name in names), "together us")

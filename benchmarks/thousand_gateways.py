@@ -9,7 +9,6 @@ Every message that a sidecar acknowledged must reach the primary: a run that los
 """
 
 import argparse
-import json
 import random
 import statistics
 import sys
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.counted_namespace import Fault, Kind, Link, Namespace, StoredQueue, now
+from benchmarks.report import print_report
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
@@ -145,7 +145,6 @@ class Model:
     """One run."""
 
     plan: Plan
-    rng: random.Random = attrs.field(init=False)
     primary: Namespace = attrs.field(init=False)
     secondary: Namespace = attrs.field(init=False)
     groups: dict[str, Group] = attrs.field(init=False)
@@ -162,7 +161,6 @@ class Model:
 
     def __attrs_post_init__(self) -> None:
         plan = self.plan
-        self.rng = random.Random(f"fleet {plan.seed}")
         self.primary = Namespace(
             name="primary", capacity=plan.capacity, latency=plan.latency, consume=self._consume
         )
@@ -477,11 +475,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", action="store_true")
     options = vars(parser.parse_args(arguments))
     as_json = options.pop("json")
-    report = run(Plan(**options))
-    if as_json:
-        print(json.dumps(attrs.asdict(report), indent=2))
-    else:
-        show(report, Console(width=_WIDTH))
+    print_report(run(Plan(**options)), show, as_json=as_json, width=_WIDTH)
 
 
 if __name__ == "__main__":

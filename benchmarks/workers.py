@@ -32,7 +32,7 @@ from benchmarks.fleet import gateway_config, open_fleet, token
 from benchmarks.load import Measured, post
 from benchmarks.machine import facts_of_processor
 from benchmarks.proxy import listens
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from gateway.demo.machines import LogLine, Machine, MachineFailed
 from gateway.demo.ports import free_port
@@ -198,8 +198,7 @@ def _row(rounds: Sequence[Round]) -> Row:
 
 
 def _show(report: Report, console: Console) -> None:
-    for name, value in report.facts.items():
-        console.print(f"{name}: {value}", highlight=False)
+    show_facts(report.facts, console)
     table = Table(
         "gateway",
         "CPU us a message",

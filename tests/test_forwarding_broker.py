@@ -67,6 +67,18 @@ EVERYWHERE = {
     Updates,
     Verifies,
 }  # passed on by all brokers
+OF_SHARDS: set[type] = {
+    DeletesByVersion,
+    Diverts,
+    FailsFast,
+    Peeks,
+    Schedules,
+    SendsMany,
+    Sessions,
+    Transacts,
+    Updates,
+    Verifies,
+}  # changed by the brokers of a sharded queue
 
 # Of each wrapper: the capabilities in whose work it takes part, and those that it passes on. It
 # withholds all others. A new capability or wrapper has its line here, or the test fails.
@@ -132,34 +144,12 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {FailsFast},
     ),
     ShardedBroker: (
-        {
-            DeletesByVersion,
-            Diverts,
-            FailsFast,
-            Peeks,
-            Schedules,
-            SendsMany,
-            Sessions,
-            Transacts,
-            Updates,
-            Verifies,
-        },
+        OF_SHARDS,
         {BoundsSends, Identifies, Placed},
         {DeletesMessages},
     ),
     ShardPlaces: (
-        {
-            DeletesByVersion,
-            Diverts,
-            FailsFast,
-            Peeks,
-            Schedules,
-            SendsMany,
-            Sessions,
-            Transacts,
-            Updates,
-            Verifies,
-        },
+        OF_SHARDS,
         {Identifies, Placed},
         {BoundsSends, DeletesMessages},
     ),

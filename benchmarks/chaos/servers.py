@@ -23,6 +23,7 @@ from tests.harness.azurite import ACCOUNT
 from tests.harness.azurite import KEY as AZURITE_KEY
 from tests.harness.rabbitmq import USER, control
 from tests.harness.rabbitmq_cluster import Cluster
+from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess
 
 CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for another
@@ -118,8 +119,7 @@ class _ForeignServer:
     running: bool = True
 
     def __attrs_post_init__(self) -> None:
-        self._file.touch(mode=0o600)
-        self._file.write_text(self.secret)
+        write_secret(self._file, self.secret)
 
     @property
     def _file(self) -> Path:

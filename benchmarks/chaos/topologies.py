@@ -38,6 +38,7 @@ from tests.harness.azurite import azurite
 from tests.harness.chaos_proxy import ChaosProxy
 from tests.harness.rabbitmq import rabbitmq
 from tests.harness.rabbitmq_cluster import rabbitmq_cluster
+from tests.harness.secret_files import write_secret
 from tests.harness.wall_clock import WallClock
 
 LABEL: Final = "chaos"
@@ -282,8 +283,7 @@ def envelope_keys(*keys: Path) -> str:
 
 
 def _made_key(path: Path, seed: int) -> Path:
-    path.touch(mode=0o600)
-    path.write_text(random.Random(seed).randbytes(16).hex())
+    write_secret(path, random.Random(seed).randbytes(16).hex())
     return path
 
 

@@ -11,6 +11,7 @@ from gateway.config.problems import ConfigError
 from gateway.config.secrets import SecretSource
 from gateway.domain.access import Right
 from tests.config.texts import ONE, PAIR, SECRET, UNLABELLED, config, problems, warnings
+from tests.harness.secret_files import write_secret
 
 
 @pytest.mark.parametrize(
@@ -209,8 +210,7 @@ def test_where_clients_show_certificates_plain_text_can_not_be_allowed() -> None
 
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "pairgate.toml").write_text("\ufeff" + ONE, encoding="utf-8")
-    (tmp_path / "key").touch(mode=0o600)
-    (tmp_path / "key").write_text(f"\ufeff{SECRET}\n", encoding="utf-8")
+    write_secret(tmp_path / "key", f"\ufeff{SECRET}\n")
 
     loaded = load(tmp_path / "pairgate.toml", environ={}, here=tmp_path)
     secret = SecretSource(environ={}, folder=tmp_path).read({"file": "key"})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.secrets import Secret, SecretSource, shown_reference
+from tests.harness.secret_files import write_secret
 
 SECRET = "hush, a secret"
 
@@ -47,8 +48,7 @@ def test_a_missing_credential_is_named(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_long_for_a_secret_is_not_cut(tmp_path: Path) -> None:
-    (tmp_path / "key").touch(mode=0o600)
-    (tmp_path / "key").write_text("a" * 70000)
+    write_secret(tmp_path / "key", "a" * 70000)
 
     with pytest.raises(ValueError, match="a secret of up to 65536 characters expected"):
         source(tmp_path).read({"file": "key"})

@@ -8,6 +8,7 @@ import pytest
 from gateway.config.file import Loaded
 from gateway.config.showing import shown_table, toml_of
 from tests.config.test_shipped import COMMENTED_OUT, CONF, EVERY_OPTION, read
+from tests.harness.secret_files import write_secret
 
 EXAMPLES = sorted((CONF / "examples").glob("*.toml"))
 
@@ -35,8 +36,7 @@ def test_every_option_is_shown(tmp_path: Path) -> None:
 
 def test_no_secret_is_shown_wherever_it_stands(tmp_path: Path) -> None:
     canary = "canary-5f1c"
-    (tmp_path / "key").touch(mode=0o600)
-    (tmp_path / "key").write_text(f"{canary}-in-a-file-of-16-bytes")
+    write_secret(tmp_path / "key", f"{canary}-in-a-file-of-16-bytes")
     loaded = read(
         f"""
         [namespaces.here]

@@ -20,6 +20,7 @@ from gateway.domain.errors import EntityNotFound
 from tests.harness.lasting import Lasting
 from tests.harness.rabbitmq import USER
 from tests.harness.rabbitmq_cluster import NAMES, Cluster, rabbitmq_cluster
+from tests.harness.secret_files import write_secret
 
 PATIENCE = 30.0  # seconds until the nodes are together again
 
@@ -121,8 +122,7 @@ class SharedCluster:
     def url(self) -> str:
         """As a section of a gateway's configuration has it."""
         secret = self.folder / "secret"
-        secret.touch(mode=0o600)
-        secret.write_text(USER)
+        write_secret(secret, USER)
         return (
             f'url = "rabbitmq://{USER}@{self.cluster.hosts}/"\n'
             f"password = {{ file = {json.dumps(str(secret))} }}\n"

@@ -15,6 +15,7 @@ from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rabbitmq_nodes import PASSWORD, VHOST, ExampleNodes
 from tests.e2e.test_remote_admin import run
 from tests.harness.azurite import KEY, azurite
+from tests.harness.secret_files import write_secret
 from tests.harness.terminal import at_terminal
 
 pytestmark = pytest.mark.slow
@@ -153,8 +154,7 @@ async def test_a_wrong_name_is_an_error_in_words(gateways: Gateways) -> None:
 
 @pytest.mark.live
 async def test_azurites_queues_are_listed_made_and_deleted(tmp_path: Path) -> None:
-    (tmp_path / "key").touch(mode=0o600)
-    (tmp_path / "key").write_text(KEY)
+    write_secret(tmp_path / "key", KEY)
     async with azurite(tmp_path / "azurite") as (_, port):
         url = f"storage-queue:{url_of(port)}"
         (tmp_path / "pairgate.toml").write_text(
@@ -179,8 +179,7 @@ async def test_azurites_queues_are_listed_made_and_deleted(tmp_path: Path) -> No
 async def test_a_count_that_azurite_has_not_is_unknown_through_a_gateway_too(
     gateways: Gateways, tmp_path: Path
 ) -> None:
-    (tmp_path / "key").touch(mode=0o600)
-    (tmp_path / "key").write_text(KEY)
+    write_secret(tmp_path / "key", KEY)
     async with azurite(tmp_path / "azurite") as (_, port):
         gateway = await gateways.start(
             f'[namespaces.here]\nurl = "storage-queue:{url_of(port)}"\n'
@@ -202,8 +201,7 @@ async def test_a_rabbitmq_that_can_not_list_shows_the_configured_queues(
 ) -> None:
     await rabbits.north.prepare("rabbitmq-definitions.json")
     port = await trio.to_thread.run_sync(lambda: rabbits.north.node.port)
-    (tmp_path / "password").touch(mode=0o600)
-    (tmp_path / "password").write_text(PASSWORD)
+    write_secret(tmp_path / "password", PASSWORD)
     (tmp_path / "pairgate.toml").write_text(
         f'[namespaces.here]\nurl = "rabbitmq://provision@127.0.0.1:{port}/{VHOST}"\n'
         'password = { file = "password" }\nqueues = ["orders", "bills"]\n'

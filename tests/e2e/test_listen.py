@@ -29,6 +29,7 @@ from tests.e2e.test_admin import ADMIN
 from tests.harness.azurite import KEY, azurite
 from tests.harness.chaos_proxy import ChaosProxy, Link, Pass
 from tests.harness.rabbitmq import rabbitmq
+from tests.harness.secret_files import write_secret
 from tests.harness.servers import kill
 
 pytestmark = pytest.mark.slow
@@ -63,8 +64,7 @@ async def on_rabbitmq(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
     data = folder / "rabbit"
     data.mkdir()
     secret = folder / "password"
-    secret.touch(mode=0o600)
-    secret.write_text("guest\n")
+    write_secret(secret, "guest\n")
     async with rabbitmq(data) as (_, port):
         url = f"rabbitmq://guest@127.0.0.1:{port}"
         config = f"""
@@ -91,8 +91,7 @@ async def on_azurite(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
 
 def storage_config(folder: Path, port: int) -> str:
     secret = folder / "key"
-    secret.touch(mode=0o600)
-    secret.write_text(f"{KEY}\n")
+    write_secret(secret, f"{KEY}\n")
     return f"""
         logging = {{ level = "debug" }}
         [namespaces.here]

@@ -24,6 +24,7 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import request, send, take
+from tests.harness.secret_files import write_secret
 
 pytestmark = pytest.mark.slow
 
@@ -128,14 +129,12 @@ async def test_sighup_changes_who_gets_in(gateways: Gateways) -> None:
     broker = gateways.prepare(broker_config("orders") + access)
     broker.folder.mkdir()
     key, old_key = broker.folder / "key", broker.folder / "old-key"
-    key.touch(mode=0o600)
-    key.write_text("SAS_KEY_VALUE\n")
+    write_secret(key, "SAS_KEY_VALUE\n")
     await broker.start()
     answers = [await send(broker.address, "orders", b"one")]
 
     key.rename(old_key)
-    key.touch(mode=0o600)
-    key.write_text("a new key\n")
+    write_secret(key, "a new key\n")
     broker.config_file.write_text(broker.config + 'second_key = { file = "old-key" }')
     broker.signal(signal.SIGHUP)
     await broker.seen("reloaded", access="RootManageSharedAccessKey")

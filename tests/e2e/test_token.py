@@ -9,6 +9,7 @@ import trio
 
 from tests.e2e.processes import Gateways
 from tests.e2e.test_remote_admin import run
+from tests.harness.secret_files import write_secret
 from tests.test_cli import pairgate
 
 CONFIG: Final = """
@@ -95,8 +96,7 @@ def folder(tmp_path: Path) -> Path:
     for name in ("first", "second"):
         (tmp_path / name).write_text(f"the {name} key of all")
         (tmp_path / name).chmod(0o600)
-    (tmp_path / "account").touch(mode=0o600)
-    (tmp_path / "account").write_text("c2VjcmV0IG9mIG1hbnkgYnl0ZXM=")
+    write_secret(tmp_path / "account", "c2VjcmV0IG9mIG1hbnkgYnl0ZXM=")
     text = (CONFIG + POLICIES).replace(":0", ":5300", 1).replace(":0", ":10001")
     (tmp_path / "pairgate.toml").write_text(text)
     return tmp_path

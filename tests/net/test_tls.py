@@ -14,6 +14,7 @@ from gateway.net.tls import (
     client_context,
     server_context,
 )
+from tests.harness.secret_files import write_secret
 
 
 @pytest.fixture
@@ -83,13 +84,13 @@ def test_an_encrypted_key_is_an_error_and_no_question(certificates, tmp_path):
     from cryptography.hazmat.primitives import serialization
 
     key = serialization.load_pem_private_key((certificates / "server.key").read_bytes(), None)
-    (tmp_path / "locked.key").touch(mode=0o600)
-    (tmp_path / "locked.key").write_bytes(
+    write_secret(
+        tmp_path / "locked.key",
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.BestAvailableEncryption(b"secret"),
-        )
+        ),
     )
     options = TlsOptions(certificate=certificates / "server.pem", key=tmp_path / "locked.key")
 

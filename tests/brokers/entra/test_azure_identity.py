@@ -23,6 +23,7 @@ from gateway.brokers.entra.options import (
 from gateway.brokers.entra.tokens import AccessToken
 from gateway.domain.errors import BrokerError, CredentialRefused, NoToken
 from tests.harness.identity_provider import CLIENT, SECRET, TENANT, IdentityProvider
+from tests.harness.secret_files import write_secret
 
 pytestmark = pytest.mark.live
 ASSERTION = jwt.encode({"sub": "system:serviceaccount:shop:gateway"}, "k" * 32, "HS256")
@@ -64,10 +65,10 @@ def write_certificate(path: Path, password: str = "") -> Path:
     protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password:
         protection = serialization.BestAvailableEncryption(password.encode())
-    path.touch(mode=0o600)
-    path.write_bytes(
+    write_secret(
+        path,
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
-        + certificate.public_bytes(serialization.Encoding.PEM)
+        + certificate.public_bytes(serialization.Encoding.PEM),
     )
     return path
 
@@ -211,8 +212,7 @@ async def test_what_is_wrong_before_anything_is_asked_is_named(
     workload = attrs.evolve(good, kind=CredentialKind.WORKLOAD_IDENTITY)
     locked = write_certificate(tmp_path / "locked.pem", "pass")
     garbage = tmp_path / "garbage.pem"
-    garbage.touch(mode=0o600)
-    garbage.write_text("garbage")
+    write_secret(garbage, "garbage")
     exposed = write_certificate(tmp_path / "exposed.pem")
     exposed.chmod(0o644)
     for options, text in (

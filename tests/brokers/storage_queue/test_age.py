@@ -1,14 +1,12 @@
 """The age of a message is told by the service's clock alone."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from gateway.brokers.storage_queue.deliveries import read_taken
 from gateway.wire.storage_queue.operations import QueueMessage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)  # by the service's clock
 LOCK = timedelta(seconds=30)
-NO_QUEUE: Any = None
 
 
 def taken(visible: datetime | None):
@@ -16,7 +14,7 @@ def taken(visible: datetime | None):
         message_id="1", inserted=NOW - timedelta(seconds=50), visible=visible, body=b"text"
     )
     ours = NOW + timedelta(hours=1)
-    return read_taken(NO_QUEUE, item, LOCK, ours, number=1, token="t").delivery
+    return read_taken(item, LOCK, ours, number=1, token="t").delivery
 
 
 def test_a_message_was_received_when_it_was_hidden():

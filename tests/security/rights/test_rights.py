@@ -65,6 +65,25 @@ def credentials_of(provider: Provider, protocol: str) -> Iterator[Credential]:
         yield from keys()
 
 
+async def judged_over_amqp(
+    world: World, ways: Iterable[over_amqp.Way]
+) -> tuple[int, list[tuple[str, str, str, bool, str]]]:
+    """The number of rows, and those whose verdict is wrong."""
+    rows, wrong = 0, []
+    for way in ways:
+        async with trio.open_nursery() as connections:
+            client = await over_amqp.Client.open(world, way, connections)
+            for operation in over_amqp.OPERATIONS:
+                for entity in entities_of(operation, way.permit):
+                    may = operation.allows(way.permit, entity)
+                    found = await client.verdict(operation, entity, may=may)
+                    rows += 1
+                    if found != ("done" if may else "refused"):
+                        wrong.append((way.name, operation.name, entity.written, may, found))
+            connections.cancel_scope.cancel()
+    return rows, wrong
+
+
 @pytest.mark.parametrize("protocol", OVER_HTTP)
 async def test_over_http_each_credential_has_its_rights_and_no_other(
     protocol: str, nursery: trio.Nursery, autojump_clock: MockClock
@@ -90,23 +109,12 @@ async def test_over_amqp_each_credential_has_its_rights_and_no_other(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     world = await World.open(nursery)
-    rows, wrong = 0, []
     ways = [
         way
         for credential in credentials_of(world.provider, "amqp")
         for way in over_amqp.ways_of(credential)
     ]
-    for way in ways:
-        async with trio.open_nursery() as connections:
-            client = await over_amqp.Client.open(world, way, connections)
-            for operation in over_amqp.OPERATIONS:
-                for entity in entities_of(operation, way.permit):
-                    may = operation.allows(way.permit, entity)
-                    found = await client.verdict(operation, entity, may=may)
-                    rows += 1
-                    if found != ("done" if may else "refused"):
-                        wrong.append((way.name, operation.name, entity.written, may, found))
-            connections.cancel_scope.cancel()
+    rows, wrong = await judged_over_amqp(world, ways)
 
     assert not wrong, f"{len(wrong)} of {rows}: {wrong[:40]}"
     assert rows > MIN_ROWS
@@ -116,18 +124,8 @@ async def test_clients_without_credentials_have_the_rights_of_anonymous_policies
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     world = await World.open(nursery, [*POLICIES, ANYBODY])
-    rows, wrong = 0, []
-    for way in over_amqp.ways_of_nobody(Permit(grants=(TO_ANYBODY,))):
-        async with trio.open_nursery() as connections:
-            client = await over_amqp.Client.open(world, way, connections)
-            for operation in over_amqp.OPERATIONS:
-                for entity in entities_of(operation, way.permit):
-                    may = operation.allows(way.permit, entity)
-                    found = await client.verdict(operation, entity, may=may)
-                    rows += 1
-                    if found != ("done" if may else "refused"):
-                        wrong.append((way.name, operation.name, entity.written, may, found))
-            connections.cancel_scope.cancel()
+    ways = over_amqp.ways_of_nobody(Permit(grants=(TO_ANYBODY,)))
+    rows, wrong = await judged_over_amqp(world, ways)
     for operations, frontend_of in OVER_HTTP.values():
         for asked in operations:
             for entity in entities_of(asked, Permit()):
