@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import AsyncExitStack, nullcontext
+from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -190,7 +191,7 @@ async def _check(config: Config, admin: AdminChoice, order: DrillOrder) -> None:
         raise Failure(text, ExitCode.WRONG)
     if state.drill is not None:
         raise Failure(f"a drill is under way: {state.drill.text}; `pairgate drill --end`")
-    pair = await _read(config, admin)
+    _, pair = await _read(config, admin)
     if pair.entities:
         names = ", ".join(f"{each.entity} ({each.state})" for each in pair.entities[:5])
         raise Failure(f"a drill begins when all entities are on the primary; not so: {names}")
@@ -210,11 +211,11 @@ def _confirm(order: DrillOrder) -> None:
         raise Failure("nothing was done")
 
 
-async def _read(config: Config, admin: AdminChoice) -> PairStatus:
+async def _read(config: Config, admin: AdminChoice) -> tuple[datetime, PairStatus]:
     address, status = await ask_status(config, admin)
     if status.pair is None:
         raise Failure(f"the gateway at {address} has no pair, so there is nothing to drill")
-    return status.pair
+    return status.at, status.pair
 
 
 async def _play(

@@ -8,7 +8,7 @@ queue that nobody else uses; only they are received again.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
@@ -118,13 +118,16 @@ class Rehearsal:
     order: DrillOrder
     load: Load | None  # None: the real load is watched
     wait: float  # seconds, for the return of the entities, and then for the backlog
-    read: Callable[[], Awaitable[PairStatus]]
+    read: Callable[[], Awaitable[tuple[datetime, PairStatus]]]  # with the gateway's date
     begin: Callable[[DrillOrder], Awaitable[DrillAnswer]]
     end: Callable[[], Awaitable[DrillAnswer]]
     narrate: Narrate
     traffic: Traffic = attrs.field(init=False)
     pair: PairStatus | None = attrs.field(default=None, init=False)  # as last read
+    _at: datetime | None = attrs.field(default=None, init=False)  # of `pair`
     _told: dict[str, str] = attrs.field(factory=dict, init=False)  # states of entities
+    _diverted_before: int = attrs.field(default=0, init=False)  # messages
+    _last_diverted: datetime | None = attrs.field(default=None, init=False)  # none was later
 
     def __attrs_post_init__(self) -> None:
         life = timedelta(seconds=self.order.seconds + 2 * self.wait) + SPARE_LIFE
@@ -138,7 +141,8 @@ class Rehearsal:
         Raises:
             Failure: the gateway doesn't answer, or refuses the order.
         """
-        before = self.pair = await self.read()
+        before = await self._look()
+        self._diverted_before = _diverted(before)
         failure: Failure | None = None
         async with trio.open_nursery() as producers:
             try:
@@ -156,6 +160,8 @@ class Rehearsal:
             raise failure
         if back_after is not None:
             self.narrate(f"all entities are back, {back_after:.1f} s after the end of the drill")
+        await self._look()
+        self._last_diverted = self._at
         empty_after = await self._until_empty(ended)
         outcome = await self._judge(before, seconds)
         undecided = list(outcome.undecided)
@@ -232,7 +238,8 @@ class Rehearsal:
 
     async def _look(self) -> PairStatus:
         """The status; what has changed is told."""
-        self.pair = pair = await self.read()
+        self._at, pair = await self.read()
+        self.pair = pair
         now = {each.entity: each.state for each in pair.entities}
         for name, state in now.items():
             if self._told.get(name) != state:
@@ -247,13 +254,24 @@ class Rehearsal:
         states = {state for state, count in pair.states.items() if count}
         return not (states if self.load is not None else states - {HALF_OPEN})
 
-    @staticmethod
-    def _is_empty(pair: PairStatus) -> bool:
-        return pair.backlog.pending == 0
+    def _is_empty(self, pair: PairStatus) -> bool:
+        return self._pending(pair) == 0
+
+    def _pending(self, pair: PairStatus) -> int | None:
+        """
+        The depth of the backlog; None: not known. The gateway reads the depth from time to time, so
+        that a reading may be older than the last diverted message.
+        """
+        backlog, least = pair.backlog, self._last_diverted
+        if _diverted(pair) > self._diverted_before and (
+            least is None or backlog.as_of is None or backlog.as_of < least
+        ):
+            return None
+        return backlog.pending
 
     def _left(self) -> str:
         assert self.pair is not None, "it was read"
-        pending = self.pair.backlog.pending
+        pending = self._pending(self.pair)
         depth = "an unknown number of" if pending is None else str(pending)
         text = f"{depth} messages wait on the backlog"
         syphon = self.pair.syphon
@@ -263,7 +281,7 @@ class Rehearsal:
 
     async def _judge(self, before: PairStatus, seconds: float) -> Outcome:
         pair = await self._look()
-        diverted = _diverted(pair) - _diverted(before)
+        diverted = _diverted(pair) - self._diverted_before
         moved = pair.syphon.moved - before.syphon.moved if pair.syphon.running else None
         traffic, load = self.traffic, self.load
         outcome = Outcome(
@@ -294,7 +312,7 @@ class Rehearsal:
             undecided = (f"{load.entity} has messages of others, so it wasn't read to its end",)
         missing = len(acked - reader.found.keys())
         # A message that is missing may still be on its way, as long as something waits.
-        known = not undecided and (pair.backlog.pending == 0 or not missing)
+        known = not undecided and (self._is_empty(pair) or not missing)
         return attrs.evolve(
             outcome,
             sent=traffic.sent,

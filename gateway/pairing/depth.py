@@ -74,7 +74,8 @@ class Counts(Protocol):
     """The messages that this process counts, as `gateway.telemetry.waiting.WaitingCounts` does."""
 
     @property
-    def total(self) -> int: ...
+    def total(self) -> int:
+        """Messages diverted less messages moved. Not 0: a reading of 0 is out of date."""
 
     def compare(self, before: int, pending: int | None) -> None: ...
 
@@ -113,7 +114,8 @@ class BacklogDepth:
         """
         with self._answered_within(seconds):
             async with self._asking:
-                pause = SOON if troubled or self._last.pending else LATER
+                counted = 0 if self.waiting is None else self.waiting.total
+                pause = SOON if troubled or self._last.pending or counted else LATER
                 changed = dead_lettered != self._dead_lettered
                 if changed or trio.current_time() >= self._asked + pause:
                     self._dead_lettered = dead_lettered

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
@@ -45,6 +45,10 @@ class Gateway:
     moves: bool = True  # whether a syphon does
     loses: int = 0  # diverted messages that vanish
     silent: bool = False
+    depth_lasts: float = 0.0  # seconds for which a reading of the depth is told again
+    moves_after: float = 0.0  # seconds after the drill
+    restored: float | None = None  # trio.current_time() of the first look after the drill
+    reading: tuple[datetime, int] | None = None  # of the depth
     backlog: list[Message] = attrs.field(factory=list)
     diverted: int = 0
     moved: int = 0
@@ -61,26 +65,35 @@ class Gateway:
     def open_receiver(self, entity: EntityPath) -> Any:
         return self.store.open_receiver(entity)
 
-    async def read(self) -> PairStatus:
+    async def read(self) -> tuple[datetime, PairStatus]:
         await trio.lowlevel.checkpoint()
         if self.silent:
             raise Failure("no gateway answers", ExitCode.TEMPORARY)
         cut = self.drills.drill is not None
-        if not cut and self.moves and self.backlog:
+        if self.restored is None and not cut and self.backlog:
+            self.restored = trio.current_time()
+        is_time = self.restored is not None and (
+            trio.current_time() >= self.restored + self.moves_after
+        )
+        if is_time and self.moves and self.backlog:
             moved, self.backlog = self.backlog[self.loses :], []
             await self.store.send(QUEUE, moved)
             self.moved += len(moved)
         state = "secondary" if cut else "primary"
         now = VirtualClock()()
+        lasts = timedelta(seconds=self.depth_lasts)
+        if self.reading is None or now >= self.reading[0] + lasts:
+            self.reading = now, len(self.backlog)
+        as_of, pending = self.reading
         entity = TroubledEntity(
             entity="drill", state=state, since=now, reason="a drill", pinned=False
         )
-        return PairStatus(
+        return now, PairStatus(
             label="east",
             states={"suspect": 0, "secondary": int(cut), "half-open": 0, "pinned": 0},
             entities=(entity,) if cut else (),
             backlog=BacklogStatus(
-                wanted=1, usable=1, pending=len(self.backlog), oldest_age=None, as_of=None
+                wanted=1, usable=1, pending=pending, oldest_age=None, as_of=as_of
             ),
             syphon=SyphonStatus(
                 running=self.moves,
@@ -163,6 +176,31 @@ async def test_a_lost_message_is_a_broken_promise(gateway: Gateway, autojump_clo
     assert outcome.lost == 3
     assert outcome.findings == ("3 acknowledged messages were lost",)
     assert code_of(outcome) is ExitCode.FAILED
+
+
+async def test_a_depth_from_before_the_last_diverted_message_is_no_empty_backlog(
+    gateway: Gateway, autojump_clock: Any
+) -> None:
+    gateway.depth_lasts, gateway.moves_after = 18.0, 5.0
+
+    outcome = await rehearsal(gateway).play()
+
+    assert outcome.passed
+    assert outcome.diverted == outcome.moved == gateway.diverted > 100
+    assert (outcome.lost, outcome.received) == (0, outcome.acknowledged)
+    assert outcome.empty_after is not None
+    assert outcome.empty_after > gateway.moves_after
+
+
+async def test_without_a_new_depth_it_is_open_whether_the_backlog_is_empty(
+    gateway: Gateway, autojump_clock: Any
+) -> None:
+    gateway.depth_lasts, gateway.moves = 3600.0, False
+
+    outcome = await rehearsal(gateway).play()
+
+    assert (outcome.lost, outcome.empty_after) == (None, None)
+    assert outcome.undecided[0].startswith("an unknown number of messages wait on the backlog")
 
 
 async def test_without_a_syphon_it_is_open_what_was_lost(

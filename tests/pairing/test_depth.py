@@ -22,6 +22,7 @@ from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import SHOWN
 from gateway.ports import Broker
+from gateway.telemetry.waiting import WaitingCounts
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import NAMESPACE, Fault, FaultyBroker, Hang, Refuse
 from tests.pairing.harness import Events
@@ -98,6 +99,21 @@ async def test_a_message_that_this_process_dead_letters_is_time_for_a_new_readin
     after = await depth.read(3, troubled=False, dead_lettered=1)
 
     assert (before.dead_letters.messages, after.dead_letters.messages) == (0, 1)
+
+
+async def test_a_reading_without_messages_is_soon_repeated_if_some_were_diverted_since(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    depth, counts = depth_of(secondary), WaitingCounts(trio.current_time)
+    depth.waiting = counts
+    await depth.read(3, troubled=False)
+    await secondary.send(QUEUES[0], [Message()])
+    counts.diverted(EntityPath("orders"), 1)
+    await trio.sleep(10)
+
+    reading = await depth.read(3, troubled=False)
+
+    assert reading.pending == 1
 
 
 async def test_while_there_is_a_backlog_it_is_asked_each_ten_seconds(
