@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -113,6 +114,31 @@ async def test_any_gateway_settles_what_another_one_holds_until_that_one_is_kill
         HttpClient("127.0.0.1", two.ports[1]) as http_two,
     ):
         await use_and_kill(one, two, queue_client(http_one), queue_client(http_two))
+
+
+async def test_a_gateway_suspects_what_another_one_suspects_before_it_has_sent_itself(
+    gateways: Gateways,
+) -> None:
+    pair = await pair_before_brokers(gateways)
+    ports = [free_port(), free_port()]
+    secrets = {"CLUSTER_SECRET": SECRET, "ACCOUNT_KEY": KEY_IN_BASE64}
+    gateways.environments |= {"one": secrets, "two": secrets}
+    one, two = [
+        await gateways.start(cluster_config(pair, own, ports), name=name)
+        for name, own in zip(("one", "two"), ports, strict=True)
+    ]
+    for gateway in (one, two):
+        assert await send(gateway.address, "orders", b"before") == (201, "primary")
+
+    gateways.processes[0].signal(signal.SIGSTOP)
+    assert await send(one.address, "orders", b"at one") == (201, "backlog")
+    found = await two.seen("entity_state_changed", entity="orders", before="primary")
+
+    assert found["reason"].startswith("advice of 127.0.0.1:")
+    assert await send(two.address, "orders", b"at two") == (201, "backlog")
+    gateways.processes[0].signal(signal.SIGCONT)
+    for gateway in (one, two):
+        await gateway.seen("entity_state_changed", entity="orders", after="primary")
 
 
 async def use_and_kill(
