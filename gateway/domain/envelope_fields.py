@@ -70,17 +70,21 @@ def primary_of(message: Message) -> str:
     return found
 
 
-def order_of(message: Message) -> str:
-    """The key's digest in the place of a message in its order; empty: the message has none."""
+def place_of(message: Message) -> str:
+    """The place of a message in its order; empty: it has none."""
     place = message.properties.get(ORDER)
     if place is None:
         return ""
     if not isinstance(place, str) or _PLACE.fullmatch(place) is None:
         raise Malformed(f"{ORDER}: a place in an order expected, found {str(place)[:80]!r}")
-    digest = place.partition(".")[0]
-    if digest != message.session_id:
+    if place.partition(".")[0] != message.session_id:
         raise Malformed(f"{ORDER}: the message is in the session of another order")
-    return digest
+    return place
+
+
+def order_of(message: Message) -> str:
+    """The key's digest in the place of a message in its order; empty: the message has none."""
+    return place_of(message).partition(".")[0]
 
 
 _PLACE: Final = re.compile(r"[0-9a-f]{32}\.[0-9a-f]{1,32}\.\d{1,18}", re.ASCII)

@@ -10,7 +10,7 @@ from gateway.domain.clocks.lifetime import Stay, remaining
 from gateway.domain.clocks.times import Now, to_micros
 from gateway.domain.dead_letters import EXPIRED, reason_of
 from gateway.domain.envelope import Envelope, Unwrapped
-from gateway.domain.envelope_fields import Malformed, NotOurs, entity_in, text_of_id
+from gateway.domain.envelope_fields import Malformed, NotOurs, entity_in, place_of, text_of_id
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Delivery, Message
 
 MOST_GROUPS: Final = 1000  # further ones are counted as OTHERS
@@ -105,6 +105,7 @@ class Letter:
             attempt=attempt,
             now=now,
             primary=self.unwrapped.primary,
+            place=place_of(self.message),
         )
 
 

@@ -122,7 +122,7 @@ class Drain:
                 if await self.backoffs.wait_for_more():
                     batches.start_again()
                 try:
-                    with self.pauses.receiving(self.queue) as receiving:
+                    with self.pauses.until_paused(self.queue) as receiving:
                         deliveries = await receiver.receive(batches.limit)
                 except BrokerError as error:
                     with trio.move_on_after(limit):  # sends in progress may still get their answer

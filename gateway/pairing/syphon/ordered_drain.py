@@ -185,9 +185,8 @@ class OrderedDrain(Drain):
             over.set()
 
     async def _move_session(self, receiver: SessionReceiver, mover: Mover) -> None:
-        """Return when the session is empty, or can't be read any more."""
-        while True:
-            await self.pauses.wait_resumed(self.queue)
+        """Return when the session is empty or can't be read any more, or the queue is paused."""
+        while not self.pauses.is_paused(self.queue):
             deliveries: Sequence[Delivery] = ()
             failed = False
             with trio.move_on_after(IDLE):
@@ -238,8 +237,8 @@ class OrderedDrain(Drain):
     ) -> bool:
         """
         Return when all were moved or dead-lettered, however long that takes. False: the session
-        must be left, as too many others wait, or as a dead letter wasn't confirmed, so that its
-        message may still be in front of the others.
+        must be left, as too many others wait, as the queue is paused, or as a dead letter wasn't
+        confirmed, so that its message may still be in front of the others.
         """
         while messages:
             claimed = []
@@ -260,16 +259,20 @@ class OrderedDrain(Drain):
         return True
 
     async def _wait_until_resumed(self, entity: EntityPath, session: str) -> bool:
-        """Wait with the session locked. False: too many do, so that it must be left."""
+        """
+        Wait with the session locked. False: it must be left, as too many wait, or as the queue is
+        paused.
+        """
         if self._waiting >= self.most_sessions // 2:
             self._released[session] = _Released(entity)
             return False
         self._waiting += 1
         try:
-            await self.backoffs.wait_until_resumed(entity)
+            with self.pauses.until_paused(self.queue) as waiting:
+                await self.backoffs.wait_until_resumed(entity)
         finally:
             self._waiting -= 1
-        return True
+        return not waiting.cancelled_caught
 
     def _open_in(self, session: str, delivery: Delivery) -> Unwrapped:
         """As `_open`, of a message in that session."""

@@ -22,7 +22,7 @@ class Pauses:
 
     overrides: Overrides = attrs.field(factory=Overrides)
     changes: Changes = attrs.field(factory=Changes, init=False)
-    _receives: dict[trio.CancelScope, EntityPath] = attrs.field(factory=dict, init=False)
+    _scopes: dict[trio.CancelScope, EntityPath] = attrs.field(factory=dict, init=False)
 
     def is_paused(self, name: EntityPath) -> bool:
         """True if the entity, or the backlog queue, is paused."""
@@ -30,7 +30,7 @@ class Pauses:
 
     def note(self) -> None:
         """Put changed overrides into effect."""
-        for scope, queue in self._receives.items():
+        for scope, queue in self._scopes.items():
             if self.is_paused(queue):
                 scope.cancel()
         self.changes.note()
@@ -41,11 +41,13 @@ class Pauses:
             await self.changes.wait_next()
 
     @contextmanager
-    def receiving(self, queue: EntityPath) -> Iterator[trio.CancelScope]:
-        """A scope for one receive from the backlog queue, cancelled when the queue is paused."""
+    def until_paused(self, queue: EntityPath) -> Iterator[trio.CancelScope]:
+        """A scope that is cancelled as soon as the backlog queue is paused."""
         with trio.CancelScope() as scope:
-            self._receives[scope] = queue
+            self._scopes[scope] = queue
+            if self.is_paused(queue):
+                scope.cancel()
             try:
                 yield scope
             finally:
-                del self._receives[scope]
+                del self._scopes[scope]

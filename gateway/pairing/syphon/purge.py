@@ -1,5 +1,6 @@
 """Deletes the messages of one backlog queue, as far as an operator has seen them."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -7,13 +8,15 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Sessions
 from gateway.domain import backlog
-from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.errors import InvalidRequest, NotSupported, SessionLockLost
 from gateway.domain.events.control import BacklogPurged, ControlCalled
 from gateway.domain.message import Abandon, Complete, Delivery, Settlement
 from gateway.domain.operators.control import Operator
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
+from gateway.offering import required
 from gateway.ports import Broker, Observer, Receiver, WallClock
 from gateway.settling import settle_all
 
@@ -47,7 +50,8 @@ class Purge:
             prefix = backlog.queue_prefix(self.label)
             raise InvalidRequest(f"queue: a backlog queue of this pair ({prefix}0 ...) expected")
         began = self.clock()
-        found = await self._count(order)
+        info = await self.source.inspect(EntityPath(order.queue))
+        found = await self._count(info, order)
         if not order.executes:
             return PurgeAnswer(queue=order.queue, dead_letters=order.dead_letters, messages=found)
         seen = order.messages or 0
@@ -65,19 +69,21 @@ class Purge:
             raise InvalidRequest(
                 f"more has come: {order.path} has {found} messages, and {seen} were seen"
             )
-        purged = 0
+        deletion = _Deletion(began=began, left=found)
         try:
-            async with self.source.open_receiver(order.path) as receiver:
-                while purged < found:
-                    done = await self._delete_some(receiver, found - purged, began)
-                    if not done:
-                        break
-                    purged += done
+            if info.requires_session and not order.dead_letters:
+                await self._delete_in_sessions(order.path, deletion)
+            else:
+                async with self.source.open_receiver(order.path) as receiver:
+                    await deletion.run(receiver)
         finally:
-            left = found - purged
+            purged = found - deletion.left
             self.observer.report(
                 BacklogPurged(
-                    queue=order.path.name, messages=purged, left=left, operator=operator.name
+                    queue=order.path.name,
+                    messages=purged,
+                    left=deletion.left,
+                    operator=operator.name,
                 )
             )
         return PurgeAnswer(
@@ -85,11 +91,10 @@ class Purge:
             dead_letters=order.dead_letters,
             messages=found,
             purged=purged,
-            left=left,
+            left=deletion.left,
         )
 
-    async def _count(self, order: PurgeOrder) -> int:
-        info = await self.source.inspect(EntityPath(order.queue))
+    async def _count(self, info: EntityInfo, order: PurgeOrder) -> int:
         if order.dead_letters and info.dead_lettered is None:
             info = await self.source.inspect(order.path)
             found = info.active
@@ -99,14 +104,44 @@ class Purge:
             raise NotSupported(f"the namespace doesn't report how many messages {order.path} has")
         return found + (0 if order.dead_letters else info.locked_here)
 
-    async def _delete_some(self, receiver: Receiver, most: int, began: datetime) -> int:
-        """Delete messages that came before `began`; return their number, 0 if none is received."""
+    async def _delete_in_sessions(self, queue: EntityPath, deletion: "_Deletion") -> None:
+        """Delete session by session, those with the oldest messages first."""
+        sessions = required(self.source, Sessions)
+        while deletion.left:
+            before = deletion.left
+            try:
+                with trio.move_on_after(QUIET) as waiting:
+                    async with sessions.open_session(queue, None) as receiver:
+                        waiting.deadline = math.inf
+                        await deletion.run(receiver)
+            except SessionLockLost:  # it had more messages than were deleted in time
+                if deletion.left == before:
+                    raise
+            if deletion.left == before:
+                return  # the others are new, or are locked elsewhere
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Deletion:
+    """Deletes messages that came before `began`, at most `left` of them."""
+
+    began: datetime
+    left: int
+
+    async def run(self, receiver: Receiver) -> None:
+        """Delete until none is received, or enough are deleted."""
+        await trio.lowlevel.checkpoint()
+        while self.left and (done := await self._delete_some(receiver)):
+            self.left -= done
+
+    async def _delete_some(self, receiver: Receiver) -> int:
+        """Delete some messages; return their number, 0 if none is received."""
         deliveries: Sequence[Delivery] = ()
         with trio.move_on_after(QUIET):
-            deliveries = await receiver.receive(min(BATCH, most))
+            deliveries = await receiver.receive(min(BATCH, self.left))
         settlements: list[tuple[Delivery, Settlement]] = []
         for each in deliveries:
-            is_old = each.enqueued is None or each.enqueued <= began
+            is_old = each.enqueued is None or each.enqueued <= self.began
             settlements.append((each, Complete() if is_old else Abandon(delivered=False)))
         verdicts = await settle_all(receiver, settlements)
         done = sum(

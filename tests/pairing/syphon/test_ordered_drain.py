@@ -6,12 +6,21 @@ import attrs
 import pytest
 import trio
 
+from gateway.capabilities import Sessions
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, NotAuthorized
-from gateway.domain.message import Message
+from gateway.domain.message import DeadLetter, Message
+from gateway.domain.operators.control import Operator, Override
+from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
+from gateway.domain.operators.redrive import Redriven, Selection
+from gateway.offering import required
 from gateway.pairing.order.keys import key_of
 from gateway.pairing.syphon.ordered_drain import MOST_SESSIONS, PAUSE
+from gateway.pairing.syphon.pauses import Pauses
+from gateway.pairing.syphon.purge import Purge
+from gateway.pairing.syphon.redrive import Redrive
 from tests.harness.faults import LoseAnswer, Operation, Refuse
 from tests.pairing.harness import (
     BILLS,
@@ -260,3 +269,83 @@ async def test_a_session_whose_messages_cant_be_received_is_left_for_a_while(har
     await wait_empty(harness)
 
     assert harness.primary.times(Operation.SEND)[0] >= failed + PAUSE
+
+
+async def test_a_paused_queue_releases_its_sessions_so_that_all_of_it_can_be_purged(
+    harness: Harness,
+) -> None:
+    await divert(harness, *(message(str(number)) for number in range(200)))
+    await divert(harness, *(message(str(number)) for number in range(60)), entity=BILLS)
+    harness.primary.fail(Slow(1.0), Operation.SEND)
+    pauses = Pauses()
+    await harness.syphon(pauses=pauses)
+    await trio.sleep(2.5)
+    override = Override(target="*", reason="", operator="ann", since=harness.clock())
+    pauses.overrides.add([override])
+    pauses.note()
+    await trio.sleep(10.0)
+    waiting = await left(harness)
+
+    answers = [await purged(harness, each) for each in backlog.ordered_queues(LABEL)]
+
+    assert 0 < waiting < 260
+    assert [each.left for each in answers] == [0] * len(answers)
+    assert sum(each.purged for each in answers) == waiting
+    assert await left(harness) == 0
+
+
+async def test_what_a_syphon_moves_meanwhile_is_left_by_a_purge(harness: Harness) -> None:
+    await divert(harness, *(message(name) for name in "abc"))
+    harness.primary.fail(Refuse(), Operation.SEND)
+    await harness.syphon()
+    await trio.sleep(5.0)
+
+    answers = [await purged(harness, each) for each in backlog.ordered_queues(LABEL)]
+
+    assert (sum(each.purged for each in answers), sum(each.left for each in answers)) == (0, 3)
+    assert await left(harness) == 3
+
+
+@pytest.mark.parametrize("reason", ["EntityNotFound", "TTLExpiredException"])
+async def test_a_dead_letter_that_is_redriven_arrives_behind_the_others(
+    harness: Harness, reason: str
+) -> None:
+    sent = [message(name, session_id="s") for name in "abc"]
+    await divert(harness, *sent)
+    queue = backlog.ordered_queue(LABEL, key_of(ORDERS, sent[0]).number)
+    store = harness.secondary.store
+    async with required(store, Sessions).open_session(queue, None) as receiver:
+        first = (await receiver.receive(1))[0]
+        await receiver.settle(first, DeadLetter(reason=reason))
+    redrive = Redrive(
+        source=harness.secondary.broker,
+        label=LABEL,
+        queues=1,
+        envelope=envelope(),
+        deducts=True,
+        clock=harness.clock,
+        new_id=harness.new_id,
+        observer=harness.events,
+    )
+
+    done = await redrive.run(Selection(reasons=(reason,)), moved=lambda _: None)
+    await harness.syphon()
+    await wait_empty(harness)
+
+    assert done == Redriven(moved=1)
+    arrived = await harness.primary.messages()
+    assert [(each.message_id, each.session_id) for each in arrived] == [
+        ("b", "s"),
+        ("c", "s"),
+        ("a", "s"),
+    ]
+
+
+async def purged(harness: Harness, queue: EntityPath) -> PurgeAnswer:
+    purge = Purge(
+        source=harness.secondary.broker, label=LABEL, clock=harness.clock, observer=harness.events
+    )
+    ann = Operator(name="ann", peer="unknown")
+    seen = await purge.execute(PurgeOrder(queue=queue.name), ann)
+    order = PurgeOrder(queue=queue.name, confirm=queue.name, messages=seen.messages)
+    return await purge.execute(order, ann)
