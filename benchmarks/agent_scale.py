@@ -20,10 +20,9 @@ import attrs
 import trio
 from rich.console import Console
 from rich.table import Table
-from trio.testing import MockClock
 
 from benchmarks.listener_idle import HOURS, NAIVE
-from benchmarks.listener_scale import Asked, names_of, store_of
+from benchmarks.listener_scale import MOST_ROUNDS, SEED, Asked, names_of, store_of
 from benchmarks.report import print_report
 from gateway.agent.process_pool import ProcessPool
 from gateway.agent.work_depth import WorkWatch
@@ -38,6 +37,7 @@ from gateway.frontends.admin.scale import ScaleFigures
 from gateway.listener import RAW, Item, ListenerOptions, QueueListener, Trigger, Triggers
 from gateway.wire.pairgate.listener_report import Report as Work
 from tests.harness.clocks import VirtualClock
+from tests.harness.determinism import run_seeded
 from tests.harness.polled import PolledBroker
 
 START: Final = 0.5  # seconds until a process listens
@@ -270,11 +270,12 @@ def measure(queues: int, minutes: float, burst: int) -> Report:
     """Each strategy, with announcements and without."""
     paths = names_of(queues)
     strategies = [
-        trio.run(
+        run_seeded(
             Run(
                 strategy=strategy, announced=announced, queues=paths, minutes=minutes, burst=burst
             ).run,
-            clock=MockClock(autojump_threshold=0),
+            seed=SEED,
+            most_rounds=MOST_ROUNDS,
         )
         for announced in (True, False)
         for strategy in STRATEGIES

@@ -24,7 +24,6 @@ import attrs
 import trio
 from rich.console import Console
 from rich.table import Table
-from trio.testing import MockClock
 
 from benchmarks.listener_idle import HOURS, NAIVE
 from benchmarks.report import print_report
@@ -37,12 +36,15 @@ from gateway.listener import RAW, Item, ListenerOptions, QueueListener, Triggers
 from gateway.ports import Broker, Receiver
 from gateway.wire.pairgate.scale import Figures
 from tests.harness.clocks import VirtualClock
+from tests.harness.determinism import run_seeded
 from tests.harness.polled import PolledBroker
 
 LATENCY: Final = 0.005  # seconds to open a queue
 LONGEST: Final = 4 * 3600.0  # virtual seconds of a start
 DAY: Final = 86_400.0
 LOOK: Final = 5.0  # seconds between two looks of an agent, the default
+SEED: Final = 1
+MOST_ROUNDS: Final = 10_000_000  # of Trio's loop in a virtual second
 _WIDTH: Final = 120
 
 
@@ -187,7 +189,7 @@ def measure_idle(way: Way, queues: int, minutes: float) -> Idle:
             processor=processor,
         )
 
-    return trio.run(main, clock=MockClock(autojump_threshold=0))
+    return run_seeded(main, seed=SEED, most_rounds=MOST_ROUNDS)
 
 
 def measure_start(queues: int, *, answers: bool) -> Start:
@@ -203,7 +205,7 @@ def measure_start(queues: int, *, answers: bool) -> Start:
                 nursery.cancel_scope.cancel()
         return trio.current_time() - began
 
-    seconds = trio.run(main, clock=MockClock(autojump_threshold=0))
+    seconds = run_seeded(main, seed=SEED, most_rounds=MOST_ROUNDS)
     return Start(
         namespace="answers" if answers else "doesn't answer", queues=queues, seconds=seconds
     )
@@ -226,7 +228,7 @@ def measure_rate(queues: int, messages: int) -> Rate:
             nursery.cancel_scope.cancel()
         return (time.process_time() - began) / wanted
 
-    seconds = trio.run(main, clock=MockClock(autojump_threshold=0))
+    seconds = run_seeded(main, seed=SEED, most_rounds=MOST_ROUNDS)
     return Rate(queues=queues, messages=messages, microseconds=1e6 * seconds)
 
 
@@ -262,7 +264,7 @@ def measure_looks(queues: int, busy: int, minutes: float, *, one_by_one: bool) -
             await trio.sleep(LOOK)
         return (store.meter.usage().total - before) * DAY / 60.0 / minutes
 
-    a_day = trio.run(main, clock=MockClock(autojump_threshold=0))
+    a_day = run_seeded(main, seed=SEED, most_rounds=MOST_ROUNDS)
     way = "each queue at each look, one by one" if one_by_one else "busy ones; all once a minute"
     return Looks(way=way, queues=queues, busy=busy, a_day=a_day)
 

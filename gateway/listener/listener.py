@@ -46,7 +46,8 @@ from gateway.ports import Broker, Observer, WallClock
 
 T = TypeVar("T")
 
-OPENED_AT_ONCE: Final = 50  # queues, at the start
+# Queues, at the start and after the loss of a connection: each open is a request or more.
+OPENED_AT_ONCE: Final = 50
 
 
 class Silence:
@@ -131,16 +132,10 @@ class QueueListener(Generic[T]):
                     subscriber.on_completed()
 
     async def _start_all(self, nursery: trio.Nursery) -> None:
-        """Open the queues, several at a time: each may take until a timeout."""
-        limiter = trio.CapacityLimiter(OPENED_AT_ONCE)
-
-        async def start(consumer: QueueConsumer[T]) -> None:
-            async with limiter:
-                await nursery.start(consumer.run)
-
+        """Return when each queue is open, or couldn't be opened at the first attempt."""
         async with trio.open_nursery() as starting:
             for consumer in self._consumers:
-                starting.start_soon(start, consumer)
+                starting.start_soon(nursery.start, consumer.run)
 
     def start_drain(self) -> None:
         """
@@ -188,6 +183,7 @@ class QueueListener(Generic[T]):
             shares=Shares(weights),
         )
         endpoint = Endpoint(pause=options.endpoint_pause, rng=self.rng)
+        opening = trio.CapacityLimiter(OPENED_AT_ONCE)
         return [
             QueueConsumer(
                 job=job,
@@ -196,6 +192,7 @@ class QueueListener(Generic[T]):
                 endpoint=endpoint,
                 locks=locks,
                 subscription=self._subscribe(path, subscriptions),
+                opening=opening,
             )
             for path in self.queues
         ]

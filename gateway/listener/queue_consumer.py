@@ -12,7 +12,7 @@ message: then no task is left, and a trigger starts the next.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import inf
 from typing import Final, Generic, TypeVar
 
@@ -51,6 +51,7 @@ class QueueConsumer(Generic[T]):
     endpoint: Endpoint
     locks: Locks
     subscription: Subscription
+    opening: trio.CapacityLimiter  # of the listener's receivers that are being opened
     stats: ConsumerStats = attrs.field(factory=ConsumerStats, init=False)
     _tuning: LockTuning = attrs.field(init=False)
     _session: QueueSession[T] | None = attrs.field(default=None, init=False)
@@ -121,21 +122,27 @@ class QueueConsumer(Generic[T]):
     async def _serve(self) -> None:
         """Use one receiver until it is broken or the listener drains."""
         limit = self.job.options.answer_timeout
-        try:
-            with trio.move_on_after(limit) as scope:
-                async with self.job.broker.open_receiver(self.queue) as receiver:
-                    scope.deadline = inf
-                    self._tell_started()
-                    await self._work_with(receiver)
-                    scope.deadline = trio.current_time() + limit
-            if scope.cancelled_caught:
-                self._note_failure(
-                    Unavailable(f"no receiver could be opened or closed within {limit} s")
-                )
-        except BrokerError as error:
-            self._note_failure(error)
-        finally:
-            self._session = self._takers = self._handlers = None
+        await self.opening.acquire()
+        with ExitStack() as turn:
+            turn.callback(self.opening.release)
+            if self._draining.is_set():
+                return
+            try:
+                with trio.move_on_after(limit) as scope:
+                    async with self.job.broker.open_receiver(self.queue) as receiver:
+                        scope.deadline = inf
+                        turn.close()
+                        self._tell_started()
+                        await self._work_with(receiver)
+                        scope.deadline = trio.current_time() + limit
+                if scope.cancelled_caught:
+                    self._note_failure(
+                        Unavailable(f"no receiver could be opened or closed within {limit} s")
+                    )
+            except BrokerError as error:
+                self._note_failure(error)
+            finally:
+                self._session = self._takers = self._handlers = None
 
     def _tell_started(self) -> None:
         starting, self._starting = self._starting, trio.TASK_STATUS_IGNORED
