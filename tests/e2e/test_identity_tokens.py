@@ -190,6 +190,8 @@ EXPECTED = {
         "refused": FORBIDDEN,
         "nobody": FORBIDDEN,
         "too_long": ["HttpResponseError", 400],
+        "bound": [None, *[["ClientAuthenticationError", 403]] * 2],
+        "tenant": ["HttpResponseError", 501],
     },
 }
 

@@ -19,7 +19,7 @@ from azure.core.exceptions import HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
-from azure.storage.queue import QueueServiceClient, generate_queue_sas
+from azure.storage.queue import QueueClient, QueueServiceClient, generate_queue_sas
 
 SERVICE_BUS, STORAGE, PROVIDER, CA, *PARTS = sys.argv[1:]
 WAIT = 10  # seconds for a message that is there
@@ -28,8 +28,8 @@ WAIT = 10  # seconds for a message that is there
 class Credential:
     """A `TokenCredential` with these roles; it notes what it was asked for."""
 
-    def __init__(self, *roles, valid=3600):
-        self.roles, self.valid, self.asked = roles, valid, []
+    def __init__(self, *roles, valid=3600, subject="the-application"):
+        self.roles, self.valid, self.subject, self.asked = roles, valid, subject, []
 
     def get_token(self, *scopes, **options):
         self.asked.append([*scopes, options.get("tenant_id")])
@@ -38,7 +38,7 @@ class Credential:
         claims = {
             "iss": PROVIDER,
             "aud": audience,
-            "sub": "the-application",
+            "sub": self.subject,
             "roles": self.roles,
             "iat": now,
             "exp": now + self.valid,
@@ -144,6 +144,14 @@ def delegated():
         f"https://localhost:{STORAGE}/contoso", sas, connection_verify=CA, retry_total=0
     ).get_queue_client("orders")
     queue.send_message("by a signature")
+    bound = generate_queue_sas(
+        "contoso",
+        "orders",
+        permission="raup",
+        expiry=until,
+        user_delegation_key=key,
+        user_delegation_oid="the-user",
+    )
     nobody = storage(Credential()).get_user_delegation_key
     return {
         "oid": key.signed_oid,
@@ -154,7 +162,26 @@ def delegated():
             expiry=until + timedelta(days=7),
             start=start,
         ),
+        "bound": [
+            error_of(queue_by(bound, user).send_message, "by the user")
+            for user in (Credential(subject="the-user"), Credential("Orders.Send"), None)
+        ],
+        "tenant": error_of(
+            storage(Credential("Orders.Send")).get_user_delegation_key,
+            expiry=until,
+            start=start,
+            delegated_user_tid="another",
+        ),
     }
+
+
+def queue_by(sas, credential):
+    return QueueClient.from_queue_url(
+        f"https://localhost:{STORAGE}/contoso/orders?{sas}",
+        credential,
+        connection_verify=CA,
+        retry_total=0,
+    )
 
 
 def challenged():

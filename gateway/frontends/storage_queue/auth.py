@@ -32,6 +32,7 @@ from gateway.wire.storage_queue.signing import parse_authorization, sign, string
 MAX_CLOCK_SKEW: Final = timedelta(minutes=15)
 FIRST_WITH_KEYS: Final = "2018-11-09"  # the first version with user delegation keys
 
+_FOR_USER: Final = "sduoid="  # in the address of a request whose SAS names its user
 _ACCOUNT: Final = "s"  # signed resource types: the service, a container, an object
 _QUEUE: Final = "c"
 _MESSAGE: Final = "o"
@@ -173,7 +174,7 @@ class Accounts:
     def authenticate(self, request: Request, address: Address, version: str | None) -> Credential:
         """
         Authenticate a request: None for the account's owner, else the SAS or the token's claim that
-        it came with.
+        it came with. A token beside a SAS counts alone, unless the SAS is for the token's user.
 
         Raises:
             StorageRefusal: the signature or token is invalid or missing, or the request's date is
@@ -183,12 +184,15 @@ class Accounts:
         """
         authorization = request.headers.get("Authorization")
         takes_tokens = self._authorizer is not None and self._authorizer.takes_bearer_tokens
+        token: Claim | None = None
         if takes_tokens and authorization is not None and is_bearer(authorization):
-            return self._authenticated_by_token(authorization)
-        if authorization is None and (claim := self._claim_of_certificate(request)) is not None:
+            token = self._authenticated_by_token(authorization)
+            if _FOR_USER not in request.target:
+                return token
+        elif authorization is None and (claim := self._claim_of_certificate(request)) is not None:
             return claim
         try:
-            return self._authenticated(request, address, version)
+            return self._authenticated(request, address, version, token)
         except StorageRefusal as error:
             self._on_refused(address.account, why_of(error, Refusal.MALFORMED))
             raise
@@ -210,21 +214,25 @@ class Accounts:
             raise unauthenticated(str(error)) from error
 
     def _authenticated(
-        self, request: Request, address: Address, version: str | None
-    ) -> Sas | DelegatedSas | None:
+        self, request: Request, address: Address, version: str | None, token: Claim | None
+    ) -> Credential:
+        """As `authenticate`, for a request with such a token, if with any."""
         authorization = request.headers.get("Authorization")
-        if authorization is not None:
+        if authorization is not None and token is None:
             self._check_signature(request, address, version, authorization)
             return None
         sas = parse_sas(parameters_of(request.target))
+        if sas is None and token is not None:
+            return token
         if sas is None:
             text = "The request has neither an Authorization header nor a shared access signature."
             if self.challenge is not None:
                 raise unauthenticated(text)
             raise failed(text, Refusal.MISSING)
         if sas.is_delegated:
-            found = self._delegation.verify(sas, address.account, address.queue)
-            note_authorized(found.claim.key_name)
+            found = self._delegation.verify(sas, address.account, address.queue, token)
+            if token is None:
+                note_authorized(found.claim.key_name)
             return found
         string = sas.string_to_sign(address.account, address.queue)
         self._check(address.account, [string], sas.digest)

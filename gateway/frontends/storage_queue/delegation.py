@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.access import Claim, Refusal
+from gateway.domain.access import Claim, Identity, Refusal
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
@@ -34,6 +34,8 @@ from gateway.wire.storage_queue.sas import Sas, parse_time
 from gateway.wire.storage_queue.signing import sign
 
 LONGEST: Final = timedelta(days=7)
+FIRST_WITH_USERS: Final = "2025-07-05"  # the first version whose signatures may name their user
+_OBJECT_ID: Final = "oid"  # the claim by which Entra ID knows a user
 
 
 @attrs.frozen(kw_only=True)
@@ -86,10 +88,13 @@ class Delegation:
         value = value_of(self._secrets(account)[0], account, key)
         return attrs.evolve(key, value=b64encode(value).decode())
 
-    def verify(self, sas: Sas, account: str, queue: str | None) -> DelegatedSas:
+    def verify(
+        self, sas: Sas, account: str, queue: str | None, token: Claim | None = None
+    ) -> DelegatedSas:
         """
-        Check that a key of ours has signed, and that the key is valid now. The terms of the
-        signature itself, and the rights of the identity, aren't checked.
+        Check that a key of ours has signed, that the key is valid now, and that `token` is of the
+        user whom the signature names, if it names one (`sduoid`). The other terms of the signature,
+        and the rights of the identity, aren't checked.
 
         Raises:
             StorageRefusal: AuthenticationFailed.
@@ -97,9 +102,11 @@ class Delegation:
         key = key_of(sas)
         if self.authorizer is None or not self.authorizer.takes_bearer_tokens:
             raise failed("No token is accepted here, so nobody has a key.", Refusal.UNKNOWN_ISSUER)
-        for name in ("ss", "srt", "si", "sduoid", "skdutid"):
+        for name in ("ss", "srt", "si"):
             if sas.get(name):
                 raise failed(f"{name}: isn't supported with a user delegation key.")
+        if sas.get("skdutid"):
+            raise failed("skdutid: isn't supported: no key is for users of another tenant.")
         string = sas.string_to_sign(account, queue)
         fits = [
             hmac.compare_digest(sign(string, value_of(secret, account, key)), sas.digest)
@@ -112,6 +119,8 @@ class Delegation:
             text = f"The key is valid from {key.start} to {key.expiry}."
             raise failed(text, Refusal.EXPIRED)
         identity = identity_of(key)
+        if sas.get("sduoid"):
+            _check_user(sas, token, identity.issuer)
         claim = Claim(
             key_name=identity.name,
             resource=EVERYTHING,
@@ -123,6 +132,25 @@ class Delegation:
 
     def _secrets(self, account: str) -> Sequence[bytes]:
         return self.keys_of(account) or (self._own,)
+
+
+def _check_user(sas: Sas, token: Claim | None, issuer: str) -> None:
+    """
+    Return if the token is of the user whom the signature names: one of the same provider as the
+    key's owner, known by the claim `oid`, or by its subject if the token has no such claim.
+
+    Raises:
+        StorageRefusal: AuthenticationFailed.
+    """
+    if sas.get("sv") < FIRST_WITH_USERS:
+        raise failed(f"sduoid: sv must be {FIRST_WITH_USERS} or later.")
+    if token is None:
+        raise failed("sduoid: needs the bearer token of this user, too.", Refusal.MISSING)
+    user = token.identity
+    assert isinstance(user, Identity), "only a token's claim is given"
+    known = user.claims.get(_OBJECT_ID, user.subject)
+    if user.issuer != issuer or known != sas.get("sduoid"):
+        raise failed("sduoid: the bearer token is of another user.", Refusal.NOT_ALLOWED)
 
 
 def _dates(key: UserDelegationKey) -> tuple[datetime, datetime]:

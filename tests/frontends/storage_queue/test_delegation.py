@@ -15,6 +15,7 @@ from gateway.domain.access import AccessPolicy, Right, TokenRule
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.wire.http.messages import Response
 from gateway.wire.storage_queue import operations as storage
@@ -22,7 +23,7 @@ from gateway.wire.storage_queue.answers import parse_response
 from gateway.wire.storage_queue.delegation import build_key_info, written
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.sas import build_sas
-from tests.frontends.bearer import LISTENER, POLICIES, SENDER, World
+from tests.frontends.bearer import ISSUER, LISTENER, POLICIES, SENDER, World
 from tests.frontends.storage_client import (
     ACCOUNT,
     KEY,
@@ -95,10 +96,11 @@ class Place:
         method: str = "GET",
         target: str = MESSAGES,
         body: bytes = b"",
+        **headers: str,
     ) -> Response:
         join = "&" if "?" in target else "?"
         return await self.client.ask(
-            method, f"{target}{join}{urlencode(values, quote_via=quote)}", body
+            method, f"{target}{join}{urlencode(values, quote_via=quote)}", body, **headers
         )
 
 
@@ -217,7 +219,7 @@ async def test_no_term_can_be_changed_after_the_signature(
     assert code(found) == "AuthenticationFailed"
 
 
-@pytest.mark.parametrize("name", ["si", "ss", "srt", "sduoid", "skdutid"])
+@pytest.mark.parametrize("name", ["si", "ss", "srt", "skdutid"])
 async def test_a_signature_by_a_key_has_no_other_terms(
     name: str, autojump_clock: MockClock
 ) -> None:
@@ -226,6 +228,88 @@ async def test_a_signature_by_a_key_has_no_other_terms(
 
     assert code(found) == "AuthenticationFailed"
     assert f"{name}: isn't supported".encode() in found.body
+
+
+USER = "5e1f"
+
+
+@pytest.mark.parametrize(
+    ("claims", "status"),
+    [
+        ({"oid": USER}, 200),
+        ({"oid": USER, "sub": "somebody"}, 200),
+        ({"sub": USER}, 200),
+        ({"oid": "another", "sub": USER}, 403),
+        ({"oid": "another"}, 403),
+        ({"oid": [USER]}, 403),
+        ({"oid": "", "sub": USER}, 403),
+        ({"oid": USER.upper()}, 403),
+        ({}, 403),
+    ],
+)
+async def test_a_signature_for_a_user_needs_the_token_of_this_user(
+    claims: dict[str, object], status: int, autojump_clock: MockClock
+) -> None:
+    """The user needs no access policy: the rights are those of the key's owner."""
+    async with open_place() as place:
+        values = place.signed(await place.key("Listen"), sduoid=USER)
+        found = await place.by(values, Authorization=place.world.bearer(**claims))
+        alone = await place.by(values)
+        put = await place.by(
+            values, "POST", body=BODY, Authorization=place.world.bearer("Send", **claims)
+        )
+
+    assert found.status == status
+    if status == 403:
+        assert b"the bearer token is of another user" in found.body
+    assert code(alone) == "AuthenticationFailed"
+    assert b"needs the bearer token of this user" in alone.body
+    assert put.status == 403  # a token's own rights don't add to those of a signature
+
+
+async def test_a_user_of_another_provider_is_another_user(autojump_clock: MockClock) -> None:
+    async with open_place() as place:
+        other = attrs.evolve(ISSUER, name="others")
+        values = place.signed(await place.key("Listen"), sduoid=USER)
+        token = place.world.bearer(oid=USER)
+        assert (await place.by(values, Authorization=token)).status == 200
+
+        place.world.issuers.replace([IssuerOptions(issuer=other)])
+        await wait_all_tasks_blocked()
+        found = await place.by(values, Authorization=place.world.bearer(oid=USER, jti="new"))
+
+    assert b"the bearer token is of another user" in found.body
+
+
+async def test_a_signature_for_a_user_needs_a_good_token_and_a_version_that_knows_users(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_place() as place:
+        key = await place.key("Listen")
+        values, old = (
+            place.signed(key, sduoid=USER),
+            place.signed(key, sduoid=USER, sv="2025-05-05"),
+        )
+        token = place.world.bearer(oid=USER)
+        forged = await place.by(values, Authorization=f"{token}x")
+        changed = await place.by({**values, "sduoid": "another"}, Authorization=token)
+        without = {name: value for name, value in values.items() if name != "sduoid"}
+        unbound = await place.by(without, Authorization=token)
+        early = await place.by(old, Authorization=token)
+
+    assert (forged.status, code(forged)) == (401, "NoAuthenticationInformation")
+    assert code(changed) == "AuthenticationFailed"
+    assert code(unbound) == "AuthorizationPermissionMismatch"  # of the token alone
+    assert code(early) == "AuthenticationFailed"
+    assert b"sv must be 2025-07-05 or later" in early.body
+
+
+async def test_a_token_counts_alone_where_there_is_no_signature(autojump_clock: MockClock) -> None:
+    async with open_place() as place:
+        token = place.world.bearer("Listen", oid=USER)
+        found = await place.by({"sduoid": USER}, Authorization=token)
+
+    assert found.status == 200
 
 
 async def test_a_key_outlives_a_restart_and_one_change_of_the_accounts_key(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -118,14 +119,16 @@ def signatures() -> Iterator[Credential]:
         yield Credential(name=f"signature {name}", header=header)
 
 
+def bearer(provider: Provider, *roles: str, **claims: Any) -> str:
+    """An Authorization header with a token for these roles."""
+    now = int(wall_clock().timestamp())
+    given = provider.provider.claims(now, **{"roles": list(roles)} | claims)
+    return f"Bearer {provider.provider.keys[0].sign(given)}"
+
+
 def tokens(provider: Provider) -> Iterator[Credential]:
     """Bearer tokens of an identity provider."""
-    now = int(wall_clock().timestamp())
-
-    def token(*roles: str, **claims: Any) -> str:
-        given = provider.provider.claims(now, **{"roles": list(roles)} | claims)
-        return f"Bearer {provider.provider.keys[0].sign(given)}"
-
+    now, token = int(wall_clock().timestamp()), partial(bearer, provider)
     for name, permit in _PERMITS.items():
         yield Credential(name=f"token {name}", permit=permit, header=token(name))
     both = _PERMITS["own-Send"].grants + _PERMITS["all-Listen"].grants

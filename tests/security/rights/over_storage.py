@@ -16,8 +16,9 @@ from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.answers import parse_response
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.sas import build_sas
+from tests.frontends.bearer import World as Provider
 from tests.frontends.storage_client import ACCOUNT, HOST, KEY, SECOND_KEY, VERSION, Client
-from tests.security.rights.credentials import Credential
+from tests.security.rights.credentials import Credential, bearer
 from tests.security.rights.model import Entity, Kind, Right
 from tests.security.rights.world import World
 
@@ -25,6 +26,7 @@ QUEUES: Final = ("orders", "orders2", "invoices")
 _SOON: Final = "2026-01-01T01:00:00Z"
 _STORED: Final = storage.StoredPolicy(id="readers", expiry=_SOON, permission="r")
 _SV: Final = {"sv": VERSION}
+USER: Final = "5e1f"
 
 Sender = Callable[[Client, Request, str], Awaitable[Any]]
 
@@ -176,8 +178,13 @@ def by_rights(credential: Credential) -> StorageCredential:
     return StorageCredential(credential.name, allows, _by_credential(credential))
 
 
-def by_delegation(credential: Credential) -> StorageCredential:
-    """A signature for one queue, by a user delegation key that a client gets with its token."""
+def by_delegation(
+    credential: Credential, user: str = "", token: str | None = None
+) -> StorageCredential:
+    """
+    A signature for one queue, by a user delegation key that a client gets with its token; for one
+    user, if given, and shown with that token of somebody.
+    """
 
     def allows(operation: Operation, queue: str) -> bool:
         may = credential.permit.allows(operation.right, Entity(queue, Kind.QUEUE))
@@ -202,11 +209,29 @@ def by_delegation(credential: Credential) -> StorageCredential:
             "ske": key.expiry,
             "sks": key.service,
             "skv": key.version,
+            **({"sduoid": user} if user else {}),
         }
+        if token is not None:
+            fields = Headers.of([*request.headers.items, ("Authorization", token)])
+            request = attrs.evolve(request, headers=fields)
         signed = _by_sas(values, queue=queue, key=base64.b64decode(key.value))
         return await signed(client, request, queue)
 
-    return StorageCredential(f"delegation of {credential.name}", allows, send)
+    return StorageCredential(f"delegation of {credential.name} {user}", allows, send)
+
+
+def by_bound_delegations(credential: Credential, provider: Provider) -> Iterator[StorageCredential]:
+    """Signatures for one user, by a key of that client, shown by this user and by others."""
+    shown = {
+        USER: bearer(provider, oid=USER),
+        "nobody": None,
+        "another user": bearer(provider, oid="another"),
+        "another user with all rights": bearer(provider, "all-Manage", oid="another"),
+    }
+    for name, token in shown.items():
+        found = by_delegation(credential, USER, token)
+        allows = found.allows if name == USER else _never
+        yield attrs.evolve(found, name=f"{found.name}, shown by {name}", allows=allows)
 
 
 def account_credentials() -> Iterator[StorageCredential]:

@@ -141,10 +141,12 @@ async def test_at_the_queue_service_each_credential_has_its_rights_and_no_other(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     world = await World.open(nursery)
+    [manager] = (each for each in tokens(world.provider) if each.name == "token all-Manage")
     credentials = [
         *over_storage.account_credentials(),
         *map(over_storage.by_rights, credentials_of(world.provider, "storage")),
         *map(over_storage.by_delegation, tokens(world.provider)),
+        *over_storage.by_bound_delegations(manager, world.provider),
     ]
     rows, wrong = 0, []
     async with open_client() as client:
