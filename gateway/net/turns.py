@@ -4,7 +4,9 @@ time, and its others wait in a line of its own. So the time that a request waits
 how many requests, connections or bytes another client has.
 
 A single client isn't held back. A request that takes longer than `LONGEST` counts no more: it waits
-for something else than this process.
+for something else than this process. A request counts with its own bytes and with those of the
+answer that it may get, which is as large as the client's latest answers: many small requests with
+large answers take as much of the event loop as large requests do.
 """
 
 import math
@@ -15,9 +17,10 @@ from typing import Final
 import attrs
 import trio
 
-MOST_BYTES: Final = 64 * 1024  # of the requests of one client; one request may have more
+MOST_BYTES: Final = 64 * 1024  # of the requests of one client, and their answers; one may have more
 LONGEST: Final = 0.1  # seconds
 RECENT: Final = 1.0  # seconds since its last request, in which a client counts as one that has work
+NEWEST: Final = 0.25  # share of the latest answer in the mean of a client's answers
 
 
 @attrs.define(eq=False)
@@ -33,8 +36,9 @@ class Turn:
     # Of one that waits; only the first one of a line looks at the time.
     wait: trio.CancelScope | None = None
 
-    def end(self) -> None:
-        """The request is done."""
+    def end(self, answer: int = 0) -> None:
+        """The request is done, with an answer of so many bytes."""
+        self.line.note_answer(answer)
         self.line.end(self)
 
 
@@ -68,6 +72,7 @@ class Line:
     on_idle: Callable[[], None] = lambda: None
     _counted: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
+    _answer: float = attrs.field(default=0.0, init=False)  # bytes, the mean of the latest ones
     _in_progress: deque[Turn] = attrs.field(factory=deque, init=False)  # the oldest first
     _waiting: deque[Turn] = attrs.field(factory=deque, init=False)
 
@@ -103,6 +108,10 @@ class Line:
             raise
         return turn
 
+    def note_answer(self, size: int) -> None:
+        """A request got an answer of so many bytes."""
+        self._answer += NEWEST * (size - self._answer)
+
     def end(self, turn: Turn) -> None:
         """The request is done."""
         self._uncount(turn)
@@ -118,11 +127,12 @@ class Line:
             self._uncount(self._in_progress.popleft())
         if not self._counted or self._contention.is_alone(self, now):
             return True
-        fits = self._bytes + turn.size <= MOST_BYTES
+        fits = self._bytes + turn.size + self._answer <= MOST_BYTES
         return fits and self._counted + turn.count <= self._contention.most
 
     def _begin(self, turn: Turn, now: float) -> None:
         turn.began, turn.counts = now, True
+        turn.size += int(self._answer)
         self._counted += turn.count
         self._bytes += turn.size
         while self._in_progress and not self._in_progress[0].counts:

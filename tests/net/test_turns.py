@@ -86,6 +86,43 @@ async def test_a_large_request_goes_alone(
     assert len(one.turns) == 2
 
 
+async def test_requests_with_large_answers_go_one_after_the_other(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    """How large an answer will be is known from those before it."""
+    one, two = clients
+    for _ in range(20):
+        await one.take()
+        one.turns.pop().end(MOST_BYTES)
+    await two.take()
+    for _ in range(3):
+        nursery.start_soon(one.take)
+    await wait_all_tasks_blocked()
+    assert len(one.turns) == 1
+
+    one.turns[0].end(MOST_BYTES)
+    await wait_all_tasks_blocked()
+
+    assert len(one.turns) == 2
+
+
+async def test_small_answers_after_large_ones_give_the_whole_share_again(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    await one.take()
+    one.turns.pop().end(MOST_BYTES)
+    for _ in range(20):
+        await one.take()
+        one.turns.pop().end(100)
+    await two.take()
+    for _ in range(2 * SHARE):
+        nursery.start_soon(one.take)
+    await wait_all_tasks_blocked()
+
+    assert len(one.turns) == SHARE
+
+
 async def test_a_request_that_takes_long_counts_no_more(
     clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
@@ -235,7 +272,7 @@ async def test_everyone_gets_a_turn_and_nothing_is_left_over(
         await trio.sleep(begins)
         turn = await client.line.take(size, rng.choice((1, 1, 2, 10)))
         await trio.sleep(takes)
-        turn.end()
+        turn.end(rng.choice((0, 100, MOST_BYTES)))
         done += 1
 
     with trio.fail_after(60):

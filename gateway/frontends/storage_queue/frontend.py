@@ -252,13 +252,14 @@ class StorageQueueFrontend:
 
 async def _in_turn(work: Callable[[], Awaitable[Response]], size: int) -> Response:
     """The result of `work`, once it is the turn of this client's request."""
-    usage, turn = begin_request(), None
+    usage, turn, response = begin_request(), None, None
     try:
         turn = await take_turn(size)
-        return await work()
+        response = await work()
+        return response
     finally:
         if turn is not None:
-            turn.end()
+            turn.end(0 if response is None else len(response.body))
         if usage is not None:
             usage.end()
 

@@ -9,8 +9,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-import attrs
-
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Message, Value
 from gateway.wire.http import strict_json
@@ -84,13 +82,11 @@ def _message(entry: Any, what: str) -> Message:
     for name, value in properties.items():
         _check(name, value, what)
     try:
-        body = text.encode()
-        message = message_of_broker_properties(broker)
+        return message_of_broker_properties(broker, body=text.encode(), properties=properties)
     except InvalidRequest as error:
         raise InvalidRequest(f"{what}: {error}") from error
     except (AttributeError, UnicodeEncodeError) as error:
         raise InvalidRequest(f"{what}: Body: a string expected") from error
-    return attrs.evolve(message, body=body, properties=properties)
 
 
 def _check(name: str, value: Value, what: str) -> None:

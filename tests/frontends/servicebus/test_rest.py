@@ -1,11 +1,12 @@
 """Sending, errors and rights."""
 
 import json
+from functools import partial
 from uuid import UUID
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.domain.access import Right
 from gateway.domain.errors import (
@@ -26,10 +27,28 @@ from gateway.domain.errors import (
 )
 from gateway.frontends.servicebus.rest import is_long_poll
 from gateway.wire.http.messages import Headers, Request
-from tests.frontends.rest_client import Client, Scripted, broker_properties, detail, head
+from gateway.wire.servicebus.batch import MAX_MESSAGES
+from tests.frontends.rest_client import ORDERS, Client, Scripted, broker_properties, detail, head
 from tests.trace_contexts import TRACE_CONTEXT
 
 # Sending
+
+
+async def test_requests_of_others_go_on_while_a_large_batch_is_prepared(
+    autojump_clock: MockClock, client: Client, nursery: trio.Nursery
+) -> None:
+    batch = json.dumps([{"Body": "of the batch"}] * MAX_MESSAGES).encode()
+    form = "application/vnd.microsoft.servicebus.json"
+    nursery.start_soon(partial(client.ask, "POST", "/orders/messages", batch, Content_Type=form))
+    for _ in range(2):
+        await trio.lowlevel.checkpoint()  # whichever task goes first, the batch has begun
+
+    await client.ask("POST", "/orders/messages", b"another")
+    await wait_all_tasks_blocked()
+
+    found = await client.broker.peek(ORDERS, from_sequence=0, limit=MAX_MESSAGES + 1)
+    assert len(found) == MAX_MESSAGES + 1
+    assert found[0].message.body == b"another"
 
 
 async def test_the_trace_context_of_a_message_stays_as_it_is(
