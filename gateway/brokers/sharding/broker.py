@@ -26,7 +26,7 @@ import trio
 
 from gateway.brokers.sharding.receiver import open_sharded_receiver
 from gateway.brokers.sharding.sequence import by_shard, inward_number, outward, outward_number
-from gateway.brokers.sharding.sessions import open_sharded_session
+from gateway.brokers.sharding.sessions import list_sharded_sessions, open_sharded_session
 from gateway.brokers.sharding.table import ShardedQueue, ShardTable, key_of
 from gateway.capabilities import (
     Batches,
@@ -53,6 +53,8 @@ from gateway.domain.errors import (
     EntityDisabled,
     EntityExists,
     EntityNotFound,
+    MessageNotFound,
+    NotSupported,
     Outcome,
     OutcomeUnknown,
     QuotaExceeded,
@@ -251,10 +253,9 @@ class ShardedBroker(SendWrapper):
         As `Schedules.schedule`. Messages of several shards aren't scheduled in one step: after an
         error, the outcome is unknown if a shard has accepted some of them.
         """
-        schedule = required(self.broker, Schedules).schedule
         queue = self.table.find(entity)
         if queue is None or entity.is_dead_letter:
-            return await schedule(entity, messages)
+            return await required(self.broker, Schedules).schedule(entity, messages)
         keyless = queue.active[0] if self.keeps_order(entity) else self._turn_of(queue)
         of_shard: dict[int, list[int]] = {}
         for index, message in enumerate(messages):
@@ -262,15 +263,30 @@ class ShardedBroker(SendWrapper):
         numbers: dict[int, int] = {}
         for shard, indexes in of_shard.items():
             try:
-                found = await schedule(queue.path.shard(shard), [messages[i] for i in indexes])
+                found = await self._schedule_in(queue, shard, [messages[i] for i in indexes])
             except BrokerError as error:
                 if numbers and error.outcome is Outcome.NOT_SENT:
                     text = f"{len(numbers)} of {len(messages)} messages were scheduled: {error}"
                     raise OutcomeUnknown(text) from error
                 raise
-            for index, number in zip(indexes, found, strict=True):
-                numbers[index] = outward_number(number, shard)
+            numbers.update(zip(indexes, found, strict=True))
         return [numbers[index] for index in range(len(messages))]
+
+    async def _schedule_in(
+        self, queue: ShardedQueue, shard: int, messages: Sequence[Message]
+    ) -> Sequence[int]:
+        """As `schedule`, in one shard. Messages without a number for the client are cancelled."""
+        schedules, path = required(self.broker, Schedules), queue.path.shard(shard)
+        found = await schedules.schedule(path, messages)
+        try:
+            return [outward_number(number, shard) for number in found]
+        except NotSupported:
+            try:
+                await schedules.cancel_scheduled(path, found)
+            except BrokerError as error:
+                text = f"{path}: the messages were scheduled, and not cancelled: {error}"
+                raise OutcomeUnknown(text) from error
+            raise
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """
@@ -278,10 +294,15 @@ class ShardedBroker(SendWrapper):
         removed.
         """
         schedules = required(self.broker, Schedules)
-        if self.table.find(entity) is None:
+        queue = self.table.find(entity)
+        if queue is None:
             await schedules.cancel_scheduled(entity, sequence_numbers)
             return
-        for shard, numbers in by_shard(sequence_numbers).items():
+        in_shards = by_shard(sequence_numbers)
+        for shard in in_shards:
+            if shard not in queue.numbers:
+                raise MessageNotFound(f"{entity}: there is no shard {shard}, as a number says")
+        for shard, numbers in in_shards.items():
             await schedules.cancel_scheduled(entity.shard(shard), numbers)
 
     async def check_transactions(self) -> None:
@@ -353,14 +374,7 @@ class ShardedBroker(SendWrapper):
             return await sessions.list_sessions(
                 entity, updated_since=updated_since, skip=skip, top=top
             )
-        found: list[str] = []
-        for number in queue.numbers:
-            found += await sessions.list_sessions(
-                entity.shard(number), updated_since=updated_since, top=skip + top
-            )
-        if updated_since is None:
-            found.sort()
-        return list(dict.fromkeys(found))[skip : skip + top]
+        return await list_sharded_sessions(sessions, queue, entity, updated_since, skip, top)
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
@@ -476,10 +490,27 @@ class ShardedBroker(SendWrapper):
     async def _delete(
         self, queue: ShardedQueue, entity: EntityPath, delete_first: Awaitable[None]
     ) -> None:
-        await delete_first
+        """
+        Delete all shards. A queue without its first shard exists as long as another one does: an
+        earlier deletion has failed halfway.
+        """
+        missing: EntityNotFound | None = None
+        try:
+            await delete_first
+        except EntityNotFound as error:
+            missing = error
         for path in _paths(queue, entity)[1:]:
-            with suppress(EntityNotFound):
+            try:
                 await self.broker.delete_queue(path)
+            except EntityNotFound:
+                continue
+            except BrokerError as error:
+                if missing is None and error.outcome is Outcome.NOT_SENT:
+                    raise OutcomeUnknown(f"only some shards were deleted, then: {error}") from error
+                raise
+            missing = None
+        if missing is not None:
+            raise missing
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         """As `Verifies.verify`, of all shards."""

@@ -157,6 +157,7 @@ class ShardedReceiver(Wrapper):
                     nursery.start_soon(self._serve, source)
                 for number in self._sources.keys() - numbers:
                     self._remove(self._sources.pop(number))
+                    self._news.note()
                 await self.table.changes.wait(seen)
 
     def _remove(self, source: _Source) -> None:
@@ -420,7 +421,7 @@ class ShardedReceiver(Wrapper):
         found: dict[int, Delivery] = {}
         try:
             for shard, numbers in by_shard(sequence_numbers).items():
-                receiver = required(self._receiver_at(shard), ReceivesDeferred)
+                receiver = required(await self._opened_at(shard), ReceivesDeferred)
                 for delivery in await receiver.receive_deferred(numbers):
                     whole = self._outward(shard, delivery)
                     found[whole.sequence_number] = whole
@@ -447,6 +448,25 @@ class ShardedReceiver(Wrapper):
 
     def _receiver_of(self, delivery: Delivery) -> Receiver:
         return self._receiver_at(self._shard_of(delivery))
+
+    async def _opened_at(self, shard: int) -> Receiver:
+        """
+        The receiver of that shard, once it is open.
+
+        Raises:
+            MessageNotFound: there is no such shard, so no message has a number that leads there.
+            BrokerError: the receiver can't be opened.
+        """
+        await trio.lowlevel.checkpoint()
+        while True:
+            seen, source = self._news.version, self._sources.get(shard)
+            if source is None:
+                raise MessageNotFound(f"{self.entity}: there is no shard {shard}")
+            if source.receiver is not None:
+                return source.receiver
+            if source.error is not None:
+                raise source.error
+            await self._news.wait(seen)
 
     def _receiver_at(self, shard: int) -> Receiver:
         source = self._sources.get(shard)

@@ -51,6 +51,38 @@ async def open_sharded_session(
         yield await search.found()
 
 
+async def list_sharded_sessions(
+    sessions: Sessions,
+    queue: ShardedQueue,
+    entity: EntityPath,
+    updated_since: datetime | None,
+    skip: int,
+    top: int,
+) -> Sequence[str]:
+    """As `Sessions.list_sessions`, of all shards; by date, the order holds in each shard."""
+    found: list[str] = []
+    for number in queue.numbers:
+        found += await _first_sessions(sessions, entity.shard(number), updated_since, skip + top)
+    if updated_since is None:
+        found.sort()
+    return list(dict.fromkeys(found))[skip : skip + top]
+
+
+async def _first_sessions(
+    sessions: Sessions, shard: EntityPath, updated_since: datetime | None, wanted: int
+) -> Sequence[str]:
+    """The first sessions of a shard: a namespace may return fewer than `top` of those it has."""
+    found: list[str] = []
+    while len(found) < wanted:
+        page = await sessions.list_sessions(
+            shard, updated_since=updated_since, skip=len(found), top=wanted - len(found)
+        )
+        if not page:
+            break
+        found += page
+    return found
+
+
 async def _shard_with(
     sessions: Sessions, queue: ShardedQueue, entity: EntityPath, session_id: str
 ) -> int:

@@ -2,9 +2,9 @@
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
@@ -19,7 +19,13 @@ from gateway.brokers.sharding.sequence import shard_of
 from gateway.brokers.sharding.table import ShardingRule
 from gateway.capabilities import ReceivesDeferred, Sessions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    LockLost,
+    MessageNotFound,
+    Unavailable,
+)
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -30,6 +36,7 @@ from gateway.domain.message import (
     ReceiveMode,
 )
 from gateway.offering import required
+from gateway.ports import Receiver
 from tests.brokers.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse
@@ -420,6 +427,69 @@ async def test_deferred_messages_with_other_numbers_than_asked_for_are_deferred_
                 assert await deferred.receive_deferred([delivery.sequence_number])
 
 
+@pytest.mark.parametrize("number", [900 << 53 | 5, 3 << 53 | 5, -1])
+async def test_a_number_that_leads_to_no_message_of_any_shard_isnt_found(
+    number: int, autojump_clock: trio.abc.Clock
+) -> None:
+    async with stand() as here, here.broker.open_receiver(ORDERS) as receiver:
+        deferred = required(receiver, ReceivesDeferred)
+        with pytest.raises(MessageNotFound):
+            await deferred.receive_deferred([number])
+
+
+@attrs.define(eq=False, kw_only=True)
+class SlowlyOpened(Altered):
+    """One of its queues takes its time to be opened, or can't be."""
+
+    slow: EntityPath
+    opens: trio.Event = attrs.field(factory=trio.Event)
+    error: BrokerError | None = None
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[Receiver]:
+        if entity == self.slow:
+            await self.opens.wait()
+            if self.error is not None:
+                raise self.error
+        async with Altered.open_receiver(self, entity, mode) as receiver:
+            yield receiver
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_deferred_message_is_received_once_its_shard_is_open(
+    fails: bool, autojump_clock: trio.abc.Clock
+) -> None:
+    async with stand() as here:
+        shard = ORDERS.shard(3)
+        await here.memory.send(shard, [Message(body=b"later")])
+        async with here.memory.open_receiver(shard) as receiver:
+            [delivery] = await receiver.receive(1)
+            await receiver.settle(delivery, Defer())
+        error = Unavailable("down") if fails else None
+        namespace = SlowlyOpened(broker=here.memory, slow=shard, error=error)
+        broker = sharded(namespace, FOUR, here.broker.clock)
+        found: list[object] = []
+
+        async with broker.open_receiver(ORDERS) as receiver, trio.open_nursery() as nursery:
+            deferred = required(receiver, ReceivesDeferred)
+
+            async def receive() -> None:
+                try:
+                    taken = await deferred.receive_deferred([3 << 53 | delivery.sequence_number])
+                    found.extend(each.message.body for each in taken)
+                except BrokerError as error:
+                    found.append(type(error))
+
+            nursery.start_soon(receive)
+            await wait_all_tasks_blocked()
+            assert not found
+            namespace.opens.set()
+
+        assert found == [Unavailable if fails else b"later"]
+
+
 async def test_the_depth_is_that_of_all_shards(autojump_clock: trio.abc.Clock) -> None:
     async with stand() as here:
         await here.fill(3)
@@ -479,6 +549,43 @@ async def test_a_session_is_in_one_shard_and_any_session_is_found(
                     await session.settle(delivery, Complete())
                 left.discard(session.session_id)
         assert (await broker.inspect(ORDERS)).active == 0
+
+
+async def test_no_session_is_left_out_if_a_namespace_returns_short_pages(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    clock = VirtualClock()
+    async with MemoryBroker(clock, random.Random(0)) as memory:
+        broker = sharded(ShortPages(broker=memory), FOUR, clock)
+        await broker.create_queue(ORDERS, QueueProperties(requires_session=True))
+        names = [f"session {number:02}" for number in range(20)]
+        for name in names:
+            await broker.send(ORDERS, [Message(session_id=name)])
+        sessions = required(broker, Sessions)
+
+        assert await sessions.list_sessions(ORDERS, skip=7, top=9) == names[7:16]
+        assert await sessions.list_sessions(ORDERS, top=100) == names
+
+
+@attrs.define(eq=False, kw_only=True)
+class ShortPages(Altered):
+    """It returns at most two sessions at once."""
+
+    def open_session(self, *arguments: Any, **options: Any) -> Any:
+        return required(self.broker, Sessions).open_session(*arguments, **options)
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        sessions = required(self.broker, Sessions)
+        return await sessions.list_sessions(
+            entity, updated_since=updated_since, skip=skip, top=min(top, 2)
+        )
 
 
 async def test_a_wait_for_any_session_locks_one_only(autojump_clock: trio.abc.Clock) -> None:

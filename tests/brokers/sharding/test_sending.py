@@ -1,7 +1,7 @@
 """Sends to a sharded queue: by key, by turns, and past a shard that fails."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -18,7 +18,9 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
+    MessageNotFound,
     MessageTooLarge,
+    NotSupported,
     OutcomeUnknown,
     QuotaExceeded,
     Unavailable,
@@ -28,7 +30,7 @@ from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.offering import required
 from gateway.ports import Broker
 from tests.brokers.pairs import pair_of, syphon_of
-from tests.brokers.sharding.harness import ORDERS, sharded
+from tests.brokers.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import START, VirtualClock
 from tests.harness.faults import FaultyBroker, LoseAnswer, Operation, Refuse
 
@@ -282,6 +284,54 @@ async def test_schedules_are_cancelled_in_their_shards(autojump_clock: trio.abc.
 
         await schedules.cancel_scheduled(ORDERS, numbers[1:])
         assert (await here.broker.inspect(ORDERS)).scheduled == 1
+
+
+@attrs.define(eq=False, kw_only=True)
+class Partitioned(Altered):
+    """Its scheduled messages have numbers as in a partitioned entity of Service Bus."""
+
+    refuses: bool = False  # to cancel them
+
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        found = await required(self.broker, Schedules).schedule(entity, messages)
+        return [number | 1 << 60 for number in found]
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        if self.refuses:
+            raise Unavailable("not now")
+        numbers = [number & ~(1 << 60) for number in sequence_numbers]
+        await required(self.broker, Schedules).cancel_scheduled(entity, numbers)
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_nothing_stays_scheduled_for_certain_that_has_no_number_in_the_sharded_queue(
+    refuses: bool, autojump_clock: trio.abc.Clock
+) -> None:
+    async with stand() as here:
+        namespace = Partitioned(broker=here.memory, refuses=refuses)
+        schedules = required(sharded(namespace, FOUR, here.broker.clock), Schedules)
+        message = attrs.evolve(text(1), scheduled=START.replace(year=START.year + 1))
+
+        with pytest.raises(BrokerError) as caught:
+            await schedules.schedule(ORDERS, [message])
+
+        assert isinstance(caught.value, OutcomeUnknown if refuses else NotSupported)
+        assert (await here.broker.inspect(ORDERS)).scheduled == (1 if refuses else 0)
+
+
+@pytest.mark.parametrize("number", [900 << 53 | 5, 5, -1])
+async def test_a_number_that_leads_to_no_message_of_any_shard_isnt_cancelled(
+    number: int, autojump_clock: trio.abc.Clock
+) -> None:
+    async with stand() as here:
+        schedules = required(sharded(here.memory, FOUR, here.broker.clock), Schedules)
+        later = START.replace(year=START.year + 1)
+        [first] = await schedules.schedule(ORDERS, [attrs.evolve(text(1, "key"), scheduled=later)])
+
+        with pytest.raises(MessageNotFound):
+            await schedules.cancel_scheduled(ORDERS, [first, number])
+
+        await schedules.cancel_scheduled(ORDERS, [first])
 
 
 async def test_a_shard_in_another_namespace_is_reached_there(
