@@ -113,6 +113,19 @@ async def test_a_suspicion_is_told_and_ends_by_the_probes_of_each(two: Two) -> N
     assert [two.one.state, two.two.state] == [State.PRIMARY, State.PRIMARY]
 
 
+async def test_a_suspicion_after_the_end_of_the_cluster_is_told_to_nobody(two: Two) -> None:
+    """Sends end later than the cluster, when the gateway shuts down."""
+    advice = two.one.node.cluster.advice
+    async with trio.open_nursery() as ending:
+        await ending.start(advice.run)
+        ending.cancel_scope.cancel()
+    two.harness.primary.fail(Hang())
+
+    await two.one.send()
+
+    assert two.one.state is State.SUSPECT
+
+
 async def test_own_evidence_wins(two: Two) -> None:
     """The other gateway alone can't reach the primary."""
     await two.two.send()

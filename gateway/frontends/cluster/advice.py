@@ -69,9 +69,13 @@ class Advice:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tell the peers until cancelled."""
-        async with trio.open_nursery() as self._nursery:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     async def _tell(self, address: str, untold: _Untold) -> None:
         await trio.lowlevel.checkpoint()
