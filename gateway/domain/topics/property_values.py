@@ -114,7 +114,7 @@ def _described(value: Described) -> Any:
     reader = next((r for descriptor, r in _READERS if descriptor == value.descriptor), None)
     try:
         return None if reader is None else reader(value.value)
-    except (TypeError, OverflowError):  # a malformed value, or a date before the year 1
+    except (TypeError, ValueError, OverflowError):  # malformed, NaN, or a date before the year 1
         return None
 
 

@@ -1,3 +1,4 @@
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -110,6 +111,8 @@ def test_binary_id_equals_no_text() -> None:
         (Described(symbol("com.microsoft:timespan"), 10_000_000), timedelta(seconds=1)),
         (Described(symbol("com.microsoft:timespan"), "soon"), None),
         (Described(symbol("com.microsoft:timespan"), 2**90), None),
+        (Described(symbol("com.microsoft:timespan"), math.nan), None),
+        (Described(symbol("com.microsoft:datetime-offset"), math.inf), None),
         (Described(symbol("com.microsoft:uri"), "sb://host"), "sb://host"),
         (
             Described(symbol("com.microsoft:datetime-offset"), 0),
