@@ -33,6 +33,7 @@ from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
+    LockLost,
     NotSupported,
     Outcome,
     OutcomeUnknown,
@@ -96,8 +97,9 @@ class TransactionLinks:
         """
         async with self._attaching:
             if session is None:
-                if self._session is None:
-                    self._session = self.peer.client.take_session()
+                client = self.peer.client
+                if self._session is None or not client.engine.is_begun(self._session):
+                    self._session = client.take_session()
                 session = self._session
             key = session, entity.key
             sender = self._senders.pop(key, None)
@@ -237,6 +239,8 @@ async def _do(sends: Sequence[_Send], settlements: Sequence[Settling], txn_id: b
         for each, in_flight in told:
             check_confirmed(each.outcome, _final(await in_flight.outcome()))
     except LinkVoid as void:
+        if void.link.why is None:
+            raise LockLost("a delivery was settled meanwhile") from void
         raise void.link.refusal() from void
     finally:
         for each, in_flight in told:

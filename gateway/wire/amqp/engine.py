@@ -220,6 +220,11 @@ class Engine(Links):
         self._wake()
         return self._registry.new_session_id() if session is None else session.id
 
+    def is_begun(self, session: SessionId) -> bool:
+        """True if links can be attached to the session: neither side has ended it."""
+        record = self._registry.sessions.get(session)
+        return record is not None and record.ours is Side.OPEN
+
     def end(self, session: SessionId, error: AmqpError | None = None) -> None:
         """End a session with its links: their ids become void, without an event."""
         record = self._registry.sessions.get(session)

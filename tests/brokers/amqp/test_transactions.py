@@ -10,6 +10,10 @@ from gateway.capabilities import Enlists, TransactedSend, TransactedWork, Transa
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, OutcomeUnknown
 from gateway.domain.message import Complete, Message
+from gateway.frontends.amqp import frontend
+from gateway.frontends.amqp.client import Client
+from gateway.frontends.amqp.context import Context
+from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.net.amqp.links import InFlight
 from gateway.offering import required
 from gateway.wire.amqp.events import ACCEPTED, DispositionReceived, TransactionalState
@@ -120,6 +124,51 @@ async def test_a_delivery_whose_connection_has_ended_rolls_the_transaction_back(
     assert isinstance(error, LockLost)
     assert await wire.sent() == ["1"]
     assert await invoices(wire) == []
+
+
+async def test_a_delivery_that_is_settled_during_the_commit_rolls_the_transaction_back(
+    wire: Wire,
+) -> None:
+    await wire.broker.send(ORDERS, numbered(1))
+    check = wire.house.broker.check_transactions
+    async with wire.broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        work = required(receiver, Enlists).enlist(delivery, Complete())
+
+        async def checks() -> None:
+            wire.house.broker.check_transactions = check  # type: ignore[method-assign]
+            await receiver.settle(delivery, Complete())
+            await check()
+
+        wire.house.broker.check_transactions = checks  # type: ignore[method-assign]
+        error = await failure_of(wire.broker.commit([work, sends(INVOICES, 2)]))
+
+    assert isinstance(error, LockLost)
+    assert await wire.sent() == []
+    assert await invoices(wire) == []
+
+
+async def test_a_namespace_that_ends_the_session_of_transactions_gets_another_one(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts: list[Context] = []
+
+    def client_of(context: Context, *arguments: Any) -> Client:
+        contexts.append(context)
+        return Client(context, *arguments)
+
+    monkeypatch.setattr(frontend, "Client", client_of)
+    await wire.broker.commit([sends(ORDERS, 1)])
+    for context in contexts:
+        for link in context.links.values():
+            if isinstance(link, IncomingLink):
+                context.engine.end(link.session)
+    await trio.testing.wait_all_tasks_blocked(0.05)
+
+    await wire.broker.commit([sends(ORDERS, 2), sends(INVOICES, 3)])
+
+    assert await wire.sent() == ["1", "2"]
+    assert await invoices(wire) == ["3"]
 
 
 async def test_after_a_rollback_the_delivery_is_settled_on_its_link(wire: Wire) -> None:
