@@ -28,6 +28,7 @@ from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.management import RestManagement
 from gateway.brokers.servicebus.peer import Authorization, BearerTokens, RestPeer, Tokens
 from gateway.capabilities import TransactedWork
+from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotSupported, OutcomeUnknown, SessionLockLost
 from gateway.domain.identity import Identity
@@ -47,6 +48,7 @@ _TLS_PORT: Final = 5671
 _HTTP_PORT: Final = 80
 _HTTPS_PORT: Final = 443
 _MAX_NUMBER: Final = 2**63 - 1
+_MOST_LOCKS: Final = 10_000  # queues whose lock durations are known
 
 
 def open_namespace(
@@ -162,7 +164,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     _access_tokens: AccessTokens | None
     _web: HttpClient
     _peer: RestPeer
-    _locks: Locks = attrs.field(factory=dict, init=False)
+    _locks: Locks = attrs.field(factory=lambda: Bounded(_MOST_LOCKS), init=False)
     _transacting: dict[Peer, transactions.TransactionLinks] = attrs.field(factory=dict, init=False)
     # Those that are open, by the queue's key and their names.
     _sessions: dict[tuple[str, str], ServiceBusSession] = attrs.field(factory=dict, init=False)

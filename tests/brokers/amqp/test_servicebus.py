@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.servicebus.management import RestManagement
 from gateway.domain.access import AccessPolicy, Right
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized
 from gateway.domain.message import Defer, Message
 from tests.brokers.amqp.served import House, client, served
@@ -87,6 +88,21 @@ async def test_a_delivery_of_a_queue_that_was_listed_tells_when_it_was_received(
     assert unknown.received is None
     assert known.received == known.locked_until - lock
     assert known.received >= known.enqueued
+
+
+async def test_the_lock_durations_of_a_limited_number_of_queues_are_kept(broker, monkeypatch):
+    """A namespace may list other queues each time."""
+    listed = [EntityInfo(path=EntityPath(f"q{number}")) for number in range(20_000)]
+
+    async def list_queues(*_arguments, skip, top):
+        await trio.lowlevel.checkpoint()
+        return listed[skip : skip + top]
+
+    monkeypatch.setattr(RestManagement, "list_queues", list_queues)
+    for page in range(20):
+        await broker.list_queues(skip=page * 1000, top=1000)
+
+    assert len(broker._locks) == 10_000
 
 
 async def test_a_key_for_one_entity_serves_for_that_one_and_its_management(house):
