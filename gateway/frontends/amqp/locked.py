@@ -27,7 +27,6 @@ from gateway.offering import required
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
-from gateway.wire.amqp.servicebus.settlements import size_of
 
 _MOST: Final = 1000  # lock tokens or sequence numbers of one request
 _MOST_BYTES: Final = 16 * 1024 * 1024  # total size of the deferred messages of one reply
@@ -191,7 +190,7 @@ def enlist(
             work=required(receiver, Enlists).enlist(delivery, settlement),
             settled=partial(_settled, context, entity, operation, token),
         )
-        context.transactions.add_settlement(to, enlisted, size_of(settlement))
+        context.transactions.add_settlement(to, enlisted)
     return ops.Done()
 
 

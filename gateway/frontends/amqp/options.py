@@ -46,7 +46,7 @@ class AmqpOptions:
     # Concurrent requests to $management of one connection; others wait.
     max_requests: int = attrs.field(default=8, validator=validators.ge(1))
     max_tokens: int = attrs.field(default=1000, validator=validators.ge(1))  # of one connection
-    # Of one connection: transactions that are open, and the bytes of the messages in all of them.
+    # Of one connection: transactions that are open, and the memory of all of them.
     max_transactions: int = attrs.field(default=100, validator=validators.ge(1))
     max_transaction_bytes: int = attrs.field(default=16 * 1024 * 1024, validator=validators.ge(1))
     # Of one transaction, as in Service Bus: messages and settlements, and the seconds since the

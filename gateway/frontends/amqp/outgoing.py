@@ -55,7 +55,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from gateway.wire.amqp.servicebus.lock_tokens import tag_of
 from gateway.wire.amqp.servicebus.session_links import FILTER
-from gateway.wire.amqp.servicebus.settlements import outcome_of, size_of
+from gateway.wire.amqp.servicebus.settlements import outcome_of
 
 _TIMEOUT: Final = AmqpError(
     condition="com.microsoft:timeout",
@@ -198,7 +198,7 @@ class OutgoingLink:
                     self._settled_in_transaction, event.delivery, delivery, confirmation
                 ),
             )
-            transactions.add_settlement(transaction, enlisted, size_of(settlement))
+            transactions.add_settlement(transaction, enlisted)
         except BrokerError as error:
             transactions.fail_if_open(state.txn_id, error)
             engine.update(event.delivery, Rejected(error=amqp_error(error)))

@@ -34,13 +34,13 @@ from gateway.domain.errors import (
     TransactionUnknown,
 )
 from gateway.domain.message import Message
+from gateway.frontends.amqp.memory import memory_of_messages, memory_of_settlement
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.net.waiters import Waiters
 from gateway.wire.amqp.events import LinkId
 
 _MOST_REMEMBERED: Final = 100  # transactions that have timed out
-_LEAST_SIZE: Final = 256  # bytes that a message or a settlement counts as
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -61,7 +61,7 @@ class Transaction:
     work: list[TransactedWork] = attrs.field(factory=list)
     enlisted: list[Enlisted] = attrs.field(factory=list)
     count: int = 0  # messages and settlements
-    size: int = 0  # bytes
+    size: int = 0  # bytes of memory
     failure: BrokerError | None = None  # why it can only be rolled back
     requests: int = 0  # to $management that have joined and aren't answered yet
     fewer: Waiters = attrs.field(factory=Waiters)  # woken when a request is answered
@@ -75,14 +75,14 @@ class Transactions:
     _options: AmqpOptions
     _new_id: Callable[[], UUID]
     _nursery: trio.Nursery
-    _pending: Pending  # counts the bytes of the transactions for their client
+    _pending: Pending  # counts the memory of the transactions for their client
     _open: dict[bytes, Transaction] = attrs.field(factory=dict, init=False)
     # Discharged and not released: their requests are answered, then they are committed.
     _discharged: dict[bytes, Transaction] = attrs.field(factory=dict, init=False)
     _timed_out: Bounded[bytes, None] = attrs.field(
         factory=lambda: Bounded(_MOST_REMEMBERED), init=False
     )
-    _size: int = attrs.field(default=0, init=False)  # bytes
+    _size: int = attrs.field(default=0, init=False)  # bytes of memory
     _enlisted: set[str] = attrs.field(factory=set, init=False)  # lock tokens
 
     def declare(self, link: LinkId) -> Transaction:
@@ -121,27 +121,29 @@ class Transactions:
         self, txn_id: bytes, entity: EntityPath, messages: Sequence[Message], size: int
     ) -> None:
         """
-        Have messages, of so many bytes, sent when the transaction is committed.
+        Have messages of one transfer, of so many bytes, sent when the transaction is committed.
 
         Raises:
             QuotaExceeded: a limit is exceeded; the transaction can only be rolled back.
             TransactionRolledBack: there is no such transaction, or it can only be rolled back.
         """
-        self._add(self.find(txn_id), TransactedSend(entity, messages), len(messages), size)
+        work, size = TransactedSend(entity, messages), memory_of_messages(messages, size)
+        self._add(self.find(txn_id), work, len(messages), size)
 
-    def add_settlement(self, to: Transaction, enlisted: Enlisted, size: int) -> None:
+    def add_settlement(self, to: Transaction, enlisted: Enlisted) -> None:
         """
         Have a delivery settled when the transaction is committed.
 
         Raises:
             InvalidRequest: the delivery is in a transaction already; this one can only be rolled
-                back.
+                back. Or AMQP can't express a property.
             QuotaExceeded: as `add_send`.
-            TransactionRolledBack: the transaction can only be rolled back.
+            TransactionRolledBack: the transaction has ended, or can only be rolled back.
         """
+        self.find_joined(to.id)
         if enlisted.lock_token in self._enlisted:
             raise self.fail(to, InvalidRequest("the delivery is in a transaction already"))
-        self._add(to, enlisted.work, 1, size)
+        self._add(to, enlisted.work, 1, memory_of_settlement(enlisted.work.settlement))
         to.enlisted.append(enlisted)
         self._enlisted.add(enlisted.lock_token)
 
@@ -227,14 +229,14 @@ class Transactions:
     def _add(self, to: Transaction, work: TransactedWork, count: int, size: int) -> None:
         if to.failure is not None:
             raise TransactionRolledBack(f"the transaction can only be rolled back: {to.failure}")
-        options, size = self._options, max(size, _LEAST_SIZE)
+        options = self._options
         if to.count + count > options.max_transaction_work:
             most = options.max_transaction_work
             text = f"a transaction has at most {most} messages and settlements"
             raise self.fail(to, QuotaExceeded(text))
         if self._size + size > options.max_transaction_bytes:
             most = options.max_transaction_bytes
-            text = f"the open transactions of a connection have at most {most} bytes"
+            text = f"the open transactions of a connection take at most {most} bytes of memory"
             raise self.fail(to, QuotaExceeded(text))
         try:
             self._pending.hold(size)
