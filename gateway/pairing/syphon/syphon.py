@@ -44,6 +44,8 @@ from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, WallClock
 
 PAGE: Final = 100
+# A gateway uses up to 1000. A namespace may create each queue that is asked for.
+MOST_QUEUES: Final = 1000 + backlog.ORDERED_QUEUES
 MOST_MISSING: Final = 10  # consecutive indices without a queue, after which the search ends
 LOOK: Final = 1.0  # seconds to find out by a receive whether a queue exists
 ASK_LIMIT: Final = 30.0
@@ -190,7 +192,10 @@ class Syphon:
         while True:
             await self.destination.wait_known()  # without an answer no message could move anyway
             started = trio.current_time()
-            error = await drain.run()
+            try:
+                error = await drain.run()
+            except NotSupported as unreadable:  # a queue with sessions, in a namespace without any
+                error = unreadable
             if isinstance(error, EntityNotFound):
                 del self._drains[drain.queue.key]
                 return
@@ -215,20 +220,24 @@ class Syphon:
     async def _listed(self, prefix: str) -> Mapping[EntityPath, BacklogQueueInfo]:
         found: dict[EntityPath, BacklogQueueInfo] = {}
         seen = 0
-        while True:
+        while seen < MOST_QUEUES:
             page = await self.source.list_queues(prefix, skip=seen, top=PAGE)
             for info in page:
                 lock = info.properties.lock_duration
                 found[info.path] = BacklogQueueInfo(depth=info.active, lock_duration=lock)
             seen += len(page)
             if len(page) < PAGE:
-                return found
+                break
+        return found
 
     async def _tried(self) -> Mapping[EntityPath, BacklogQueueInfo]:
-        """Without the right to list queues: try indices until `MOST_MISSING` in a row fail."""
+        """
+        Without the right to list queues: try indices until `MOST_MISSING` in a row fail, or there
+        are `MOST_QUEUES`.
+        """
         found: dict[EntityPath, BacklogQueueInfo] = {}
         index = missing = 0
-        while missing < MOST_MISSING:
+        while missing < MOST_MISSING and len(found) < MOST_QUEUES:
             queue = backlog.queue_name(self.label, index)
             if queue.key in self._drains or await self._is_there(queue):
                 found[queue] = BacklogQueueInfo()

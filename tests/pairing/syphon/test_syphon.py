@@ -1,16 +1,21 @@
 """Which backlog queues a syphon finds, and how several get along."""
 
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import attrs
 import pytest
 import trio
 
+from gateway.capabilities import Sessions
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotAuthorized, NotSupported, Unavailable
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
+from gateway.forwarding_broker import ForwardingBroker
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo
+from gateway.ports import Broker
 from tests.harness.faults import Hang, Operation, Refuse
 from tests.pairing.harness import (
     BILLS,
@@ -101,6 +106,63 @@ async def test_without_the_right_to_list_indices_are_tried_until_ten_are_missing
     await trio.sleep(30.0)
 
     assert set(await harness.primary.ids()) == {str(QUEUE), str(near), str(far)}
+
+
+async def test_a_queue_of_ordered_entities_that_cant_be_read_stops_no_other(harness):
+    """For example over HTTP, which has no sessions."""
+    ordered = backlog.ordered_queue(LABEL, 0)
+    await harness.secondary.store.create_queue(ordered, backlog.ORDERED_PROPERTIES)
+    await harness.divert(message())
+    syphon = harness.make_syphon()
+    syphon.source = WithoutSessions(harness.secondary.broker)
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(5.0)
+
+    assert await harness.primary.ids() == ["m1"]
+    assert ordered in {event.queue for event in harness.events.of(SyphonFailed)}
+
+
+@attrs.frozen
+class WithoutSessions(ForwardingBroker):
+    inner: Broker
+    forwards = ForwardingBroker.forwards - {Sessions}
+
+    async def send(self, entity, messages):
+        await self.inner.send(entity, messages)
+
+
+class Endless:
+    """A namespace that has each queue that is asked for."""
+
+    def __init__(self, *, lists: bool) -> None:
+        self.lists = lists
+
+    async def list_queues(self, prefix, *, skip=0, top=100):
+        await trio.lowlevel.checkpoint()
+        if not self.lists:
+            raise NotAuthorized("no")
+        return [EntityInfo(path=EntityPath(f"{prefix}{skip + each}")) for each in range(top)]
+
+    @asynccontextmanager
+    async def open_receiver(self, queue, *_):
+        yield self
+
+    async def receive(self, limit):
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("lists", [False, True])
+async def test_a_namespace_that_has_each_queue_that_is_asked_for_is_looked_through(harness, lists):
+    syphon = harness.make_syphon()
+    syphon.reports_progress = False
+    syphon.source = Endless(lists=lists)
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(1100.0)
+
+    assert backlog.queue_name(LABEL, 999) in syphon.queues
+    assert len(syphon.queues) < 1200
 
 
 async def test_a_look_without_the_right_to_list_ends_also_where_queues_hang(harness):
