@@ -1,6 +1,7 @@
 """The two kinds of outgoing links: to send on, and to receive on."""
 
 from collections import deque
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -9,6 +10,7 @@ import trio
 from gateway.domain.errors import OutcomeUnknown
 from gateway.net.amqp.client import AmqpClient, ClientLink
 from gateway.wire.amqp.events import (
+    RELEASED,
     AmqpError,
     DeliveryId,
     DeliveryState,
@@ -25,6 +27,8 @@ from gateway.wire.amqp.events import (
 )
 
 WINDOW: Final = 1000  # messages in flight per link
+MOST_UNSETTLED: Final = 100_000  # deliveries of one link
+RELEASED_SHARE: Final = 10  # the share of them that is released to make room
 _LARGE: Final = 16 * 1024  # bytes of a message that waits while much waits to be written
 
 
@@ -184,7 +188,16 @@ class ReceivingLink(ClientLink):
     by the receiver that takes it.
     """
 
-    def __init__(self, client: AmqpClient, new: NewLink, session: SessionId | None = None) -> None:
+    def __init__(
+        self,
+        client: AmqpClient,
+        new: NewLink,
+        session: SessionId | None = None,
+        *,
+        most_unsettled: int = MOST_UNSETTLED,
+    ) -> None:
+        """Attach the link; of more than `most_unsettled` deliveries the oldest are released."""
+        self._most_unsettled = most_unsettled
         self.arrived: deque[TransferReceived] = deque()
         self._unsettled: dict[DeliveryId, InFlight] = {}
         # Settlements in transactions, until their provisional outcomes come.
@@ -262,6 +275,8 @@ class ReceivingLink(ClientLink):
             case TransferReceived(delivery=delivery, settled=settled):
                 self.arrived.append(event)
                 if not settled:
+                    if len(self._unsettled) >= self._most_unsettled:
+                        self._release_oldest()
                     self._unsettled[delivery] = InFlight(self)
                 self._changed.unpark_all()
             case DispositionReceived(delivery=delivery, settled=settled):
@@ -269,6 +284,17 @@ class ReceivingLink(ClientLink):
                     self._answer_enlisted(event)
                 if settled:
                     _answer(self._unsettled.pop(delivery, None), event)
+
+    def _release_oldest(self) -> None:
+        """
+        Make room among the unsettled deliveries: their locks ended long ago, where locks end, and
+        no receiver could read some of them. Many are released at once, so that each costs little.
+        """
+        count = max(1, self._most_unsettled // RELEASED_SHARE)
+        for delivery in [*islice(self._unsettled, count)]:
+            released = DispositionReceived(self.id, delivery, RELEASED, settled=True)
+            _answer(self._unsettled.pop(delivery), released)
+            self.engine.settle(delivery, RELEASED)
 
     def _answer_enlisted(self, event: DispositionReceived) -> None:
         mine, state = self._enlisted.get(event.delivery), event.state

@@ -7,7 +7,16 @@ import trio.testing
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.net.amqp.links import ReceivingLink
-from gateway.wire.amqp.events import ConnectionOpened, LinkAttached, NewLink, Terminus
+from gateway.wire.amqp.events import (
+    ACCEPTED,
+    RELEASED,
+    ConnectionOpened,
+    DispositionReceived,
+    LinkAttached,
+    NewLink,
+    ReceiverSettles,
+    Terminus,
+)
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import OK, Credentials, SaslServer
 
@@ -19,6 +28,7 @@ class Peer:
 
     def __init__(self, stream):
         self.attached = None
+        self.told = []
         self.connection = AmqpConnection(
             stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: OK)
         )
@@ -37,6 +47,8 @@ class Peer:
             case LinkAttached():
                 self.attached = event
                 self.engine.accept(event.link, lingers=True)
+            case DispositionReceived(settled=True, state=state):
+                self.told.append(state)
 
     def answer(self):
         self.engine.answer_detach(self.attached.link)
@@ -65,8 +77,15 @@ async def peer_and_client(nursery):
     return peer, client
 
 
-async def attached(client):
-    link = ReceivingLink(client, NewLink(name="a", we_send=False, source=THEIRS, target=OURS))
+async def attached(client, **options):
+    new = NewLink(
+        name="a",
+        we_send=False,
+        source=THEIRS,
+        target=OURS,
+        receiver_settles=ReceiverSettles.SECOND,
+    )
+    link = ReceivingLink(client, new, **options)
     await link.wait_attached()
     return link
 
@@ -97,3 +116,26 @@ async def test_a_detach_that_nobody_waits_for_any_more_is_one_too(peer_and_clien
 
     assert link.why is not None
     assert await attached(client)
+
+
+async def test_of_too_many_unsettled_deliveries_the_oldest_are_released(peer_and_client, nursery):
+    """Their consumers never settle them, or a peer sends messages that nobody can read."""
+    peer, client = peer_and_client
+    link = await attached(client, most_unsettled=10)
+    link.set_credit(100)
+    outcomes = []
+
+    async def settle(delivery):
+        outcomes.append(await link.settle(delivery, ACCEPTED))
+
+    for number in range(25):
+        peer.engine.send(peer.attached.link, b"%d" % number, b"x")
+        while len(link.arrived) <= number:
+            await link.wait_news()
+        if number == 3:
+            nursery.start_soon(settle, link.arrived[3].delivery)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert [link.holds(each.delivery) for each in link.arrived] == [False] * 15 + [True] * 10
+    assert peer.told == [RELEASED] * 15
+    assert outcomes == [RELEASED]
