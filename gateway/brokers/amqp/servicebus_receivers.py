@@ -13,6 +13,7 @@ from gateway.brokers.amqp.receiver import AmqpReceiver
 from gateway.brokers.amqp.senders import within
 from gateway.capabilities import TransactedSettlement
 from gateway.domain.bounded import Bounded
+from gateway.domain.clocks.times import moved
 from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
@@ -129,7 +130,7 @@ class ServiceBusReceiver(AmqpReceiver):
         delivery, lock = super()._read(event), self._locks.get(self._entity.key)
         if delivery is None or delivery.locked_until is None or lock is None:
             return delivery
-        return attrs.evolve(delivery, received=delivery.locked_until - lock)
+        return attrs.evolve(delivery, received=moved(delivery.locked_until, -lock))
 
     @property
     def _session_name(self) -> str | None:

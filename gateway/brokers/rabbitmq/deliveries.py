@@ -1,10 +1,11 @@
 """Unsettled deliveries of a RabbitMQ receiver, and their settlements in RabbitMQ's terms."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import attrs
 
+from gateway.domain.clocks.times import moved
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.message import (
@@ -86,7 +87,7 @@ def delivery_of(
     else:
         sequence_number, enqueued = copy.sequence_number, copy.sent_at
         if message.time_to_live is not None:
-            expires = _expiry(enqueued, message.time_to_live)
+            expires = moved(enqueued, message.time_to_live)
     return Delivery(
         message=message,
         sequence_number=sequence_number,
@@ -134,10 +135,3 @@ def as_dead_letter(held: Held, settlement: DeadLetter) -> Message:
     }
     properties = {**message.properties, **settlement.properties, **reasons}
     return derive_message(message, properties=properties, time_to_live=None)
-
-
-def _expiry(enqueued: datetime, ttl: timedelta) -> datetime | None:
-    try:
-        return enqueued + ttl
-    except OverflowError:  # beyond the year 9999
-        return None

@@ -12,6 +12,7 @@ import trio
 
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.domain.bounded import Bounded
+from gateway.domain.clocks.times import moved
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, NotSupported
 from gateway.domain.message import (
@@ -125,7 +126,7 @@ class RestReceiver:
         if isinstance(answer, Renewed) and answer.locked_until is not None:
             return answer.locked_until
         _, duration = self._held.get(token, (delivery, _LOCK))
-        return asked + duration
+        return moved(asked, duration) or asked + _LOCK
 
     async def give_back(self) -> None:
         """Abandon all locked messages, as far as the namespace can be reached. Runs until done."""

@@ -9,6 +9,7 @@ import attrs
 
 from gateway.brokers.local.lock_tokens import lock_tokens
 from gateway.domain.bounded import Bounded
+from gateway.domain.clocks.times import moved
 from gateway.domain.message import Delivery, Message
 from gateway.ports import WallClock
 from gateway.wire.storage_queue.body import Read, parse_item
@@ -92,7 +93,7 @@ def read_taken(
         peeked(item, read, number),
         lock_token=token,
         locked_until=asked + lock,
-        received=None if item.visible is None else item.visible - lock,
+        received=None if item.visible is None else moved(item.visible, -lock),
     )
     held = Held(
         id=item.message_id,
@@ -128,9 +129,9 @@ def _is_past(item: QueueMessage, expires: datetime | None, lock: timedelta, now:
     seconds, so within the last seconds the local clock decides. Some emulators return messages that
     expired long ago.
     """
-    if item.expires is None or item.visible is None:
+    there = None if item.visible is None else moved(item.visible, -lock)
+    if item.expires is None or there is None:
         return False
-    there = item.visible - lock
     if item.expires + _SECOND < there:
         return True
     return expires is not None and expires <= now and item.expires - 2 * _SECOND <= there

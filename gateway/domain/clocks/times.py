@@ -23,6 +23,14 @@ def to_date(micros: int) -> datetime:
     return EPOCH + timedelta(0, 0, micros)
 
 
+def moved(date: datetime, span: timedelta) -> datetime | None:
+    """The date plus the span, which may be negative; None: before the year 1, or after 9999."""
+    try:
+        return date + span
+    except OverflowError:
+        return None
+
+
 def later(micros: int, duration: timedelta) -> int | None:
     """The date after `duration`; None: later than the year 9998, which means never."""
     date = micros + duration // MICROSECOND

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from gateway.domain.clocks.times import moved
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -177,10 +178,7 @@ def _expires(delivery: Delivery) -> datetime | None:
         return None
     if DEAD_LETTER_REASON in message.properties:  # a dead-lettered or moved message doesn't expire
         return None
-    try:
-        return delivery.enqueued + message.time_to_live
-    except OverflowError:
-        return None
+    return moved(delivery.enqueued, message.time_to_live)
 
 
 def _signed(receipt: bytes, message_id: str) -> bytes:

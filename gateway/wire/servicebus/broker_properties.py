@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from gateway.domain.clocks.times import moved
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.message import Delivery, Message, MessageState, Typed, Value
 from gateway.wire.http.date import format_http_date, parse_http_date, round_up
@@ -226,12 +227,7 @@ def _time_span(broker: Mapping[str, Any]) -> timedelta | None:
 
 
 def _sum(date: datetime | None, span: timedelta | None) -> datetime | None:
-    if date is None or span is None:
-        return None
-    try:
-        return date + span
-    except OverflowError:  # past the year 9999: never
-        return None
+    return None if date is None or span is None else moved(date, span)
 
 
 def _id_text(value: Value, field: str, strict: bool) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.domain.clocks.times import moved
 from gateway.domain.errors import InvalidRequest, MessageError, MessageTooLarge
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import decode_message, encode_message
@@ -172,9 +173,4 @@ def _date(text: str) -> datetime:
 
 
 def _expiry(message: Message, due: datetime) -> datetime | None:
-    if message.time_to_live is None:
-        return None
-    try:
-        return due + message.time_to_live
-    except OverflowError:  # past the year 9999
-        return None
+    return None if message.time_to_live is None else moved(due, message.time_to_live)

@@ -1,7 +1,9 @@
 """Service Bus over AMQP beyond the contract: batches, pages, keys of one entity."""
 
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
+import attrs
 import pytest
 import trio
 
@@ -11,6 +13,8 @@ from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized
 from gateway.domain.message import Defer, Message
+from gateway.frontends.amqp import outgoing
+from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from tests.brokers.amqp.served import House, client, served
 
 ORDERS, OTHERS = EntityPath("orders"), EntityPath("others")
@@ -88,6 +92,21 @@ async def test_a_delivery_of_a_queue_that_was_listed_tells_when_it_was_received(
     assert unknown.received is None
     assert known.received == known.locked_until - lock
     assert known.received >= known.enqueued
+
+
+async def test_of_a_delivery_whose_lock_ended_in_the_year_1_nobody_knows_when_it_was_received(
+    broker, monkeypatch
+):
+    def encode(delivery):
+        return encode_delivery(attrs.evolve(delivery, locked_until=datetime(1, 1, 1, tzinfo=UTC)))
+
+    monkeypatch.setattr(outgoing, "encode_delivery", encode)
+    await broker.list_queues()
+    await broker.send(ORDERS, [Message(message_id="1")])
+    async with broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+
+    assert delivery.received is None
 
 
 async def test_the_lock_durations_of_a_limited_number_of_queues_are_kept(broker, monkeypatch):

@@ -1,6 +1,7 @@
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import attrs
 import pytest
@@ -303,15 +304,25 @@ async def test_a_message_is_not_changed_over_rest(settlement):
             await receiver.settle(delivery, settlement)
 
 
-def delivering(request: Request) -> Response:
+def delivering(request: Request, until: datetime = START + timedelta(60)) -> Response:
     operation = servicebus_rest.parse_request(request)
     if not isinstance(operation, operations.ReceiveMessages):
         return Response(status=200, headers=OURS)
-    delivery = Delivery(
-        message=Message(), sequence_number=1, lock_token="t", locked_until=START + timedelta(60)
-    )
+    delivery = Delivery(message=Message(), sequence_number=1, lock_token="t", locked_until=until)
     answer = operations.Delivered(deliveries=(delivery,))
     return servicebus_answers.build_response(operation, answer, "http://east")
+
+
+async def test_a_renewal_without_a_date_after_an_absurd_one_lasts_as_long_as_a_usual_lock(
+    autojump_clock,
+):
+    last = partial(delivering, until=datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))
+    async with broker_of(Script([PROBED, last])).open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        await trio.sleep(2)
+        until = await receiver.renew(delivery)
+
+    assert until.year < 9999
 
 
 async def test_leaving_a_receiver_abandons_what_it_holds():

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from gateway.brokers.storage_queue.deliveries import read_taken
 from gateway.wire.storage_queue.operations import QueueMessage
 
@@ -23,5 +25,6 @@ def test_a_message_was_received_when_it_was_hidden():
     assert delivery.received - delivery.enqueued == timedelta(seconds=50)
 
 
-def test_of_a_message_without_that_date_nobody_knows():
-    assert taken(None).received is None
+@pytest.mark.parametrize("visible", [None, datetime(1, 1, 1, tzinfo=UTC)])
+def test_of_a_message_without_a_date_that_can_be_right_nobody_knows(visible):
+    assert taken(visible).received is None
