@@ -156,15 +156,16 @@ class WorkWatch:
             BrokerError: as `ScaleReader.figures`.
         """
         await trio.lowlevel.checkpoint()
-        due = [queue for queue in self.queues if self._is_due(queue)]
+        due, found = [queue for queue in self.queues if self._is_due(queue)], {**self._figures}
         if due:
             now = trio.current_time()
             self._announced.clear()  # those queues are due: their figures are forgotten
             for queue, figures in zip(due, await self.reader.figures(due), strict=True):
+                found[queue.key] = figures
                 if queue.key not in self._announced:
                     self._figures[queue.key] = figures
                     self._asked[queue.key] = now
-        return sum_of([*self._figures.values()])
+        return sum_of([*found.values()])
 
     def _is_due(self, queue: EntityPath) -> bool:
         known = self._figures.get(queue.key)

@@ -200,6 +200,19 @@ async def test_an_announced_queue_is_asked_about_at_the_next_look(
     assert told.asked == [["urgent", "bulk"], ["bulk"]]
 
 
+async def test_a_queue_with_messages_counts_though_further_ones_are_announced_at_each_look(
+    autojump_clock: MockClock,
+) -> None:
+    told = Told(depths={"urgent": 90, "bulk": 3})
+    watch = watch_of(told)
+    watch.tell(is_told=True)
+    told.meanwhile = lambda: watch.announce(URGENT)
+
+    works = [await watch.look() for _ in range(3)]
+
+    assert works == [Work(depth=93, oldest_age=0.0)] * 3
+
+
 @pytest.mark.parametrize("told_again", [False, True])
 async def test_a_queue_that_is_announced_during_a_question_is_asked_about_again(
     autojump_clock: MockClock, told_again: bool
