@@ -280,13 +280,14 @@ class ShardedBroker(SendWrapper):
         found = await schedules.schedule(path, messages)
         try:
             return [outward_number(number, shard) for number in found]
-        except NotSupported:
-            try:
-                await schedules.cancel_scheduled(path, found)
-            except BrokerError as error:
-                text = f"{path}: the messages were scheduled, and not cancelled: {error}"
-                raise OutcomeUnknown(text) from error
-            raise
+        except NotSupported as error:
+            refusal = error
+        try:
+            await schedules.cancel_scheduled(path, found)
+        except BrokerError as error:
+            text = f"{path}: the messages were scheduled, and not cancelled: {error}"
+            raise OutcomeUnknown(text) from error
+        raise refusal
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """
