@@ -78,12 +78,19 @@ class BacklogSetup:
             backlog.queue_name(options.label, index) for index in range(options.backlog_queues)
         ]
         properties = backlog.properties(legacy=self.pairing.accept_legacy_backlog)
-        ordered = bool(options.ordered)
         make = partial(
-            provision, self.secondary, options.label, len(queues), properties, ordered=ordered
+            provision,
+            self.secondary,
+            options.label,
+            len(queues),
+            properties,
+            ordered=bool(options.ordered),
+            leases=options.has_order_leases,
         )
-        if ordered:
+        if options.ordered:
             queues += backlog.ordered_queues(options.label)
+        if options.has_order_leases:
+            queues.append(backlog.lease_queue(options.label))
         await make_told(self.pairing.secondary, self.secondary, queues, make, self.observer)
         await self.note()
         for queue in queues:

@@ -482,6 +482,7 @@ async def enter_sides(
                 pairing.options.backlog_queues,
                 backlog.properties(legacy=pairing.accept_legacy_backlog),
                 ordered=bool(pairing.options.ordered),
+                leases=pairing.options.has_order_leases,
             )
         except BrokerError as error:
             raise _not_made(namespace, error) from error

@@ -251,7 +251,7 @@ class StatusBoard:
             pauses=self.runtime.observer.count(BusyPause),
             pins=tuple(each.text for each in pair.states.pins),
             drill=self._drill(),
-            order=None if pair.order is None else pair.order.status(),
+            order=pair.order_status(),
             durations=tuple(pair.broker.sends.durations()),
             refused=pair.broker.sends.refused(),
             slow_calls=pair.broker.to_primary.watch.slow,

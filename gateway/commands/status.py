@@ -250,8 +250,11 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
     )
     if (order := pair.order) is not None:
         unknown = f", {order.unknown} queues are unknown" if order.unknown else ""
+        leases = "" if order.leases is None else f", {order.leases} leases are held here"
         lines.append(
-            Text(f"order    {order.away} keys are away, {order.waiting} sends wait{unknown}")
+            Text(
+                f"order    {order.away} keys are away, {order.waiting} sends wait{unknown}{leases}"
+            )
         )
     lines += [*_by_entity(backlog.by_entity), *_dead_letters("backlog", backlog.dead_letters)]
     if pair.spool is not None:

@@ -9,6 +9,7 @@ from gateway.config.places import host_of_bind, hosts_of, is_loopback, location_
 from gateway.config.problems import no_namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
+from gateway.pairing.options import OnLeaseLost, OrderLeaseMode
 from gateway.pairing.sending import PRIMARY_SHARE
 
 # The kinds of namespaces whose queues may require sessions, and show their messages.
@@ -25,6 +26,7 @@ def problems_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
     yield from _label(pairing)
     yield from _encryption(pairing)
     yield from _order(config, pairing)
+    yield from _leases(pairing)
     if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
         yield (
             "pairing.envelope_keys: is missing; if not everything runs on this machine, each"
@@ -37,6 +39,7 @@ def warnings_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
     yield from _shared_fate(config, pairing)
     yield from _slow_connects(config, pairing)
     yield from _lonely_key(pairing)
+    yield from _lonely_lease(config, pairing)
     yield from _half_encrypted(config, pairing)
 
 
@@ -105,6 +108,15 @@ def _order(config: Config, pairing: Pairing) -> Iterator[str]:
         )
 
 
+def _leases(pairing: Pairing) -> Iterator[str]:
+    options = pairing.options
+    has_lease = options.order_lease is not OrderLeaseMode.OFF
+    if has_lease and not options.ordered:
+        yield "pairing.order_lease: needs ordered, a list of the entities that keep their order"
+    if options.on_lease_lost is OnLeaseLost.SEND and not has_lease:
+        yield 'pairing.on_lease_lost: needs order_lease = "wait", as there is no lease without it'
+
+
 def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:
     for endpoint in config.endpoints:
         yield not is_loopback(host_of_bind(endpoint.bind))
@@ -152,6 +164,15 @@ def _lonely_key(pairing: Pairing) -> Iterator[str]:
         yield (
             f"pairing.encrypt: the key is made here, and only in {pairing.state.parent}: without it"
             " nobody can read the backlog. Back it up, or set envelope_keys"
+        )
+
+
+def _lonely_lease(config: Config, pairing: Pairing) -> Iterator[str]:
+    secondary = config.namespaces[pairing.secondary]
+    if pairing.options.has_order_leases and not hosts_of(location_of(secondary)):
+        yield (
+            f"pairing.order_lease: the leases are on the secondary {secondary.name}, a store that"
+            " this gateway alone has open: no other gateway can take one"
         )
 
 

@@ -27,11 +27,19 @@ QUEUE_PROPERTIES: Final = QueueProperties(
 LEGACY_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, lock_duration=LEGACY_LOCK)
 # The sessions keep the order of each key, whichever of several syphons moves its messages.
 ORDERED_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, requires_session=True)
+# Of the queue whose sessions are the leases of the ordered queues. Its messages are requests to let
+# go, which expire soon. The lock of a gateway that is cut off ends, and so does its lease, within
+# the time that sends wait.
+LEASE_LOCK: Final = timedelta(seconds=10)
+LEASE_PROPERTIES: Final = QueueProperties(
+    requires_session=True, lock_duration=LEASE_LOCK, max_delivery_count=2147483647
+)
 # A constant, not an option: with another number, a key's messages would be in two queues.
 ORDERED_QUEUES: Final = 4
 _MARK: Final = "/x-servicebus-transfer/"
 _ORDERED: Final = "/x-servicebus-transfer/ordered/"
 _HEARTBEATS: Final = "/x-pairgate-syphons"
+_LEASES: Final = "/x-pairgate-order"
 ENVELOPE_BYTES: Final = 4096  # bytes that an embedded backlog queue accepts beyond the limit
 
 
@@ -81,6 +89,16 @@ def heartbeat_queue(label: str) -> EntityPath:
 def is_heartbeat_queue(queue: EntityPath) -> bool:
     """True if it is the `heartbeat_queue` of a pair, whatever the label."""
     return queue.key.endswith(_HEARTBEATS)
+
+
+def lease_queue(label: str) -> EntityPath:
+    """The queue beside the backlog whose sessions are the leases of the ordered queues."""
+    return EntityPath(f"{label}{_LEASES}")
+
+
+def is_lease_queue(queue: EntityPath) -> bool:
+    """True if it is the `lease_queue` of a pair, whatever the label."""
+    return queue.key.endswith(_LEASES)
 
 
 def queues_to_try(queues: Sequence[EntityPath], rng: random.Random) -> list[EntityPath]:

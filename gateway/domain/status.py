@@ -150,6 +150,8 @@ class OrderStatus:
     away: int  # keys whose sends go to the backlog, as some of their messages are there
     unknown: int  # ordered backlog queues that may have messages of any key
     waiting: int  # sends that wait for their key's return
+    # Ordered backlog queues whose orderer this gateway is; None: it is that of all (no leases).
+    leases: int | None = None
 
 
 class Cause(enum.Enum):

@@ -35,6 +35,16 @@ class OnUnreachable(enum.Enum):
     RAISE = "raise"  # as the legacy client: sends fail with the error of the probe
 
 
+class OrderLeaseMode(enum.Enum):
+    OFF = "off"  # one gateway alone sends to the ordered entities
+    WAIT = "wait"  # several do, one at a time: the others wait for its lease
+
+
+class OnLeaseLost(enum.Enum):
+    RAISE = "raise"  # no lease, no send: the order holds
+    SEND = "send"  # the last orderer goes on with the primary, while it can't renew its lease
+
+
 class UnknownEntity(enum.Enum):
     DIVERT = "divert"
     REFUSE = "refuse"
@@ -100,7 +110,14 @@ class PairOptions:
     unknown_entity: UnknownEntity = UnknownEntity.DIVERT
     # Entities that keep the order of their sends, e.g. `orders` or `payments/*`.
     ordered: tuple[str, ...] = ()
+    order_lease: OrderLeaseMode = OrderLeaseMode.OFF
+    on_lease_lost: OnLeaseLost = OnLeaseLost.RAISE
     entities: tuple[EntityRule, ...] = ()
+
+    @property
+    def has_order_leases(self) -> bool:
+        """True if several gateways may send to the ordered entities."""
+        return bool(self.ordered) and self.order_lease is not OrderLeaseMode.OFF
 
     @property
     def slowest_success(self) -> float:

@@ -11,6 +11,7 @@ from gateway.capabilities import address_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.message import AcceptedBy
+from gateway.domain.status import OrderStatus
 from gateway.moments import Moments
 from gateway.pairing.admission import Admission, Measure
 from gateway.pairing.backlog import BacklogSender, Rotation
@@ -21,7 +22,8 @@ from gateway.pairing.depth import BacklogDepth, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.hedging import HedgeBudget
 from gateway.pairing.inflight import InFlight
-from gateway.pairing.options import PairOptions
+from gateway.pairing.options import OnLeaseLost, PairOptions
+from gateway.pairing.order.lease import OrderLeases
 from gateway.pairing.order.sends import OrderedSends
 from gateway.pairing.order.watch import OrderWatch
 from gateway.pairing.primary import PrimarySender
@@ -73,6 +75,13 @@ class Pair:
     pauses: Pauses  # of the syphons in this process
     state: StateFile | None
     order: OrderWatch | None  # None: no entity keeps its order
+    leases: OrderLeases | None  # None: no other gateway sends to the ordered entities
+
+    def order_status(self) -> OrderStatus | None:
+        """The keys of ordered entities in numbers; None: no entity keeps its order."""
+        if self.order is None:
+            return None
+        return self.order.status(None if self.leases is None else self.leases.held)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled. Entity states from before a restart are restored at the start."""
@@ -87,16 +96,16 @@ class Pair:
             await nursery.start(self.destination.run)
             await nursery.start(self.prober.run)
             await nursery.start(self.watch.run)
-            if self.order is not None:
-                await nursery.start(self.order.run)
-            if self.orphans is not None:
-                await nursery.start(self.orphans.run)
-            if self.sampler is not None:
-                await nursery.start(self.sampler.run)
-            if self.limit is not None:
-                await nursery.start(self.limit.run)
-            if self.state is not None:
-                await nursery.start(self.state.run)
+            for part in (
+                self.order,
+                self.leases,
+                self.orphans,
+                self.sampler,
+                self.limit,
+                self.state,
+            ):
+                if part is not None:
+                    await nursery.start(part.run)
             task_status.started()
 
 
@@ -135,6 +144,7 @@ class PairParts:
         rotation = self._rotation(self.backlog.queues)
         broker = self._broker(states, entity_cache, rotation)
         order = self._order(states)
+        leases = None if order is None else self._leases(order)
         if order is not None:
             broker.ordered = OrderedSends(
                 patterns=options.ordered,
@@ -143,6 +153,7 @@ class PairParts:
                 to_primary=broker.to_primary,
                 to_backlog=broker.to_backlog,
                 new_id=dependencies.new_id,
+                leases=leases,
             )
         depth = BacklogDepth(
             secondary=self.secondary,
@@ -174,12 +185,26 @@ class PairParts:
             pauses=pauses,
             state=self._state_file(states, entity_cache, pauses, order),
             order=order,
+            leases=leases,
         )
 
     def _order(self, states: EntityStates) -> OrderWatch | None:
         if not self.options.ordered:
             return None
         return OrderWatch(secondary=self.secondary, label=self.options.label, states=states)
+
+    def _leases(self, order: OrderWatch) -> OrderLeases | None:
+        if not self.options.has_order_leases:
+            return None
+        return OrderLeases(
+            secondary=self.secondary,
+            label=self.options.label,
+            queues=order.queues,
+            goes_on=self.options.on_lease_lost is OnLeaseLost.SEND,
+            new_id=self.dependencies.new_id,
+            rng=self.dependencies.rng,
+            observer=self.dependencies.observer,
+        )
 
     def _limit(self, admission: Admission) -> BacklogLimit:
         return BacklogLimit(

@@ -42,10 +42,12 @@ async def provision(
     properties: QueueProperties = backlog.QUEUE_PROPERTIES,
     *,
     ordered: bool = False,
+    leases: bool = False,
 ) -> list[EntityPath]:
     """
-    Create the backlog queues that are missing, with `ordered` also those of ordered entities, and
-    the queue of the syphons' heartbeats where one can be read; return those that were created.
+    Create the backlog queues that are missing, with `ordered` also those of ordered entities, with
+    `leases` also the queue of their leases, and the queue of the syphons' heartbeats where one can
+    be read; return those that were created.
 
     Needs the Manage right. Existing queues aren't changed. The pair works without heartbeats, so
     that a refusal of their queue alone isn't an error.
@@ -57,6 +59,8 @@ async def provision(
     wanted = [(backlog.queue_name(label, index), properties) for index in range(count)]
     if ordered:
         wanted += [(queue, backlog.ORDERED_PROPERTIES) for queue in backlog.ordered_queues(label)]
+    if leases:
+        wanted.append((backlog.lease_queue(label), backlog.LEASE_PROPERTIES))
     for queue, its in wanted:
         try:
             await secondary.create_queue(queue, its)
@@ -135,8 +139,13 @@ def _backlog(
 
 
 def doubts(info: EntityInfo) -> list[str]:
-    """Properties of an existing backlog queue that may lose or delay its messages, as sentences."""
+    """
+    Properties of an existing backlog queue that may lose or delay its messages, as sentences; or
+    those by which the lease queue is none.
+    """
     properties, keeps_order = info.properties, backlog.is_ordered(info.path)
+    if backlog.is_lease_queue(info.path):
+        return [] if properties.requires_session else ["it doesn't require sessions"]
     wrong = {
         "it requires sessions": properties.requires_session and not keeps_order,
         "it doesn't require sessions": keeps_order and not properties.requires_session,

@@ -77,6 +77,12 @@ def pair_metrics(pair: PairStatus) -> Iterator[Metric]:
             "Ordered backlog queues that may have messages of any key.",
             pair.order.unknown,
         )
+        if pair.order.leases is not None:
+            yield GaugeMetricFamily(
+                "pairgate_ordered_leases",
+                "Ordered backlog queues whose lease this gateway has.",
+                pair.order.leases,
+            )
 
 
 def _backlog(backlog: BacklogStatus) -> Iterator[Metric]:

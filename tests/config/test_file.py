@@ -46,6 +46,9 @@ from tests.harness.secret_files import write_secret
         ("[pairing.syphon]\nmax_drain_rate = 'x'", "pairing.syphon.max_drain_rate: a number"),
         ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: unknown key"),
         ("ordered = true", "pairing.ordered: a list expected"),
+        ("order_lease = 'wait'", "pairing.order_lease: needs ordered"),
+        ("on_lease_lost = 'send'", "pairing.on_lease_lost: needs order_lease"),
+        ("ordered = ['a']\norder_lease = true", "pairing.order_lease: "),
         (
             "[[endpoints]]\nprotocol = 'servicebus'\nbind = 'localhost:0'",
             'endpoints[0].protocol: one of "service-bus", "amqp", "service-bus-http",'

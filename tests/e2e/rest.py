@@ -20,9 +20,13 @@ async def request(
     )
 
 
-async def send(address: str, entity: str, body: bytes) -> tuple[int, str]:
+async def send(
+    address: str, entity: str, body: bytes, *, patience: float = 20.0
+) -> tuple[int, str]:
     """Send one message; return the status, and what accepted it."""
-    status, headers, _ = await request(address, "POST", f"/{entity}/messages", body)
+    status, headers, _ = await request(
+        address, "POST", f"/{entity}/messages", body, patience=patience
+    )
     return status, headers.get("x-pairgate-accepted-by", "")
 
 

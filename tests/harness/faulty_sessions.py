@@ -96,7 +96,11 @@ class FaultySession(FaultyReceiver):
         return await self.broker.operate(call, self.inner.renew_session)
 
     async def get_state(self) -> bytes | None:
-        return await self.inner.get_state()
+        self._check_same_life(SessionLockLost("locks don't survive a restart"))
+        call = Call(operation=Operation.MANAGE, entity=self.entity)
+        return await self.broker.operate(call, self.inner.get_state)
 
     async def set_state(self, state: bytes | None) -> None:
-        await self.inner.set_state(state)
+        self._check_same_life(SessionLockLost("locks don't survive a restart"))
+        call = Call(operation=Operation.MANAGE, entity=self.entity)
+        await self.broker.operate(call, lambda: self.inner.set_state(state))

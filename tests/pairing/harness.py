@@ -246,6 +246,8 @@ class Harness:
         if ordered:
             for queue in backlog.ordered_queues(LABEL):
                 await self.secondary.store.create_queue(queue, backlog.ORDERED_PROPERTIES)
+            leases = backlog.lease_queue(LABEL)
+            await self.secondary.store.create_queue(leases, backlog.LEASE_PROPERTIES)
         await self.spool.store.create_queue(QUEUE, backlog.LEGACY_PROPERTIES)
 
     async def namespace(

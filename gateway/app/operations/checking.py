@@ -213,6 +213,8 @@ async def _check_backlog(
     names = [backlog.queue_name(label, index) for index in range(pairing.options.backlog_queues)]
     if pairing.options.ordered:
         names += backlog.ordered_queues(label)
+    if pairing.options.has_order_leases:
+        names.append(backlog.lease_queue(label))
     wanted = len(names)
     queues_by_problem: dict[str, list[EntityPath]] = {}
     for queue in names:

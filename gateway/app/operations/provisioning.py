@@ -124,6 +124,7 @@ async def _provision(
                         wanted,
                         properties,
                         ordered=bool(pairing.options.ordered),
+                        leases=pairing.options.has_order_leases,
                     )
                     if destination is not None:
                         await note_backlog(pairing, broker, destination)

@@ -8,6 +8,9 @@ Sends that keep an order: one call at a time for each key, to the primary or to 
                             until they have moved, for `WAIT` seconds at most, and then goes to the
                             primary
 
+Where several gateways send to the ordered entities, each send first waits for the lease of its
+key's queue (`lease.py`).
+
 All sends of a key go to one queue, so that what follows never overtakes; a queue that fails has no
 substitute, and neither has the spool a part in it. `watch.py` knows which keys are away.
 
@@ -31,6 +34,8 @@ from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.backlog import PACE, BacklogSender
 from gateway.pairing.order.keys import OrderKey, is_ordered, key_of
+from gateway.pairing.order.lease import WAIT_SHARE as LEASE_SHARE
+from gateway.pairing.order.lease import OrderLease, OrderLeases
 from gateway.pairing.order.watch import OrderedQueue, OrderWatch
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
@@ -128,6 +133,7 @@ class OrderedSends:
     to_primary: PrimarySender
     to_backlog: BacklogSender
     new_id: NewId
+    leases: OrderLeases | None = None  # None: no other gateway sends to the ordered entities
     _epoch: str = attrs.field(init=False)  # of the places that this gateway gives, hexadecimal
     _numbers: Iterator[int] = attrs.field(factory=lambda: count(1), init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)
@@ -275,20 +281,36 @@ class OrderedSends:
         """
         if not sending.may_divert:
             await self.to_primary.take(sending)
-            return
+        elif self.leases is None:
+            await self._try_ways(sending, key, refuse, None)
+        else:
+            lease = self.leases.of(key)
+            await lease.wait(trio.current_time() + sending.left * LEASE_SHARE)
+            with lease.in_use():
+                await self._try_ways(sending, key, refuse, lease)
+
+    async def _try_ways(
+        self,
+        sending: Sending,
+        key: OrderKey,
+        refuse: Callable[[Sending], None],
+        lease: OrderLease | None,
+    ) -> None:
         queue = self.watch.queue_of(key)
         home = self.watch.is_home(key) or await self._comes_home(sending, key, queue)
+        if lease is not None and not lease.may_send(home=home):
+            raise _without_lease(queue)
         if home and await self.to_primary.take(sending):
             return
         refuse(sending)
         if not home:
             await self._let_the_syphon_catch_up(sending, key, queue)
-        if await self._divert(sending, key, queue, has_other_way=home):
+        if await self._divert(sending, key, queue, lease, has_other_way=home):
             return
         if home and await self.to_primary.take_after_all(sending):
             return
         until = trio.current_time() + sending.left * RETRY_SHARE
-        while not await self._divert(sending, key, queue, has_other_way=False):
+        while not await self._divert(sending, key, queue, lease, has_other_way=False):
             if home or trio.current_time() + PACE > until:
                 return
             await trio.sleep(PACE)
@@ -322,11 +344,22 @@ class OrderedSends:
             await trio.sleep(min(SLOWER * away.took, SLOWEST, sending.left * WAIT_SHARE))
 
     async def _divert(
-        self, sending: Sending, key: OrderKey, queue: OrderedQueue, *, has_other_way: bool
+        self,
+        sending: Sending,
+        key: OrderKey,
+        queue: OrderedQueue,
+        lease: OrderLease | None,
+        *,
+        has_other_way: bool,
     ) -> bool:
         """Send to the key's backlog queue. True: nothing is left to be sent."""
         if not any(batch.fault is None for batch in sending.pending):
             return True
+        if lease is not None and not lease.is_valid:
+            for batch in sending.pending:
+                batch.errors[AcceptedBy.BACKLOG] = _without_lease(queue)
+            await trio.lowlevel.checkpoint()
+            return False
         was_home = self.watch.is_home(key)
         queue.note_diverted(key, sum(len(batch.messages) for batch in sending.pending))
         places = (f"{key.digest}.{self._epoch}.{number}" for number in self._numbers)
@@ -335,6 +368,8 @@ class OrderedSends:
             sending, queue.path, places, has_other_way=has_other_way
         )
         queue.note_diverted(key, 0)
+        if lease is not None and not lease.is_valid:
+            _doubt(pending)
         if (away := queue.away.get(key.digest)) is not None:
             away.took = trio.current_time() - began
         if was_home and all(map(_was_refused, pending)):
@@ -347,6 +382,21 @@ def _was_refused(batch: Batch) -> bool:
     error = batch.errors.get(AcceptedBy.BACKLOG)
     refused = error is not None and error.outcome is Outcome.NOT_SENT
     return refused and batch.accepted_by is not AcceptedBy.BACKLOG
+
+
+def _without_lease(queue: OrderedQueue) -> Unavailable:
+    return Unavailable(f"the lease of {queue.path} has run out")
+
+
+def _doubt(batches: Iterable[Batch]) -> None:
+    """
+    The backlog has accepted these batches, perhaps after another gateway had listed its messages:
+    that one may already send later messages to the primary.
+    """
+    for batch in batches:
+        if batch.accepted_by is AcceptedBy.BACKLOG:
+            batch.accepted_by = None
+            batch.fail(OutcomeUnknown("the backlog's answer came after the end of the lease"))
 
 
 def _parts_of(entity: EntityPath, batch: Batch) -> Sequence[_Part]:

@@ -97,6 +97,12 @@ class OrderedQueue:
         """The queue has certainly not got the messages of the first send of that key."""
         self.away.pop(key.digest, None)
 
+    def forget(self) -> None:
+        """Other gateways may have sent messages of any key to the queue."""
+        self._version += 1
+        self.any_key, self.no_wait_before = self._version, 0.0
+        self.wanted.note()
+
     def note_list(self, found: Counter[str], version: int) -> None:
         """
         Note a complete list of the queue: the number of messages of each key. `version` is the
@@ -135,9 +141,10 @@ class OrderWatch:
         queue = self.queue_of(key)
         return queue.any_key is None and key.digest not in queue.away
 
-    def status(self) -> OrderStatus:
-        """The keys in numbers."""
+    def status(self, leases: int | None = None) -> OrderStatus:
+        """The keys in numbers; `leases` is as there."""
         return OrderStatus(
+            leases=leases,
             away=sum(len(queue.away) for queue in self.queues),
             unknown=sum(queue.any_key is not None for queue in self.queues),
             waiting=sum(queue.waiting for queue in self.queues),

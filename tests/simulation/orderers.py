@@ -1,0 +1,322 @@
+"""
+A simulated pair with two gateways that send to the same ordered entity, one at a time.
+
+Each producer sends one message after the other, each through any gateway, until it is acknowledged:
+so every two acknowledged messages of a key have an order, unless they were sent at once. Faults
+strike the connections of one gateway, or a namespace as a whole; a held connection delays requests
+and answers for longer than a lease is valid.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.checker.history import Run
+from gateway.checker.operations import Acked, Failed, Found, Invoked, Place, Record, Unknown
+from gateway.checker.order import order_kept
+from gateway.domain import backlog
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, Outcome
+from gateway.domain.events.gateway import Event
+from gateway.domain.message import Message
+from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, SyphonOptions
+from gateway.pairing.order.keys import key_of
+from gateway.pairing.pair import PairDependencies
+from gateway.ports import Broker
+from gateway.wire.amqp.message import encoded_size
+from tests.harness.clocks import VirtualClock
+from tests.harness.determinism import run_seeded
+from tests.harness.faults import Fault, FaultyBroker, Operation, Refuse
+from tests.harness.faulty_sessions import FaultySessionsBroker
+from tests.simulation.names import Names
+from tests.simulation.network import Network
+from tests.simulation.processes import GatewayProcess, Installation
+from tests.simulation.scenario import Parts, Scenario
+
+ORDERS: Final = EntityPath("orders")
+LABEL: Final = "east"
+NAMES: Final = ("primary", "secondary")
+GATEWAYS: Final = ("gateway-0", "gateway-1")
+ALL: Final = "all"  # gateways
+KEYS: Final = ("a", "b")
+PRODUCERS: Final = 3
+CHAOS: Final = 150.0  # seconds until all faults are over
+LONGEST: Final = 50.0  # seconds of one fault
+MOST_TRIES: Final = 12  # for one message
+DRAIN: Final = 300  # seconds
+SPAN: Final = 0.02  # seconds, at most, of one way to a namespace
+
+
+@attrs.frozen
+class Trouble:
+    """From `start` to `end` a gateway, or all, meet that fault at a namespace; or it is killed."""
+
+    kind: str  # refuse, hold, kill
+    gateway: str
+    namespace: str
+    start: float
+    end: float
+
+    def strikes(self, kind: str, gateway: str, namespace: str) -> bool:
+        who = self.gateway in {gateway, ALL} and self.namespace == namespace
+        return self.kind == kind and who and self.start <= trio.current_time() < self.end
+
+
+@attrs.define(eq=False)
+class Told:
+    """How a history ended."""
+
+    problems: tuple[str, ...]
+    acked: int  # messages
+    by_backlog: int  # of them
+    gateways: int  # that were orderers
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Network(Installation):
+    """Its connections, each of one process to one namespace, meet the troubles of that process."""
+
+    troubles: Sequence[Trouble]
+    rng: random.Random
+
+    async def connect(self, process: str, namespace: str) -> FaultyBroker:
+        gateway = process.removeprefix("syphon in ")
+
+        def fault(operation: Operation, entity: EntityPath) -> Fault | None:
+            struck = any(one.strikes("refuse", gateway, namespace) for one in self.troubles)
+            return Refuse() if struck else None
+
+        def latency() -> float:
+            ends = [o.end for o in self.troubles if o.strikes("hold", gateway, namespace)]
+            return max(0.0, max(ends, default=0.0) - trio.current_time()) + self.rng.uniform(
+                0, SPAN
+            )
+
+        inner: Broker = self.primary if namespace == "primary" else self.secondary
+        link = FaultySessionsBroker(inner=inner, fault=fault, latency=latency)
+        await self.home.start(link.run)
+        return link
+
+
+@attrs.define(eq=False, kw_only=True)
+class Orderers:
+    """One history: `run` is all of it."""
+
+    seed: int
+    rng: random.Random = attrs.field(init=False)
+    clock: VirtualClock = attrs.field(factory=VirtualClock)
+    records: list[Record] = attrs.field(factory=list)
+    events: list[Event] = attrs.field(factory=list)
+    gateways: list[GatewayProcess] = attrs.field(factory=list)
+    stores: dict[str, MemoryBroker] = attrs.field(init=False)
+    orderers: set[str] = attrs.field(factory=set)
+    by_backlog: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.rng = random.Random(f"orderers {self.seed}")
+        self.stores = {name: MemoryBroker(self.clock, self.rng) for name in NAMES}
+
+    async def run(self) -> Told:
+        with trio.fail_after(2 * (CHAOS + DRAIN) + MOST_TRIES * 200.0):
+            async with trio.open_nursery() as nursery:
+                await self._start(nursery)
+                async with trio.open_nursery() as producers:
+                    for number in range(PRODUCERS):
+                        producers.start_soon(self._produce, number)
+                problems = await self._drain()
+                nursery.cancel_scope.cancel()
+        decision = order_kept(Run.of(self.records))
+        acked = {one.message_id for one in self.records if isinstance(one, Acked)}
+        found = {one.message_id for one in self.records if isinstance(one, Found)}
+        problems += [f"{each} is lost" for each in sorted(acked - found)]
+        problems += decision.problems
+        return Told(tuple(problems), len(acked), self.by_backlog, len(self.orderers))
+
+    # --- the installation
+
+    async def _start(self, nursery: trio.Nursery) -> None:
+        await self.stores["primary"].create_queue(ORDERS, QueueProperties())
+        secondary = self.stores["secondary"]
+        await secondary.create_queue(backlog.queue_name(LABEL, 0), backlog.QUEUE_PROPERTIES)
+        for queue in backlog.ordered_queues(LABEL):
+            await secondary.create_queue(queue, backlog.ORDERED_PROPERTIES)
+        await secondary.create_queue(backlog.lease_queue(LABEL), backlog.LEASE_PROPERTIES)
+        namespaces = [FaultySessionsBroker(inner=self.stores[name]) for name in NAMES]
+        for namespace in namespaces:
+            await nursery.start(namespace.run)
+        troubles = [self._outage(), *(self._trouble() for _ in range(self.rng.randint(2, 8)))]
+        for number, name in enumerate(GATEWAYS):
+            installation = _Network(
+                scenario=self._scenario(),
+                primary=namespaces[0],
+                secondary=namespaces[1],
+                dependencies=self._dependencies,
+                watch=lambda process, namespace, call: None,
+                home=nursery,
+                network=Network(rng=self.rng, breaking=0.0, until=0.0, on_break=lambda: None),
+                names=Names(),
+                troubles=troubles,
+                rng=self.rng,
+            )
+            gateway = GatewayProcess(name=name, installation=installation, syphons=number == 0)
+            self.gateways.append(gateway)
+            await nursery.start(gateway.run)
+        for trouble in troubles:
+            if trouble.kind == "kill":
+                nursery.start_soon(self._kill, trouble)
+
+    def _scenario(self) -> Scenario:
+        rng = self.rng
+        return Scenario(
+            seed=self.seed,
+            parts=Parts(ordered=True),
+            pair=PairOptions(
+                label=LABEL,
+                failover_interval=rng.choice([0.0, 5.0]),
+                send_timeout=rng.choice([20.0, 120.0]),
+                attempt_timeout=rng.choice([5.0, 60.0]),
+                slow_call_duration=rng.choice([2.0, None]),
+                ping_interval=5.0,
+                successes_to_return=1,
+                backlog_queues=1,
+                ordered=("orders",),
+                order_lease=OrderLeaseMode.WAIT,
+                on_lease_lost=OnLeaseLost.RAISE,
+            ),
+            syphon=SyphonOptions(
+                retry=Backoff(first=1.0, cap=5.0), unknown_retry=Backoff(first=1.0, cap=5.0)
+            ),
+            syphons=0,
+            producers=PRODUCERS,
+            sends=0,
+            latency=0.0,
+            clients_deadline=None,
+            windows=(),
+            crashes=(),
+        )
+
+    def _dependencies(self, process: str) -> PairDependencies:
+        return PairDependencies(
+            clock=self.clock,
+            rng=self.rng,
+            new_id=lambda: f"{self.rng.getrandbits(64):016x}",
+            observer=_Observer(self, process),
+            measure=encoded_size,
+        )
+
+    def _outage(self) -> Trouble:
+        """Of the primary, for one gateway or for all."""
+        start = self.rng.uniform(5.0, CHAOS - LONGEST)
+        gateway = self.rng.choice([*GATEWAYS, ALL])
+        return Trouble("refuse", gateway, "primary", start, start + self.rng.uniform(5.0, LONGEST))
+
+    def _trouble(self) -> Trouble:
+        rng = self.rng
+        start = rng.uniform(5.0, CHAOS - 10.0)
+        return Trouble(
+            kind=rng.choice(["refuse", "refuse", "hold", "hold", "kill"]),
+            gateway=rng.choice([*GATEWAYS, *GATEWAYS, ALL]),
+            namespace=rng.choice(NAMES),
+            start=start,
+            end=min(CHAOS, start + rng.choice([2.0, 15.0, LONGEST]) * rng.uniform(0.5, 1.0)),
+        )
+
+    async def _kill(self, trouble: Trouble) -> None:
+        await trio.sleep_until(trouble.start)
+        for gateway in self.gateways:
+            if trouble.gateway in {gateway.name, ALL} and gateway.pair is not None:
+                gateway.kill()
+        await trio.sleep_until(trouble.end)
+        for gateway in self.gateways:
+            gateway.revive()
+
+    # --- the clients
+
+    async def _produce(self, number: int) -> None:
+        sent = 0
+        while trio.current_time() < CHAOS + 20.0:
+            await trio.sleep(self.rng.uniform(0.0, 1.5))
+            key = self.rng.choice(KEYS)
+            message = Message(message_id=f"{number}-{sent}", body=b"body", session_id=key)
+            sent += 1
+            for _ in range(MOST_TRIES):
+                if await self._send(self.rng.choice(self.gateways), message):
+                    break
+                await trio.sleep(self.rng.uniform(0.1, 2.0))
+
+    async def _send(self, gateway: GatewayProcess, message: Message) -> bool:
+        id_ = str(message.message_id)
+        self.records.append(
+            Invoked(
+                at=trio.current_time(),
+                message_id=id_,
+                entity=ORDERS.key,
+                fingerprint="",
+                order=key_of(ORDERS, message).digest,
+            )
+        )
+        kind: type[Acked] | type[Failed] | type[Unknown] = Acked
+        try:
+            accepted_by = await gateway.send(None, ORDERS, [message])
+        except BrokerError as error:
+            kind = Failed if error.outcome is Outcome.NOT_SENT else Unknown
+        else:
+            self.by_backlog += accepted_by is not None and accepted_by.value == "backlog"
+        self.records.append(kind(at=trio.current_time(), message_id=id_))
+        return kind is Acked
+
+    # --- the end
+
+    async def _drain(self) -> list[str]:
+        """Wait until the backlog is empty; read what is on the primary."""
+        for _ in range(DRAIN):
+            if not await self._left():
+                break
+            await trio.sleep(1.0)
+        left = await self._left()
+        for delivery in await self.stores["primary"].peek(ORDERS, limit=100_000):
+            self.records.append(
+                Found(
+                    at=trio.current_time(),
+                    place=Place.PRIMARY,
+                    queue=ORDERS.key,
+                    message_id=str(delivery.message.message_id),
+                    copy=str(delivery.sequence_number),
+                )
+            )
+        return [f"{left} messages are left on the backlog after {DRAIN} s"] if left else []
+
+    async def _left(self) -> int:
+        queues = backlog.ordered_queues(LABEL)
+        return sum([len(await self.stores["secondary"].peek(each)) for each in queues])
+
+
+@attrs.frozen(eq=False)
+class _Observer:
+    """Notes which gateways were orderers."""
+
+    world: Orderers
+    process: str
+
+    def report(self, event: Event) -> None:
+        self.world.events.append(event)
+        if type(event).__name__ == "OrderLeaseTaken":
+            self.world.orderers.add(self.process)
+
+
+def run_orderers(seed: int) -> Told:
+    """The history of that seed."""
+    return run_seeded(Orderers(seed=seed).run, seed=seed)
+
+
+def first_overtaken(seeds: Iterable[int]) -> int | None:
+    """The first seed in whose history a message overtook one that was acknowledged before."""
+    for seed in seeds:
+        if any("arrived before" in problem for problem in run_orderers(seed).problems):
+            return seed
+    return None
