@@ -20,6 +20,7 @@ from gateway.capabilities import (
     Diverts,
     Enlists,
     FailsFast,
+    HidesMessages,
     Identifies,
     KeepsMessages,
     Peeks,
@@ -31,6 +32,7 @@ from gateway.capabilities import (
     SendsTogether,
     SessionReceiver,
     Sessions,
+    SettlesByToken,
     SettlesMany,
     TakesBack,
     Topology,
@@ -69,6 +71,7 @@ EVERYWHERE = {
 }  # passed on by all brokers
 OF_SHARDS: set[type] = {
     DeletesByVersion,
+    DeletesMessages,
     Diverts,
     FailsFast,
     Peeks,
@@ -146,12 +149,12 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     ShardedBroker: (
         OF_SHARDS,
         {BoundsSends, Identifies, Placed},
-        {DeletesMessages},
+        set(),
     ),
     ShardPlaces: (
         OF_SHARDS,
         {Identifies, Placed},
-        {BoundsSends, DeletesMessages},
+        {BoundsSends},
     ),
     Traced: (
         {Diverts, FailsFast, SendsMany},
@@ -159,18 +162,34 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {BoundsSends},
     ),
     TracedReceiver: (
-        {SettlesMany},
-        {ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
+        {Polls, SettlesMany},
+        {
+            ChangesBody,
+            Enlists,
+            HidesMessages,
+            KeepsMessages,
+            ReceivesDeferred,
+            SettlesByToken,
+            TakesBack,
+        },
         set(),
     ),
     WatchedReceiver: (
-        {SettlesMany},
-        {ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack},
+        {Polls, SettlesMany},
+        {
+            ChangesBody,
+            Enlists,
+            HidesMessages,
+            KeepsMessages,
+            ReceivesDeferred,
+            SettlesByToken,
+            TakesBack,
+        },
         set(),
     ),
     CutReceiver: (
-        {Polls, ReceivesDeferred, SettlesMany},
-        {ChangesBody, Enlists, KeepsMessages, TakesBack},
+        {HidesMessages, Polls, ReceivesDeferred, SettlesMany},
+        {ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack},
         set(),
     ),
     ShardedReceiver: (
@@ -184,22 +203,38 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             TakesBack,
         },
         set(),
-        set(),
+        {HidesMessages, SettlesByToken},
     ),
     ShardedSession: (
         {Enlists, KeepsMessages, ReceivesDeferred, SettlesMany, TakesBack},
         set(),
-        {ChangesBody, Polls},
+        {ChangesBody, HidesMessages, Polls, SettlesByToken},
     ),
     ClaimedReceiver: (
         {ReceivesDeferred, SettlesMany},
         set(),
-        {ChangesBody, Enlists, KeepsMessages, Polls, TakesBack},
+        {
+            ChangesBody,
+            Enlists,
+            HidesMessages,
+            KeepsMessages,
+            Polls,
+            SettlesByToken,
+            TakesBack,
+        },
     ),
     PackedReceiver: (
         {ReceivesDeferred, SettlesMany},
         set(),
-        {ChangesBody, Enlists, KeepsMessages, Polls, TakesBack},
+        {
+            ChangesBody,
+            Enlists,
+            HidesMessages,
+            KeepsMessages,
+            Polls,
+            SettlesByToken,
+            TakesBack,
+        },
     ),
 }
 

@@ -14,15 +14,18 @@ from gateway.capabilities.entities import (
     address_of,
 )
 from gateway.capabilities.receiving import (
+    LONGEST_TOKEN,
     MOST_DELETED,
     ChangesBody,
     DeletesMessages,
+    HidesMessages,
     KeepsMessages,
     Peeks,
     Polls,
     ReceivesDeferred,
     SessionReceiver,
     Sessions,
+    SettlesByToken,
     SettlesMany,
     TakesBack,
     Visibility,
@@ -55,6 +58,7 @@ from gateway.capabilities.transactions import (
 
 __all__ = [
     "FAULTS_OF_ONE",
+    "LONGEST_TOKEN",
     "MOST_DELETED",
     "Batches",
     "BoundsSends",
@@ -64,6 +68,7 @@ __all__ = [
     "Diverts",
     "Enlists",
     "FailsFast",
+    "HidesMessages",
     "Identifies",
     "KeepsMessages",
     "Peeks",
@@ -77,6 +82,7 @@ __all__ = [
     "SendsTogether",
     "SessionReceiver",
     "Sessions",
+    "SettlesByToken",
     "SettlesMany",
     "TakesBack",
     "Topology",

@@ -1,7 +1,7 @@
 """Operations on messages and sessions beyond those of a `Receiver`: peeking, deferral, deletion."""
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from gateway.offering import capability
 from gateway.ports import Broker, Receiver
 
 MOST_DELETED: Final = 4000  # messages of one call, as in Service Bus's Premium tier
+LONGEST_TOKEN: Final = 512  # bytes of a token that a receiver hands out
 
 
 @capability(Broker, "this namespace can't peek messages")
@@ -81,6 +82,66 @@ class ChangesBody(Protocol):
         Raises:
             LockLost: the message isn't locked by this receiver any more; it is as it was.
             MessageTooLarge: the body is too large; the message is as it was.
+        """
+        ...
+
+
+@capability(Receiver, "the locks of this namespace last as long as the queue says")
+class HidesMessages(Protocol):
+    """
+    A receiver that chooses how long a message stays locked (Storage Queue: the visibility timeout).
+    """
+
+    async def hide(
+        self, delivery: Delivery, duration: timedelta, body: bytes | None = None
+    ) -> datetime:
+        """
+        Return when the message is locked for that duration from now on, durably, and has the new
+        body if one is given; the result is the end of the lock. With a duration of 0 others can
+        receive it at once. A cancellation leaves the outcome unknown.
+
+        Raises:
+            LockLost: the message isn't locked by this receiver any more; it is as it was.
+            MessageTooLarge: the body is too large; the message is as it was.
+        """
+        ...
+
+
+@capability(Receiver, "a lock of this namespace belongs to the receiver that has it")
+class SettlesByToken(Protocol):
+    """
+    A receiver of a queue whose namespace has tokens that any process can settle with. The receiver
+    hands out the token of a delivery; any receiver of this queue, of this process or of another
+    one, adopts it.
+    """
+
+    @property
+    def renews_in_place(self) -> bool:
+        """
+        True if a token is valid after a renewal too (Service Bus). Otherwise the delivery has
+        another token then (Storage Queue).
+        """
+        ...
+
+    def hand_out(self, delivery: Delivery) -> bytes | None:
+        """
+        Return the delivery's token, of at most `LONGEST_TOKEN` bytes. From then on this receiver
+        doesn't hold the delivery: the end of its scope doesn't release the message. None: only this
+        receiver can settle the delivery, and it still holds it. Never waits.
+
+        Raises:
+            LockLost: this receiver doesn't hold the delivery any more.
+        """
+        ...
+
+    def adopt(self, token: bytes) -> AbstractContextManager[Delivery]:
+        """
+        A scope in which this receiver settles and renews the delivery of that token, which has no
+        message here, as its own. `hand_out` returns the present token. The end of the scope doesn't
+        release the message. The namespace isn't asked before a settlement or a renewal.
+
+        Raises:
+            LockLost: the token isn't one of such a namespace.
         """
         ...
 

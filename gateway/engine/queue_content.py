@@ -300,7 +300,7 @@ class QueueContent:
         """
         deleted, after, rows = 0, 0, self.storage.rows
         while deleted < limit:
-            size = min(_PAGE, limit - deleted)
+            size = min(_PAGE, limit - deleted + self.index.locked)
             found = (
                 rows.after(state, after, size)
                 if session is None

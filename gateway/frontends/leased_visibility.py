@@ -4,9 +4,14 @@ Receiving as Storage Queue does, from a namespace that has only locks: `Visibili
 A hidden message is locked; its lock is renewed until the message becomes visible, and then the
 message is abandoned. A receipt is valid for that time and doesn't survive the process: after a
 restart the lock holds for its own duration, and then the message is delivered again.
+
+In a cluster, before a namespace that hides messages itself and whose receipts any process can use
+(`HidesMessages`, `SettlesByToken`), clients get those, sealed, and nothing is held here.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
@@ -117,13 +122,21 @@ class LeasedVisibility:
         if self._nursery is None:
             raise Unavailable("the gateway isn't running: it is starting or shutting down")
         terms = terms_of(await self._told(entity))
-        deliveries: Sequence[Delivery] = ()
-        with trio.move_on_after(LOOK):
-            deliveries = await self._leases.receive(entity, limit)
+        deliveries = await self._received(entity, limit, terms.hidden)
         taken = [self._hide(self._nursery, entity, each, terms.hidden) for each in deliveries]
         if terms.poison_after is None:
             return taken
         return [each for each in taken if not await self._goes(entity, each, terms.poison_after)]
+
+    async def _received(
+        self, entity: EntityPath, limit: int, hidden: timedelta
+    ) -> Sequence[Delivery]:
+        with trio.move_on_after(LOOK) as scope:
+            if await self._leases.hides(entity):
+                scope.deadline = math.inf  # if cancelled, messages would stay hidden for that time
+                return await self._leases.receive_hidden(entity, limit, hidden)
+            return await self._leases.receive(entity, limit)
+        return ()  # noqa: ASYNC910 it has waited
 
     async def _told(self, entity: EntityPath) -> str | None:
         """The queue's user metadata; if it can't be read now, the last one."""
@@ -220,6 +233,10 @@ class LeasedVisibility:
         Raises:
             NotSupported: there is a new body, and the namespace can't change a body.
         """
+        if receipt.token:
+            with _as_storage_says():
+                changed = await self._leases.hide(entity, receipt.token, hidden, body)
+            return _handed_out(changed)
         held = self._find(entity, receipt)
         if body is not None:
             await self._renew(held, body)
@@ -238,6 +255,11 @@ class LeasedVisibility:
         )
 
     async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
+        """As `Visibility.remove`."""
+        if receipt.token:
+            with _as_storage_says():
+                await self._leases.settle(entity, receipt.token, Complete())
+            return
         await self._settle(self._find(entity, receipt), Complete())
 
     async def clear(self, entity: EntityPath) -> None:
@@ -256,6 +278,8 @@ class LeasedVisibility:
         self, nursery: trio.Nursery, entity: EntityPath, delivery: Delivery, hidden: timedelta
     ) -> TakenMessage:
         assert delivery.lock_token is not None, "a lease has one"
+        if not self._leases.holds(delivery.lock_token):
+            return _handed_out(delivery)
         held = _Held(
             entity=entity,
             sequence=delivery.sequence_number,
@@ -354,3 +378,20 @@ class LeasedVisibility:
         micros = int(self._wall_clock().timestamp() * 1e6)
         self._last_stamp = max(self._last_stamp + 1, micros)
         return self._last_stamp
+
+
+def _handed_out(delivery: Delivery) -> TakenMessage:
+    """A message of which the client gets the namespace's receipt, sealed."""
+    receipt = PopReceipt(0, 0, token=delivery.lock_token or "")
+    return TakenMessage(delivery=delivery, receipt=receipt)
+
+
+@contextmanager
+def _as_storage_says() -> Iterator[None]:
+    """A message that doesn't exist is told from a receipt that isn't the current one."""
+    try:
+        yield
+    except LockLost as error:
+        if isinstance(error.__cause__, MessageNotFound):
+            raise error.__cause__ from error
+        raise

@@ -11,12 +11,16 @@ delivery is a lease until it is settled or its lock expires.
     and no lease left
     the receiver fails             it is retired: its leases may still be settled; requests get
                                    another receiver
+
+In a cluster, a client may get the token of the namespace itself instead, where any process can
+settle with that (`SettlesByToken`). The cluster seals it, and nothing is held here.
 """
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID, uuid4
 
 import attrs
 import trio
@@ -25,7 +29,10 @@ from attrs import validators
 from gateway.capabilities import (
     ChangesBody,
     Enlists,
+    HidesMessages,
+    Polls,
     ReceivesDeferred,
+    SettlesByToken,
     SettlesMany,
     TransactedSettlement,
 )
@@ -40,8 +47,12 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Delivery, Settlement
-from gateway.offering import required
+from gateway.frontends.elsewhere import Elsewhere
+from gateway.frontends.shared_receiver import Adopted, Lease, SharedReceiver
+from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
+
+_UUID: Final = 36  # characters
 
 
 @attrs.frozen(kw_only=True)
@@ -56,79 +67,13 @@ class LeaseOptions:
     lock_duration: float = attrs.field(default=60.0, validator=validators.gt(0.0))
 
 
-class Elsewhere(Protocol):
-    """The other gateways of a cluster, each of which has leases of its own."""
-
-    def new_token(self) -> str:
-        """A lock token by which they know that this gateway holds the delivery."""
-        ...
-
-    def is_elsewhere(self, lock_token: str) -> bool:
-        """True if one of them has made that token."""
-        ...
-
-    async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
-        """
-        As `Leases.settle`, by the gateway that has made the token.
-
-        Raises:
-            LockLost: also if that gateway is gone.
-            HolderSilent: it was asked and didn't answer.
-        """
-        ...
-
-    async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
-        """As `Leases.renew`, by the gateway that has made the token. Raises as `settle`."""
-        ...
+def _never(_: Receiver) -> None:
+    return None
 
 
-@attrs.define(eq=False)
-class _SharedReceiver:
-    """A receiver held open for one queue, its users, and its leases."""
-
-    entity: EntityPath
-    last_used: float
-    users: int = 0
-    leases: "dict[str, _Lease]" = attrs.field(factory=dict)
-    receiver: Receiver | None = None
-    error: BrokerError | None = None
-    retired: bool = False
-    ready: trio.Event = attrs.field(factory=trio.Event)  # the receiver is open, or has failed to
-    unused: trio.Event = attrs.field(factory=trio.Event)  # retired, and no longer in use
-
-    async def opened(self) -> Receiver:
-        if not self.ready.is_set():
-            await self.ready.wait()
-        if self.receiver is None:
-            raise self.error or Unavailable(f"no receiver of {self.entity}")
-        return self.receiver  # noqa: ASYNC910 nearly always it's open; using it waits
-
-    def closes_at(self, idle_timeout: float) -> float:
-        """When to close it, as far as known now; later if it is used in the meantime."""
-        if self.users:
-            return trio.current_time() + idle_timeout
-        ends = [lease.lock.latest for lease in self.leases.values()]
-        return max([self.last_used if self.retired else self.last_used + idle_timeout, *ends])
-
-    def __enter__(self) -> None:
-        """Use it; several users may at once."""
-        self.users += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.users -= 1
-        self.last_used = trio.current_time()
-        self.note_whether_unused()
-
-    def note_whether_unused(self) -> None:
-        if self.retired and not self.users and not self.leases:
-            self.unused.set()
-
-
-@attrs.define(eq=False)
-class _Lease:
-    shared: _SharedReceiver
-    delivery: Delivery
-    lock: LockEnds
+def _in_place(receiver: Receiver) -> SettlesByToken | None:
+    by_token = offered(receiver, SettlesByToken)
+    return by_token if by_token is not None and by_token.renews_in_place else None
 
 
 @attrs.define(eq=False)
@@ -140,18 +85,19 @@ class Leases:
     ends go back to the namespace.
 
     With `elsewhere`, deliveries get lock tokens of the cluster instead of the namespace's, and what
-    another gateway holds is settled and renewed there.
+    another gateway holds is settled and renewed there. A sealed token is settled at the namespace.
     """
 
     _broker: Broker
     _wall_clock: WallClock
     _options: LeaseOptions = attrs.field(factory=LeaseOptions)
     elsewhere: Elsewhere | None = None
+    _new_id: Callable[[], UUID] = uuid4  # of leases whose namespace has longer tokens
 
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-    _receivers: dict[str, _SharedReceiver] = attrs.field(factory=dict, init=False)
+    _receivers: dict[str, SharedReceiver] = attrs.field(factory=dict, init=False)
     _open_receivers: int = attrs.field(default=0, init=False)
-    _leases: dict[str, _Lease] = attrs.field(factory=dict, init=False)  # by lock token
+    _leases: dict[str, Lease] = attrs.field(factory=dict, init=False)  # by lock token
     # deliveries that pending receives may return
     _awaited: int = attrs.field(default=0, init=False)
 
@@ -176,9 +122,14 @@ class Leases:
         with shared:
             return await shared.opened()
 
-    async def receive(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+    async def receive(
+        self, entity: EntityPath, limit: int, *, any_token: bool = False
+    ) -> Sequence[Delivery]:
         """
         Wait for at least one delivery; return at most `limit`, each locked and leased.
+
+        With `any_token`, the client takes lock tokens of other forms than a UUID, and keeps them
+        when it renews. Then a delivery isn't leased whose token any gateway can settle with.
 
         A cancellation loses nothing.
 
@@ -186,7 +137,37 @@ class Leases:
             Busy: too many deliveries wait for their settlement.
             BrokerError: as `Receiver.receive`.
         """
-        return await self._take(entity, limit, lambda receiver: receiver.receive(limit))
+        find = _in_place if any_token else _never
+        return await self._take(entity, limit, lambda receiver: receiver.receive(limit), find)
+
+    async def hides(self, entity: EntityPath) -> bool:
+        """
+        Return whether `receive_hidden` is possible: in a cluster, before a namespace that hides
+        messages itself and has tokens that any gateway can settle with. Raises as `open`.
+        """
+        if self.elsewhere is None:
+            return False  # noqa: ASYNC910 who asks receives next
+        receiver = await self.open(entity)
+        kinds = (SettlesByToken, HidesMessages, Polls)
+        return all(offered(receiver, each) is not None for each in kinds)
+
+    async def receive_hidden(
+        self, entity: EntityPath, limit: int, duration: timedelta
+    ) -> Sequence[Delivery]:
+        """
+        Make one request for messages, as `Polls.poll`, each locked for that duration. Deliveries
+        whose token any gateway can settle with aren't leased: `holds` tells.
+
+        Raises:
+            Busy: too many deliveries wait for their settlement.
+            NotSupported: not if `hides`.
+            BrokerError: as `Polls.poll`.
+        """
+
+        async def take(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+            return await required(receiver, Polls).poll(limit, duration)
+
+        return await self._take(entity, limit, take, lambda each: offered(each, SettlesByToken))
 
     async def receive_deferred(
         self, entity: EntityPath, sequence_numbers: Sequence[int]
@@ -210,6 +191,7 @@ class Leases:
         entity: EntityPath,
         limit: int,
         take: Callable[[Receiver], Awaitable[Sequence[Delivery]]],
+        find: Callable[[Receiver], SettlesByToken | None] = _never,
     ) -> Sequence[Delivery]:
         self._check_room(limit)
         shared = self._receiver_of(entity)
@@ -224,7 +206,7 @@ class Leases:
                 except BrokerError:
                     self._retire(shared)
                     raise
-                return self._begin(shared, deliveries)
+                return self._begin(shared, deliveries, find(receiver))
         finally:
             self._awaited -= limit
 
@@ -237,6 +219,10 @@ class Leases:
             BrokerError: as `Receiver.settle`; as `Elsewhere.settle`, for what another gateway
                 holds.
         """
+        if (token := self._unsealed(entity, lock_token)) is not None:
+            async with self._receiver_of(entity).adopt(token) as adopted:
+                await adopted.receiver.settle(adopted.delivery, settlement)
+            return
         elsewhere = self._elsewhere(lock_token)
         if elsewhere is None:
             await self.settle_here(entity, lock_token, settlement)
@@ -293,7 +279,7 @@ class Leases:
         self, entity: EntityPath, settlements: Sequence[tuple[str, Settlement]]
     ) -> Sequence[BrokerError | None]:
         verdicts: list[BrokerError | None] = [None] * len(settlements)
-        of_shared: dict[_SharedReceiver, list[tuple[int, _Lease]]] = {}
+        of_shared: dict[SharedReceiver, list[tuple[int, Lease]]] = {}
         now = trio.current_time()
         for index, (lock_token, _) in enumerate(settlements):
             try:
@@ -312,7 +298,7 @@ class Leases:
         return verdicts  # noqa: ASYNC910 without a lease there is nothing to wait for
 
     async def _settle_on(  # noqa: ASYNC910 a settlement waits, or raises after that
-        self, shared: _SharedReceiver, settlements: Sequence[tuple[Delivery, Settlement]]
+        self, shared: SharedReceiver, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         with shared:
             try:
@@ -354,6 +340,10 @@ class Leases:
             LockLost: there is no such lease, or it has expired.
             BrokerError: as `Receiver.renew`; as `Elsewhere.renew`, for what another gateway holds.
         """
+        if (token := self._unsealed(entity, lock_token)) is not None:
+            async with self._receiver_of(entity).adopt(token) as adopted:
+                until = await adopted.receiver.renew(adopted.delivery)
+                return self._renewed(entity, adopted, until, lock_token)
         elsewhere = self._elsewhere(lock_token)
         if elsewhere is not None:
             return await elsewhere.renew(entity, lock_token)
@@ -364,6 +354,25 @@ class Leases:
         return await self._renew(
             entity, lock_token, lambda receiver, delivery: receiver.renew(delivery)
         )
+
+    async def hide(
+        self, entity: EntityPath, lock_token: str, duration: timedelta, body: bytes | None = None
+    ) -> Delivery:
+        """
+        As `HidesMessages.hide`, for a delivery of `receive_hidden` that isn't leased; return it
+        without its message, with the token that it has from now on.
+
+        Raises:
+            LockLost: no gateway of this cluster has made the token.
+            BrokerError: as `HidesMessages.hide`.
+        """
+        token = self._unsealed(entity, lock_token)
+        if token is None:
+            raise LockLost(f"{entity}: lock {lock_token:.80} is unknown")
+        async with self._receiver_of(entity).adopt(token) as adopted:
+            hides = required(adopted.receiver, HidesMessages)
+            until = await hides.hide(adopted.delivery, duration, body)
+            return self._renewed(entity, adopted, until, lock_token)
 
     async def change_body(self, entity: EntityPath, lock_token: str, body: bytes) -> Delivery:
         """
@@ -396,6 +405,22 @@ class Leases:
             lease.lock = self._lock_of(lease.delivery)
         return lease.delivery
 
+    def _renewed(
+        self, entity: EntityPath, adopted: Adopted, until: datetime, lock_token: str
+    ) -> Delivery:
+        token = adopted.by_token.hand_out(adopted.delivery)
+        if token is not None and self.elsewhere is not None:
+            lock_token = self.elsewhere.seal(entity, token)
+        return attrs.evolve(adopted.delivery, lock_token=lock_token, locked_until=until)
+
+    def _unsealed(self, entity: EntityPath, lock_token: str) -> bytes | None:
+        elsewhere = self.elsewhere
+        return None if elsewhere is None else elsewhere.unseal(entity, lock_token)
+
+    def holds(self, lock_token: str) -> bool:
+        """True if there is such a lease, in force or expired."""
+        return lock_token.lower() in self._leases
+
     def lock_of(self, lock_token: str) -> LockEnds:
         """When that lease ends, unless it is renewed; `OVER` if there is no such lease."""
         lease = self._leases.get(lock_token.lower())
@@ -414,22 +439,22 @@ class Leases:
     def _full(self, limit: int) -> bool:
         return len(self._leases) + self._awaited + limit > self._options.max_leases
 
-    def _receiver_of(self, entity: EntityPath) -> _SharedReceiver:
+    def _receiver_of(self, entity: EntityPath) -> SharedReceiver:
         return self._receivers.get(entity.key) or self._open(entity)
 
-    def _open(self, entity: EntityPath) -> _SharedReceiver:
+    def _open(self, entity: EntityPath) -> SharedReceiver:
         if self._nursery is None:
             raise Unavailable("the gateway isn't running: it is starting or shutting down")
         if self._open_receivers >= self._options.max_receivers:
             raise Busy(
                 f"{self._options.max_receivers} queues have a receiver: wait until some are idle"
             )
-        shared = self._receivers[entity.key] = _SharedReceiver(entity, trio.current_time())
+        shared = self._receivers[entity.key] = SharedReceiver(entity, trio.current_time())
         self._open_receivers += 1
         self._nursery.start_soon(self._keep_open, shared)
         return shared
 
-    async def _keep_open(self, shared: _SharedReceiver) -> None:
+    async def _keep_open(self, shared: SharedReceiver) -> None:
         await trio.lowlevel.checkpoint()
         options = self._options
         try:
@@ -450,7 +475,7 @@ class Leases:
                 self._end(token, lease)
             shared.ready.set()
 
-    async def _until_unused(self, shared: _SharedReceiver, receiver: Receiver) -> None:
+    async def _until_unused(self, shared: SharedReceiver, receiver: Receiver) -> None:
         await trio.lowlevel.checkpoint()
         idle_timeout = self._options.idle_timeout
         while (closes_at := shared.closes_at(idle_timeout)) > trio.current_time():
@@ -463,7 +488,7 @@ class Leases:
                 if delivery.locked_until is None:
                     await self._give_back(shared, receiver, delivery)
 
-    def _drop_ended(self, shared: _SharedReceiver) -> list[Delivery]:
+    def _drop_ended(self, shared: SharedReceiver) -> list[Delivery]:
         now = trio.current_time()
         ended = [
             (token, lease) for token, lease in shared.leases.items() if lease.lock.latest <= now
@@ -473,7 +498,7 @@ class Leases:
         return [lease.delivery for _, lease in ended]
 
     async def _give_back(
-        self, shared: _SharedReceiver, receiver: Receiver, delivery: Delivery
+        self, shared: SharedReceiver, receiver: Receiver, delivery: Delivery
     ) -> None:
         await trio.lowlevel.checkpoint()
         try:
@@ -482,30 +507,56 @@ class Leases:
         except BrokerError:
             self._retire(shared)  # leaving its scope releases the delivery
 
-    def _retire(self, shared: _SharedReceiver) -> None:
+    def _retire(self, shared: SharedReceiver) -> None:
         """Receive no more from it. What it has delivered may still be settled."""
         shared.retired = True
         if self._receivers.get(shared.entity.key) is shared:
             del self._receivers[shared.entity.key]
         shared.note_whether_unused()
 
-    def _begin(self, shared: _SharedReceiver, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
+    def _begin(
+        self,
+        shared: SharedReceiver,
+        deliveries: Sequence[Delivery],
+        by_token: SettlesByToken | None,
+    ) -> Sequence[Delivery]:
         """
         Lease the deliveries, without their messages: there may be very many leases. Return them as
         the client gets them.
         """
         locks: dict[datetime | None, LockEnds] = {}  # those of one batch mostly end together
-        elsewhere, given = self.elsewhere, deliveries
-        if elsewhere is not None:
-            given = [attrs.evolve(each, lock_token=elsewhere.new_token()) for each in deliveries]
-        for delivery, client_has in zip(deliveries, given, strict=True):
-            assert client_has.lock_token is not None, "a locked delivery has a token"
-            token, until = client_has.lock_token.lower(), delivery.locked_until
-            lock = locks.get(until)
-            if lock is None:
-                lock = locks[until] = self._lock_of(delivery)
-            self._leases[token] = shared.leases[token] = _Lease(shared, delivery.handle, lock)
+        given = list[Delivery]()
+        for delivery in deliveries:
+            client_has = self._sealed(shared.entity, delivery, by_token)
+            if client_has is None:
+                client_has = self._with_token(delivery)
+                assert client_has.lock_token is not None, "a locked delivery has a token"
+                token, until = client_has.lock_token.lower(), delivery.locked_until
+                lock = locks.get(until)
+                if lock is None:
+                    lock = locks[until] = self._lock_of(delivery)
+                self._leases[token] = shared.leases[token] = Lease(shared, delivery.handle, lock)
+            given.append(client_has)
         return given
+
+    def _sealed(
+        self, entity: EntityPath, delivery: Delivery, by_token: SettlesByToken | None
+    ) -> Delivery | None:
+        """The delivery with the namespace's token, sealed; None: it has to be leased."""
+        if by_token is None or self.elsewhere is None:
+            return None
+        token = by_token.hand_out(delivery)
+        if token is None:
+            return None
+        return attrs.evolve(delivery, lock_token=self.elsewhere.seal(entity, token))
+
+    def _with_token(self, delivery: Delivery) -> Delivery:
+        """The delivery with the lock token by which clients, also those of AMQP, know its lease."""
+        if self.elsewhere is not None:
+            return attrs.evolve(delivery, lock_token=self.elsewhere.new_token())
+        if delivery.lock_token is not None and len(delivery.lock_token) > _UUID:
+            return attrs.evolve(delivery, lock_token=str(self._new_id()))
+        return delivery
 
     def _elsewhere(self, lock_token: str) -> Elsewhere | None:
         """The other gateways, if one of them holds the delivery."""
@@ -514,13 +565,13 @@ class Leases:
             return None
         return elsewhere if elsewhere.is_elsewhere(lock_token) else None
 
-    def _end(self, lock_token: str, lease: _Lease) -> None:
+    def _end(self, lock_token: str, lease: Lease) -> None:
         """End a lease, unless that was done while the caller waited."""
         token = lock_token.lower()
         if self._leases.get(token) is lease:
             del self._leases[token], lease.shared.leases[token]
 
-    def _lease(self, entity: EntityPath, lock_token: str, now: float) -> _Lease:
+    def _lease(self, entity: EntityPath, lock_token: str, now: float) -> Lease:
         lease = self._leases.get(lock_token.lower())
         if lease is None or lease.shared.entity != entity or lease.lock.latest <= now:
             raise LockLost(f"{entity}: lock {lock_token} is unknown or has expired")

@@ -1,7 +1,7 @@
 """A receiver whose results are reported: what was received and settled, and how long it took."""
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Sequence
+from datetime import datetime, timedelta
 from typing import ClassVar, Protocol
 
 import attrs
@@ -10,9 +10,11 @@ import trio
 from gateway.capabilities import (
     ChangesBody,
     Enlists,
+    HidesMessages,
     KeepsMessages,
     Polls,
     ReceivesDeferred,
+    SettlesByToken,
     SettlesMany,
     TakesBack,
 )
@@ -42,8 +44,8 @@ class Listens(Protocol):
 @attrs.frozen(eq=False)
 class WatchedReceiver(Wrapper):
     """
-    A `Receiver` that reports how each `receive` of `_inner` ended, and how long receives with
-    messages and settlements took.
+    A `Receiver` that reports how each `receive` and `poll` of `_inner` ended, and how long receives
+    with messages and settlements took.
     """
 
     _inner: Receiver
@@ -51,7 +53,15 @@ class WatchedReceiver(Wrapper):
     listens: Listens
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
+        (
+            ChangesBody,
+            Enlists,
+            HidesMessages,
+            KeepsMessages,
+            ReceivesDeferred,
+            SettlesByToken,
+            TakesBack,
+        )
     )
 
     @property
@@ -59,10 +69,17 @@ class WatchedReceiver(Wrapper):
         return self._inner
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
+        return await self._received(self._inner.receive(limit))
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`."""
+        return await self._received(required(self._inner, Polls).poll(limit, lock))
+
+    async def _received(self, call: Awaitable[Sequence[Delivery]]) -> Sequence[Delivery]:
         receive, error, taken, began = object(), None, 0, trio.current_time()
         self.listens.receive_began(receive)
         try:
-            deliveries = await self._inner.receive(limit)
+            deliveries = await call
             taken = len(deliveries)
         except BrokerError as failure:
             error = failure

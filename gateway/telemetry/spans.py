@@ -7,9 +7,9 @@ span links to the creation context of each of its messages, and isn't its child:
 for hours, and several messages with several contexts may share a span.
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar, Final, TypeVar
 
 import attrs
@@ -29,10 +29,12 @@ from gateway.capabilities import (
     Batches,
     ChangesBody,
     Enlists,
+    HidesMessages,
     KeepsMessages,
     Polls,
     ReceivesDeferred,
     SendEach,
+    SettlesByToken,
     SettlesMany,
     TakesBack,
     Transacts,
@@ -171,7 +173,15 @@ class TracedReceiver(Wrapper):
     spans: SpanMaker
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (ChangesBody, Enlists, KeepsMessages, Polls, ReceivesDeferred, TakesBack)
+        (
+            ChangesBody,
+            Enlists,
+            HidesMessages,
+            KeepsMessages,
+            ReceivesDeferred,
+            SettlesByToken,
+            TakesBack,
+        )
     )
 
     @property
@@ -180,17 +190,26 @@ class TracedReceiver(Wrapper):
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`. One that is cancelled before messages come has no span."""
+        return await self._received(self._inner.receive(limit))
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`. One that finds no messages has no span."""
+        return await self._received(required(self._inner, Polls).poll(limit, lock))
+
+    async def _received(self, call: Awaitable[Sequence[Delivery]]) -> Sequence[Delivery]:
         span = self.spans.tracer.start_span(
             f"receive {self.entity}",
             kind=SpanKind.CONSUMER,
             attributes=self.spans.attributes("receive", "receive", self.entity, ()),
         )
         try:
-            deliveries = await self._inner.receive(limit)
+            deliveries = await call
         except BrokerError as error:
             note_failure(span, error)
             span.end()
             raise
+        if not deliveries:
+            return deliveries
         span.set_attribute("messaging.batch.message_count", len(deliveries))
         for link in links_to(delivery.message for delivery in deliveries):
             span.add_link(link.context)

@@ -70,9 +70,10 @@ class Capability(enum.Flag):
     BATCH_DELETE = enum.auto()  # of messages that nobody receives
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
     TRANSACTIONS = enum.auto()  # sends and settlements that are done together or not at all
+    TOKENS = enum.auto()  # any process settles with a delivery's token
 
 
-EVERYTHING = ~Capability(0)
+EVERYTHING = ~Capability.TOKENS  # that a namespace with locks of its own can do
 
 
 @attrs.frozen
@@ -266,7 +267,7 @@ def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
     return open_pair
 
 
-OVER_HTTP = EVERYTHING & ~(
+OVER_HTTP = ~(
     Capability.PROMPT_CANCEL
     | Capability.NUMBERED_SCHEDULE
     | Capability.DEFERRAL
@@ -293,7 +294,7 @@ WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.TR
 
 # A name is that of a queue, and what goes on to another one goes on from its first shard.
 WITH_SHARDS = ~(
-    Capability.TOPICS | Capability.FORWARDING | Capability.DUPLICATES | Capability.BATCH_DELETE
+    Capability.TOPICS | Capability.FORWARDING | Capability.DUPLICATES | Capability.TOKENS
 )
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
@@ -332,6 +333,7 @@ STORAGE_QUEUE = (
     | Capability.ORDERLY_RETURN
     | Capability.DATES
     | Capability.ANY_CASE
+    | Capability.TOKENS
 )
 
 KINDS = [

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,18 +13,23 @@ import pytest
 import trio
 
 from gateway.demo.ports import free_port
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import LockLost, MessageNotFound
+from gateway.domain.message import Message
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
+from tests.brokers.storage_queue.azurites import client, url_of
 from tests.e2e.load import pair_before_brokers
-from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import request, send
 from tests.frontends import storage_client
+from tests.harness.azurite import KEY, azurite
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 SECRET = "a secret of a cluster, for tests only"
 KEY_IN_BASE64 = "YSBrZXkgZm9yIHRlc3RzIG9ubHk="  # storage_client.KEY
+ORDERS = EntityPath("orders")
 AT_ONCE = 5.0  # seconds; a busy machine needs some
 
 
@@ -162,20 +168,58 @@ async def use_and_kill(
     assert one.count("peer_refused") >= 1
     assert one.count("connection_crashed") == 0
 
-    # The holder is killed, and started again.
+    # The holder is killed, and started again. With the namespace's own token it isn't needed.
     path, (hidden,) = await locked(one), await at_one.get()
     await one.kill()
-    for _ in range(2):
+    for answer in ((200, ""), (404, "lock-lost")):
         with trio.fail_after(AT_ONCE):
-            assert await settled(two, "DELETE", path) == (404, "lock-lost")
+            assert await settled(two, "DELETE", path) == answer
             with pytest.raises((LockLost, MessageNotFound)):
                 await at_two.delete(hidden)
         if not one.running:
             assert two.count("peer_lost") == 1
             await one.start()
 
-    # Nothing that was refused was settled: eight messages, four of which are.
+    # Nothing that was refused was settled: of eight messages, five are, and one is locked.
     await two.seen("peer_found")
     left = [await locked(gateway) for gateway in (one, two)]
     for path in left:
         assert await settled(two, "DELETE", path) == (200, "")
+
+
+@pytest.mark.live
+async def test_any_gateway_deletes_what_a_killed_one_got_from_a_storage_account(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    ports = [free_port(), free_port()]
+    secrets = {"CLUSTER_SECRET": SECRET, "ACCOUNT_KEY": KEY_IN_BASE64, "AZURITE_KEY": KEY}
+    gateways.environments |= {"one": secrets, "two": secrets}
+    async with azurite(tmp_path / "account") as (_, port), client(port) as account:
+        await account.create_queue(ORDERS, QueueProperties())
+        await account.send(ORDERS, [Message(body=b"%d" % number) for number in range(4)])
+        alone = broker_config("orders", url=f"storage-queue:{url_of(port)}")
+        alone = alone.replace("queues =", 'key = { env = "AZURITE_KEY" }\nqueues =')
+        one, two = [
+            await gateways.start(cluster_config(alone, own, ports), name=name)
+            for name, own in zip(("one", "two"), ports, strict=True)
+        ]
+        async with (
+            HttpClient("127.0.0.1", one.ports[1]) as http_one,
+            HttpClient("127.0.0.1", two.ports[1]) as http_two,
+        ):
+            at_one, at_two = queue_client(http_one), queue_client(http_two)
+            first, second, third = await at_one.get(limit=3, hidden=300)
+            await at_two.delete(first)
+            second = await at_two.update(second, 300, "changed")
+            await one.kill()
+            with trio.fail_after(AT_ONCE):
+                third = await at_two.update(third, 300)
+                await at_two.delete(third)
+                with pytest.raises((LockLost, MessageNotFound)):
+                    await at_two.delete(third)
+            await one.start()
+            await at_one.delete(second)
+            (left,) = await at_one.get(limit=32)
+            await at_two.delete(left)
+        assert (await account.inspect(ORDERS)).active == 0
+        assert two.count("peer_lost") == 0, "no other gateway was asked"

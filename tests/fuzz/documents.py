@@ -1,6 +1,7 @@
 """Texts and documents: XML, JSON, SQL, configurations, credentials. Each is read by all readers."""
 
 import json
+import random
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from gateway.brokers.servicebus import receiver as rest_receiver
+from gateway.brokers.storage_queue import deliveries as storage_deliveries
+from gateway.capabilities import LONGEST_TOKEN
 from gateway.config.file import parse
 from gateway.config.problems import ConfigError
 from gateway.domain.access import Issuer
@@ -17,6 +21,8 @@ from gateway.domain.errors import GatewayError, InternalError, InvalidRequest, M
 from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.process import ProcessAction
+from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.frontends.storage_queue import messages
 from gateway.frontends.storage_queue.notes import read_notes
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.azure_blob import parse_blob_account, parse_page
@@ -28,6 +34,7 @@ from gateway.wire.openid.discovery import parse_discovery
 from gateway.wire.openid.jwt import check_terms, expiry_of, parse_jwt, subject_of
 from gateway.wire.openid.keys import KeySet, parse_keys
 from gateway.wire.pairgate import control, drill, listener_report, probe, purge, redrive
+from gateway.wire.pairgate.cluster_tokens import HolderTokens
 from gateway.wire.pairgate.scale import parse_figures
 from gateway.wire.pairgate.status import parse_status
 from gateway.wire.servicebus import atom, atom_answers, batch, broker_properties
@@ -223,6 +230,9 @@ ISSUER: Final = Issuer(
 )
 
 
+CLUSTER: Final = HolderTokens(1, ("a secret of a cluster, for tests only",), random.Random(0))
+
+
 def read_sas(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     request = Request(
@@ -239,8 +249,24 @@ def read_sas(data: bytes) -> None:
             lambda: storage.parse_storage_connection(text),
             lambda: parse_blob_account(text),
             lambda: parse_server_url(text),
+            lambda: _of_a_cluster(text),
+            lambda: rest_receiver.read_token(data),
+            lambda: storage_deliveries.read_token(data, "token"),
         )
     )
+
+
+def _of_a_cluster(text: str) -> None:
+    """A lock token or a pop receipt that nobody has made, and one that was sealed and marked."""
+    assert CLUSTER.holder_of(text) is None
+    assert CLUSTER.sealed.unseal(ORDERS, text) is None
+    assert messages.read_receipt(text, text, CLUSTER.marks) is None
+    token = text.encode("utf-8", "surrogateescape")[:LONGEST_TOKEN].ljust(12)
+    sealed = CLUSTER.sealed.seal(ORDERS, token)
+    assert CLUSTER.sealed.unseal(ORDERS, sealed) == token
+    receipt = PopReceipt(0, 0, token=sealed)
+    written = messages.write_receipt(text, receipt, CLUSTER.marks)
+    assert messages.read_receipt(written, text, CLUSTER.marks) == receipt
 
 
 def _verified(text: str) -> None:

@@ -2,8 +2,9 @@
 Receives over Service Bus REST, by one long poll after the other, and releases its locks at the end.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,6 +12,7 @@ import attrs
 import trio
 
 from gateway.brokers.servicebus.peer import RestPeer
+from gateway.capabilities import LONGEST_TOKEN
 from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.times import moved
 from gateway.domain.entity import EntityPath
@@ -40,11 +42,18 @@ _GIVERS: Final = 16  # locks that are released concurrently
 _SHORT_POLL: Final = 1.0  # seconds; after an earlier "nothing", the next poll is delayed
 _NO_MESSAGE: Final = Message()
 _LOCK: Final = timedelta(seconds=30)  # if the namespace doesn't tell the end of a lock
+_TOKEN: Final = b"S"  # begins a token: sequence number, milliseconds of the lock, lock token
+_NUMBERS: Final = struct.Struct(">qI")
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MOST_MILLISECONDS: Final = 2**32 - 1
 
 
 @attrs.define(eq=False, kw_only=True)
 class RestReceiver:
-    """Receives messages of one queue; abandons those that are still locked at the end."""
+    """
+    Receives messages of one queue, with `SettlesByToken`. Abandons those that are still locked at
+    the end.
+    """
 
     _peer: RestPeer
     _polls: RestPeer  # the same namespace over other connections
@@ -58,6 +67,7 @@ class RestReceiver:
     _held: Bounded[str, tuple[Delivery, timedelta]] = attrs.field(
         factory=lambda: Bounded(_MAX_HELD)
     )
+    _adopted: dict[str, timedelta] = attrs.field(factory=dict)  # the locks' durations, by token
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
@@ -125,8 +135,39 @@ class RestReceiver:
         answer = await self._peer.run(lock)
         if isinstance(answer, Renewed) and answer.locked_until is not None:
             return answer.locked_until
-        _, duration = self._held.get(token, (delivery, _LOCK))
+        _, duration = self._held.get(token, (delivery, self._adopted.get(token, _LOCK)))
         return moved(asked, duration) or asked + _LOCK
+
+    @property
+    def renews_in_place(self) -> bool:
+        """As `SettlesByToken.renews_in_place`."""
+        return True
+
+    def hand_out(self, delivery: Delivery) -> bytes | None:
+        """As `SettlesByToken.hand_out`."""
+        lock_token = _token_of(delivery)
+        _, duration = self._held.get(lock_token, (delivery, self._adopted.get(lock_token, _LOCK)))
+        milliseconds = min(max(duration // _MILLISECOND, 0), _MOST_MILLISECONDS)
+        try:
+            numbers = _NUMBERS.pack(delivery.sequence_number, milliseconds)
+            token = b"%b%b%b" % (_TOKEN, numbers, lock_token.encode())
+        except (struct.error, UnicodeEncodeError):
+            return None
+        if len(token) > LONGEST_TOKEN:
+            return None
+        self._held.pop(lock_token, None)
+        return token
+
+    @contextmanager
+    def adopt(self, token: bytes) -> Iterator[Delivery]:
+        """As `SettlesByToken.adopt`."""
+        delivery, duration = read_token(token)
+        lock_token = _token_of(delivery)
+        self._adopted[lock_token] = duration
+        try:
+            yield delivery
+        finally:
+            self._adopted.pop(lock_token, None)  # two requests may have adopted the same one
 
     async def give_back(self) -> None:
         """Abandon all locked messages, as far as the namespace can be reached. Runs until done."""
@@ -156,6 +197,22 @@ class RestReceiver:
                 until = delivery.locked_until
                 handle = attrs.evolve(delivery, message=_NO_MESSAGE)
                 self._held[delivery.lock_token] = (handle, until - now if until else _LOCK)
+
+
+def read_token(token: bytes) -> tuple[Delivery, timedelta]:
+    """
+    The delivery of a token that was handed out, without its message, and the duration of its lock.
+
+    Raises:
+        LockLost: it isn't a token of this kind of namespace.
+    """
+    start = len(_TOKEN) + _NUMBERS.size
+    if not token.startswith(_TOKEN) or len(token) <= start:
+        raise LockLost("the token isn't one of Service Bus REST")
+    sequence, milliseconds = _NUMBERS.unpack(token[len(_TOKEN) : start])
+    lock_token = token[start:].decode(errors="replace")
+    delivery = Delivery(message=_NO_MESSAGE, sequence_number=sequence, lock_token=lock_token)
+    return delivery, milliseconds * _MILLISECOND
 
 
 def _token_of(delivery: Delivery) -> str:

@@ -18,12 +18,14 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Final, TypeVar
 
 import attrs
 import trio
 
+from gateway.brokers.sharding.deleting import ShardedDeletion, delete_in_session
 from gateway.brokers.sharding.receiver import open_sharded_receiver
 from gateway.brokers.sharding.sequence import by_shard, inward_number, outward, outward_number
 from gateway.brokers.sharding.sessions import list_sharded_sessions, open_sharded_session
@@ -115,9 +117,7 @@ class ShardedBroker(SendWrapper):
     # Shards that failed: until when they rest, and how often they failed in a row.
     _resting: dict[str, tuple[float, int]] = attrs.field(factory=dict, init=False)
 
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards - {DeletesMessages} | {
-        BoundsSends
-    }
+    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {BoundsSends}
 
     @property
     def inner(self) -> Broker:
@@ -395,6 +395,29 @@ class ShardedBroker(SendWrapper):
             peeked = await peeks.peek(entity.shard(shard), from_sequence=start, limit=left)
             found += [outward(each, shard) for each in peeked]
         return found
+
+    async def delete_messages(
+        self,
+        entity: EntityPath,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """
+        As `DeletesMessages.delete_messages`, of all shards: the oldest messages of each. After an
+        error, the outcome is unknown if messages of another shard were deleted.
+        """
+        deletes = required(self.broker, DeletesMessages)
+        delete = partial(deletes.delete_messages, before=before)
+        queue = self.table.find(entity)
+        if queue is None:
+            return await delete(entity, limit, session_id=session_id)
+        if session_id is not None:
+            return await delete_in_session(
+                queue, entity, session_id, lambda shard: delete(shard, limit, session_id=session_id)
+            )
+        return await ShardedDeletion(queue=queue, entity=entity, limit=limit, delete=delete).run()
 
     # --- queues
 

@@ -8,7 +8,6 @@ syphon either: those go to the shard that their keys lead to now.
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import ClassVar
 
 import attrs
 
@@ -56,8 +55,6 @@ class ShardPlaces(ForwardingBroker):
     home: Broker
     others: Mapping[str, Broker]
     table: ShardTable
-
-    forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards - {DeletesMessages}
 
     @property
     def inner(self) -> Broker:
@@ -188,6 +185,18 @@ class ShardPlaces(ForwardingBroker):
         """As `Peeks.peek`."""
         peeks = required(self.of(entity), Peeks)
         return await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
+
+    async def delete_messages(
+        self,
+        entity: EntityPath,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """As `DeletesMessages.delete_messages`."""
+        deletes = required(self.of(entity), DeletesMessages)
+        return await deletes.delete_messages(entity, limit, before=before, session_id=session_id)
 
     async def probe(self, entity: EntityPath) -> None:
         await self.of(entity).probe(entity)

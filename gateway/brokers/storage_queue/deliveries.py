@@ -8,8 +8,10 @@ from typing import Final
 import attrs
 
 from gateway.brokers.local.lock_tokens import lock_tokens
+from gateway.capabilities import LONGEST_TOKEN
 from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.times import moved
+from gateway.domain.errors import LockLost
 from gateway.domain.message import Delivery, Message
 from gateway.ports import WallClock
 from gateway.wire.storage_queue.body import Read, parse_item
@@ -17,6 +19,7 @@ from gateway.wire.storage_queue.operations import QueueMessage
 
 _MOST: Final = 100_000  # messages whose numbers are remembered
 _SECOND: Final = timedelta(seconds=1)
+_TOKEN: Final = b"Q"  # begins a token: id, line feed, pop receipt
 
 
 @attrs.define(eq=False)
@@ -58,11 +61,47 @@ class Held:
     message: Message | None  # None: dropped
     weight: int  # bytes in memory
     deliveries: int
-    expires: datetime | None  # as the sender set it, by the sender's clock
+    expires: datetime | None = None  # as the sender set it, by the sender's clock
+    is_text: bool = False  # the message is a text alone, without more fields
     may_be_gone: bool = False  # whether a delete request had an unknown outcome
 
     def forget_message(self) -> None:
         self.message, self.weight = None, 0
+
+    def handed_out(self) -> bytes | None:
+        """
+        All that another receiver needs to hide or delete the message; None: its content, too, or
+        it isn't sure that the message exists.
+        """
+        if not self.is_text or self.may_be_gone or "\n" in self.id:
+            return None
+        try:
+            token = b"%b%b\n%b" % (_TOKEN, self.id.encode(), self.receipt.encode())
+        except UnicodeEncodeError:
+            return None
+        return token if len(token) <= LONGEST_TOKEN else None
+
+
+def read_token(token: bytes, lock_token: str) -> Held:
+    """
+    The message of a token that was handed out.
+
+    Raises:
+        LockLost: it isn't a token of this kind of namespace.
+    """
+    text = token.removeprefix(_TOKEN).decode(errors="replace")
+    id_, _, receipt = text.partition("\n")
+    if not token.startswith(_TOKEN) or not id_ or not receipt:
+        raise LockLost("the token isn't one of Azure Storage")
+    return Held(
+        id=id_,
+        token=lock_token,
+        receipt=receipt,
+        message=None,
+        weight=0,
+        deliveries=1,
+        is_text=True,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +142,7 @@ def read_taken(
         weight=len(item.body or b""),
         deliveries=delivery.delivery_count,
         expires=read.expires,
+        is_text=read.is_text,
     )
     past = _is_past(item, read.expires, lock, asked)
     return Taken(held=held, delivery=delivery, is_expired=past)

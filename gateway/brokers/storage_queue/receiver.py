@@ -10,8 +10,8 @@ a pause.
 """
 
 import random
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from gateway.brokers.storage_queue.arrivals import ArrivalNotifier
-from gateway.brokers.storage_queue.deliveries import Held, Numbers, Taken, read_taken
+from gateway.brokers.storage_queue.deliveries import Held, Numbers, Taken, read_taken, read_token
 from gateway.brokers.storage_queue.peer import AccountQueue
 from gateway.brokers.storage_queue.poison import PoisonQueue
 from gateway.domain.backoff import Backoff, jittered
@@ -47,7 +47,7 @@ from gateway.domain.message import (
 from gateway.engine.queue_checks import check_reason
 from gateway.ports import WallClock
 from gateway.wire.storage_queue import operations as storage
-from gateway.wire.storage_queue.body import build_body
+from gateway.wire.storage_queue.body import build_body, build_text_body
 from gateway.wire.storage_queue.metadata import parse_metadata
 
 _MAX_HELD: Final = 10_000  # locks that are remembered, to be released at the end
@@ -58,8 +58,8 @@ _TOO_OFTEN: Final = "MaxDeliveryCountExceeded"
 @attrs.define(eq=False, kw_only=True)
 class StorageQueueReceiver:
     """
-    `ports.Receiver` and `capabilities.KeepsMessages`. Shows all messages that it still holds at the
-    end.
+    `ports.Receiver`, with `KeepsMessages`, `HidesMessages` and `SettlesByToken`. Shows all messages
+    that it still holds at the end.
     """
 
     _queue: AccountQueue
@@ -73,6 +73,7 @@ class StorageQueueReceiver:
     _max_kept: int = MAX_KEPT
     _properties: QueueProperties | None = None
     _held: dict[str, Held] = attrs.field(factory=dict)  # by lock token
+    _adopted: dict[str, Held] = attrs.field(factory=dict)  # the same; not given back
     _kept: int = 0  # bytes of the held messages
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
@@ -136,12 +137,8 @@ class StorageQueueReceiver:
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""
-        held = self._held_of(delivery)
-        try:
-            return await self._hide(held, self._lock)
-        except LockLost:
-            self._drop(held.token)
-            raise
+        await self._read_properties()
+        return await self.hide(delivery, self._lock)
 
     async def change_body(self, delivery: Delivery, body: bytes) -> datetime:
         """
@@ -150,17 +147,51 @@ class StorageQueueReceiver:
         Raises:
             LockLost: also if the message was dropped: its other fields would be lost.
         """
+        return await self.hide(delivery, self._lock, body)
+
+    async def hide(
+        self, delivery: Delivery, duration: timedelta, body: bytes | None = None
+    ) -> datetime:
+        """As `HidesMessages.hide`, with whole seconds, rounded up; a body as in `change_body`."""
         held = self._held_of(delivery)
-        message = attrs.evolve(_kept_of(held), body=body)
+        text = None if body is None else _text_of(held, body)
         try:
-            locked_until = await self._hide(held, self._lock, build_body(message, held.expires))
+            locked_until = await self._hide(held, duration, text)
         except LockLost:
             self._drop(held.token)
             raise
-        if held.message is not None:
+        if body is not None and held.message is not None:
             self._kept += len(body) - held.weight
-            held.message, held.weight = message, len(body)
+            held.message, held.weight = attrs.evolve(held.message, body=body), len(body)
+        if not duration:
+            self._notifier.notify(1)
         return locked_until
+
+    @property
+    def renews_in_place(self) -> bool:
+        """As `SettlesByToken.renews_in_place`: each Update Message returns another pop receipt."""
+        return False
+
+    def hand_out(self, delivery: Delivery) -> bytes | None:
+        """As `SettlesByToken.hand_out`: None for a message that is more than a text."""
+        held = self._held_of(delivery)
+        token = held.handed_out()
+        if token is not None:
+            self._drop(held.token)
+        return token
+
+    @contextmanager
+    def adopt(self, token: bytes) -> Iterator[Delivery]:
+        """
+        As `SettlesByToken.adopt`. The delivery can't be dead-lettered, as its message isn't here;
+        one that is abandoned too often is dead-lettered on its next delivery.
+        """
+        held = read_token(token, self._numbers.new_token())
+        self._adopted[held.token] = held
+        try:
+            yield Delivery(message=Message(), sequence_number=0, lock_token=held.token)
+        finally:
+            del self._adopted[held.token]
 
     def forget_message(self, delivery: Delivery) -> None:
         """As `KeepsMessages.forget_message`."""
@@ -278,7 +309,8 @@ class StorageQueueReceiver:
     # --- settling
 
     def _held_of(self, delivery: Delivery) -> Held:
-        held = self._held.get(delivery.lock_token or "")
+        token = delivery.lock_token or ""
+        held = self._held.get(token) or self._adopted.get(token)
         if held is None:
             raise LockLost(
                 "the delivery isn't locked by this receiver any more; the message is delivered"
@@ -356,6 +388,13 @@ class StorageQueueReceiver:
             reason=_TOO_OFTEN,
             description=f"delivered {self._most} times, and never completed",
         )
+
+
+def _text_of(held: Held, body: bytes) -> bytes:
+    """The text of the message with that body."""
+    if held.is_text:
+        return build_text_body(held.id, body)
+    return build_body(attrs.evolve(_kept_of(held), body=body), held.expires)
 
 
 def _kept_of(held: Held) -> Message:

@@ -11,13 +11,16 @@ class PopReceipt:
     A pop receipt, valid until the message is received or changed again.
 
     `deliveries` is the delivery count at that time, since a lock doesn't change the stamp. `holder`
-    is the tag of the gateway that holds the message; 0: this one, or any.
+    is the tag of the gateway that holds the message; 0: this one, or any. `token` is the
+    namespace's own receipt, sealed, by which any gateway of a cluster finds the message; then the
+    numbers mean nothing.
     """
 
     sequence: int
     stamp: int
     deliveries: int = 0
     holder: int = 0
+    token: str = ""
 
 
 @attrs.frozen(kw_only=True)

@@ -287,7 +287,9 @@ async def _sent(channel: Channel, content: bytes) -> bool:
 @attrs.define(eq=False)
 class Peers:
     """
-    All peers, each asked for what its tag is on. Implements `gateway.frontends.leases.Elsewhere`.
+    All peers, each asked for what its tag is on.
+
+    Implements `gateway.frontends.elsewhere.Elsewhere`.
     """
 
     tokens: HolderTokens
@@ -301,6 +303,14 @@ class Peers:
     def new_token(self) -> str:
         """A lock token of this gateway."""
         return self.tokens.new_token()
+
+    def seal(self, entity: EntityPath, token: bytes) -> str:
+        """As `SealedTokens.seal`."""
+        return self.tokens.sealed.seal(entity, token)
+
+    def unseal(self, entity: EntityPath, lock_token: str) -> bytes | None:
+        """As `SealedTokens.unseal`."""
+        return self.tokens.sealed.unseal(entity, lock_token)
 
     def is_elsewhere(self, lock_token: str) -> bool:
         """True if another gateway of the cluster has made that token."""

@@ -69,7 +69,7 @@ class ClusterVisibility:
         return receipt.holder not in {0, self._peers.tokens.own}
 
     def _held_here(self, taken: TakenMessage) -> TakenMessage:
-        if taken.receipt is None:
+        if taken.receipt is None or taken.receipt.token:
             return taken
         held = attrs.evolve(taken.receipt, holder=self._peers.tokens.own)
         return attrs.evolve(taken, receipt=held)

@@ -277,10 +277,13 @@ class ServiceBusRestFrontend:
 
     async def _receive(self, operation: rest.ReceiveMessages) -> rest.Delivered:
         deliveries: Sequence[Delivery] = ()
+        deletes = operation.mode is ReceiveMode.RECEIVE_AND_DELETE
         wait = max(operation.timeout, self.options.shortest_wait)
         with trio.move_on_after(min(wait, self.options.longest_wait)):
-            deliveries = await self.leases.receive(operation.entity, operation.most)
-        if operation.mode is ReceiveMode.RECEIVE_AND_DELETE:
+            deliveries = await self.leases.receive(
+                operation.entity, operation.most, any_token=not deletes
+            )
+        if deletes:
             deliveries = await self._take_away(operation.entity, deliveries)
         return rest.Delivered(deliveries=tuple(deliveries))
 

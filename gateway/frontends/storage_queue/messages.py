@@ -21,6 +21,7 @@ from gateway.domain.message import (
     ValueBody,
 )
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.wire.pairgate import sealed_tokens
 from gateway.wire.storage_queue import operations as storage
 
 # A message without a GUID of its own gets this id with its sequence number, which can be read back.
@@ -30,6 +31,7 @@ _GUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASC
 _RECEIPT: Final = struct.Struct(">qqI")
 _HOLDER: Final = struct.Struct(">I")  # after the receipt, if a gateway of a cluster holds it
 _MARK: Final = 16  # bytes of the signature in a receipt
+_LONGEST: Final = 4 * (sealed_tokens.LONGEST + _MARK + 2) // 3  # characters of a receipt
 _MOST: Final = 2**32 - 1
 UNNUMBERED: Final = PopReceipt(0, 0)  # of a put whose sequence number wasn't returned
 
@@ -65,11 +67,12 @@ def id_of(delivery: Delivery) -> str:
 def write_receipt(message_id: str, receipt: PopReceipt | None, marks: Marks) -> str:
     """The receipt as text for clients, signed together with the message's id."""
     receipt = receipt or UNNUMBERED
+    if receipt.token:
+        return _marked(receipt.token.encode(), message_id, marks)
     packed = _RECEIPT.pack(receipt.sequence, receipt.stamp, min(receipt.deliveries, _MOST))
     if receipt.holder:
         packed += _HOLDER.pack(receipt.holder)
-    mark = marks(_signed(packed, message_id))[0][:_MARK]
-    return base64.b64encode(packed + mark).decode()
+    return _marked(packed, message_id, marks)
 
 
 def read_receipt(text: str, message_id: str, marks: Marks) -> PopReceipt | None:
@@ -77,16 +80,30 @@ def read_receipt(text: str, message_id: str, marks: Marks) -> PopReceipt | None:
     The receipt in the text; None if it is another message's, or not signed by a key of the
     accounts.
     """
+    if len(text) > _LONGEST:
+        return None
     try:
         whole = base64.b64decode(text, validate=True)
         packed, mark = whole[:-_MARK], whole[-_MARK:]
-        number, stamp, deliveries = _RECEIPT.unpack(packed[: _RECEIPT.size])
-        rest = packed[_RECEIPT.size :]
-        (holder,) = _HOLDER.unpack(rest) if rest else (0,)
+        receipt = _unpacked(packed)
     except (ValueError, struct.error):
         return None
     fits = [hmac.compare_digest(own[:_MARK], mark) for own in marks(_signed(packed, message_id))]
-    return PopReceipt(number, stamp, deliveries, holder) if any(fits) else None
+    return receipt if any(fits) else None
+
+
+def _marked(packed: bytes, message_id: str, marks: Marks) -> str:
+    mark = marks(_signed(packed, message_id))[0][:_MARK]
+    return base64.b64encode(packed + mark).decode()
+
+
+def _unpacked(packed: bytes) -> PopReceipt:
+    if len(packed) >= sealed_tokens.SHORTEST:
+        return PopReceipt(0, 0, token=packed.decode("ascii"))
+    number, stamp, deliveries = _RECEIPT.unpack(packed[: _RECEIPT.size])
+    rest = packed[_RECEIPT.size :]
+    (holder,) = _HOLDER.unpack(rest) if rest else (0,)
+    return PopReceipt(number, stamp, deliveries, holder)
 
 
 def put_answer(taken: TakenMessage, now: datetime, marks: Marks) -> storage.QueueMessage:

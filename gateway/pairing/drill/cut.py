@@ -19,6 +19,7 @@ from gateway.capabilities import (
     DeletesByVersion,
     DeletesMessages,
     Enlists,
+    HidesMessages,
     Identifies,
     KeepsMessages,
     Peeks,
@@ -30,6 +31,7 @@ from gateway.capabilities import (
     SendsTogether,
     SessionReceiver,
     Sessions,
+    SettlesByToken,
     SettlesMany,
     TakesBack,
     Topology,
@@ -293,7 +295,7 @@ class CutReceiver(Wrapper):
     mode: ReceiveMode
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (ChangesBody, Enlists, KeepsMessages, TakesBack)
+        (ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack)
     )
 
     @property
@@ -325,6 +327,13 @@ class CutReceiver(Wrapper):
         """As `Polls.poll`."""
         await self.cut.cross(self.entity)
         return await required(self._inner, Polls).poll(limit, lock)
+
+    async def hide(
+        self, delivery: Delivery, duration: timedelta, body: bytes | None = None
+    ) -> datetime:
+        """As `HidesMessages.hide`."""
+        await self.cut.cross(self.entity)
+        return await required(self._inner, HidesMessages).hide(delivery, duration, body)
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """As `ReceivesDeferred.receive_deferred`."""

@@ -20,6 +20,8 @@ from typing import Final
 
 import attrs
 
+from gateway.wire.pairgate.sealed_tokens import SealedTokens
+
 _KEY: Final = 32  # bytes
 _TAG_BITS: Final = 32
 _RANDOM_BITS: Final = 50
@@ -57,10 +59,12 @@ class HolderTokens:
     _rng: random.Random
     _lock_keys: list[bytes] = attrs.field(init=False, repr=False)
     _receipt_keys: list[bytes] = attrs.field(init=False, repr=False)
+    sealed: SealedTokens = attrs.field(init=False, repr=False)  # of the namespace
 
     def __attrs_post_init__(self) -> None:
         self._lock_keys = [derived_key(each, "lock tokens") for each in self._secrets]
         self._receipt_keys = [derived_key(each, "pop receipts") for each in self._secrets]
+        self.sealed = SealedTokens(self._secrets)
 
     def new_token(self) -> str:
         """A lock token of this gateway."""

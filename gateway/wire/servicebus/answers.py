@@ -170,6 +170,9 @@ def _parse_deliveries(
         deliveries = frames.parse_deliveries(response.body)
     else:
         deliveries = (delivery_of(response.headers, response.body),)
+    most = operation.most if isinstance(operation, ReceiveMessages) else operation.limit
+    if len(deliveries) > most:
+        raise InvalidRequest(f"{len(deliveries)} messages, where {most} were wanted")
     date = parse_http_date(response.headers.get("Date") or "")
     return tuple(attrs.evolve(each, received=date) for each in deliveries)
 

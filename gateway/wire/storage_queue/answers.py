@@ -205,7 +205,15 @@ def parse_response(operation: Operation, response: Response) -> Answer:
                 visible=parse_http_date(response.headers.get(NEXT_VISIBLE) or "") or END_OF_TIME,
             )
     parse = _PARSERS.get(type(operation))
-    return Done() if parse is None else parse(response.body)
+    answer = Done() if parse is None else parse(response.body)
+    if isinstance(operation, GetMessages | PeekMessages) and isinstance(answer, Messages):
+        _check_number(len(answer.items), operation.limit)
+    return answer
+
+
+def _check_number(found: int, limit: int) -> None:
+    if found > limit:
+        raise StorageRefusal("InvalidXmlDocument", f"{found} messages, where {limit} were wanted.")
 
 
 _PARSERS: Final[Mapping[type[Operation], Callable[[bytes], Answer]]] = {

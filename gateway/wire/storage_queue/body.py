@@ -52,6 +52,7 @@ class Read:
 
     message: Message
     expires: datetime | None = None
+    is_text: bool = False  # the body is the whole text, which any Storage client may have put
 
 
 def build_put(queue: str, message: Message, now: datetime, *, keep_ids: bool = True) -> PutMessage:
@@ -84,6 +85,11 @@ def build_body(message: Message, expires: datetime | None, *, keep_ids: bool = T
     return _form(message, expires) if text is None else text
 
 
+def build_text_body(message_id: str, body: bytes) -> bytes:
+    """The text for another body of a message that was a text alone. Raises as `build_put`."""
+    return build_body(Message(message_id=message_id, body=body), None, keep_ids=False)
+
+
 def parse_item(item: QueueMessage) -> Read:
     """The message in a service's message; a text that isn't ours becomes its body."""
     text = item.body or b""
@@ -93,7 +99,8 @@ def parse_item(item: QueueMessage) -> Read:
     life = None
     if item.expires is not None and item.expires > item.inserted:
         life = item.expires - item.inserted
-    return Read(message=Message(message_id=item.message_id, body=text, time_to_live=life))
+    message = Message(message_id=item.message_id, body=text, time_to_live=life)
+    return Read(message=message, is_text=True)
 
 
 def _plain(message: Message, *, keep_ids: bool) -> bytes | None:

@@ -23,7 +23,7 @@ from gateway.frontends.cluster.peers import Peers
 from gateway.frontends.cluster.server import Advise, ignore
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
-from gateway.ports import Receiver
+from gateway.ports import Broker, Receiver
 from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 from tests.frontends.rest_client import wall_clock
 
@@ -129,6 +129,8 @@ class Network:
     broker: MemoryBroker
     nodes: dict[str, Node] = attrs.field(factory=dict)
     found: Sequence[str] = ()  # by DNS, for the gateways that have a service
+    # Of the gateways that have an adapter of their own, by address.
+    adapters: dict[str, Broker] = attrs.field(factory=dict)
 
     async def start(self, address: str, *secrets: str, **options: object) -> Node:
         """Start the gateway with that address, again perhaps."""
@@ -143,8 +145,9 @@ class Network:
         peers = Peers(tokens, members, configured, rng, observer, self.dial)
         cluster = Cluster(configured, peers, members, rng, observer)
         hindered = Hindered(self.broker)
-        leases = Leases(hindered, wall_clock, elsewhere=peers)
-        held = LeasedVisibility(hindered, leases, wall_clock)
+        adapter = self.adapters.get(address, hindered)
+        leases = Leases(adapter, wall_clock, elsewhere=peers)
+        held = LeasedVisibility(adapter, leases, wall_clock)
         for service in (leases, held, cluster):
             await self.nursery.start(service.run)
         node = self.nodes[address] = Node(self, cluster, leases, held, hindered, events)

@@ -214,10 +214,20 @@ def test_a_request_says_the_operation_and_nothing_else(operation):
 
 @given(receives | peeks, st.lists(deliveries(rich_messages(), dates), max_size=3))
 def test_between_pairgates_a_delivery_arrives_with_every_type(operation, found):
-    rich = operation if isinstance(operation, PeekMessages) else attrs.evolve(operation, limit=9)
+    rich = attrs.evolve(operation, limit=9)
     answer = Delivered(deliveries=tuple(found))
 
     assert parse_response(rich, build_response(rich, answer, ORIGIN)) == answer
+
+
+@pytest.mark.parametrize("kind", [ReceiveMessages, PeekMessages])
+def test_more_messages_than_were_wanted_are_no_answer(kind):
+    wanted, more = kind(entity=QUEUE, limit=2), kind(entity=QUEUE, limit=3)
+    found = (Delivery(message=Message(), sequence_number=1),) * 3
+    response = build_response(more, Delivered(deliveries=found), ORIGIN)
+
+    with pytest.raises(OutcomeUnknown, match="3 messages, where 2 were wanted"):
+        parse_response(wanted, response)
 
 
 @given(receives, deliveries(plain_messages(), seconds))

@@ -190,8 +190,8 @@ exchanges = st.one_of(
     st.tuples(st.builds(storage.GetAcl, queue=names), st.builds(storage.Acl, policies)),
     st.tuples(
         st.builds(storage.PutMessage, queue=names, body=bodies)
-        | st.builds(storage.GetMessages, queue=names)
-        | st.builds(storage.PeekMessages, queue=names),
+        | st.builds(storage.GetMessages, queue=names, limit=st.just(3))
+        | st.builds(storage.PeekMessages, queue=names, limit=st.just(3)),
         st.builds(storage.Messages, st.lists(messages, max_size=3).map(tuple)),
     ),
     st.tuples(
@@ -239,6 +239,16 @@ def test_what_xml_cannot_hold_goes_as_base64(body: bytes) -> None:
 
     assert is_legal(text)
     assert text.encode() == body or base64.b64decode(text) == body
+
+
+@pytest.mark.parametrize("kind", [storage.GetMessages, storage.PeekMessages])
+def test_more_messages_than_were_wanted_are_no_answer(kind: type[storage.GetMessages]) -> None:
+    item = storage.QueueMessage(message_id="an-id", inserted=datetime(2026, 1, 1, tzinfo=UTC))
+    operation = kind(queue="orders", limit=2)
+    response = build_response(operation, storage.Messages((item,) * 3), Style())
+
+    with pytest.raises(StorageRefusal, match="3 messages, where 2 were wanted"):
+        parse_response(operation, response)
 
 
 def test_the_largest_answer_is_read() -> None:

@@ -1,0 +1,110 @@
+"""
+Deletes messages of a sharded queue without receiving them.
+
+A shard doesn't tell how old its messages are. So the number is first divided among the shards; the
+rest is deleted where there may be more. The result is less than the number only if no shard has
+another message to delete, which is what clients take it for.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+import trio
+
+from gateway.brokers.sharding.table import ShardedQueue
+from gateway.capabilities import MOST_DELETED
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    InvalidRequest,
+    Outcome,
+    OutcomeUnknown,
+    SessionLockLost,
+)
+
+Delete = Callable[[EntityPath, int], Awaitable[int]]
+"""Deletes at most that many messages of one shard, as `DeletesMessages.delete_messages`."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class ShardedDeletion:
+    """One deletion of at most `limit` messages of the queue, or of its dead-letter queue."""
+
+    queue: ShardedQueue
+    entity: EntityPath
+    limit: int
+    delete: Delete
+    _deleted: dict[int, int] = attrs.field(factory=dict, init=False)  # by shard
+    _errors: dict[int, BrokerError] = attrs.field(factory=dict, init=False)
+
+    async def run(self) -> int:
+        """As `DeletesMessages.delete_messages`, of the oldest messages of each shard."""
+        if not 1 <= self.limit <= MOST_DELETED:
+            raise InvalidRequest(f"a number from 1 to {MOST_DELETED} expected, got {self.limit}")
+        shares = _shares(self.limit, self.queue.numbers)
+        async with trio.open_nursery() as nursery:
+            for number, share in shares.items():
+                nursery.start_soon(self._delete_from, number, share)
+        self._check()
+        for number in self.queue.numbers:
+            share = shares.get(number, 0)
+            left = self.limit - sum(self._deleted.values())
+            if left and self._deleted.get(number, 0) == share:  # it may have more
+                await self._delete_from(number, left)
+                self._check()
+        return sum(self._deleted.values())
+
+    async def _delete_from(self, number: int, limit: int) -> None:
+        try:
+            found = await self.delete(self.entity.shard(number), limit)
+        except EntityNotFound as error:
+            if number not in self.queue.joining:  # else it doesn't exist yet
+                self._errors[number] = error
+        except BrokerError as error:
+            self._errors[number] = error
+        else:
+            self._deleted[number] = self._deleted.get(number, 0) + found
+
+    def _check(self) -> None:
+        """
+        Raises:
+            BrokerError: a shard has failed; the outcome is unknown if messages of others are gone.
+        """
+        if not self._errors:
+            return
+        number, error = min(self._errors.items())
+        unknown = [e for e in self._errors.values() if e.outcome is Outcome.UNKNOWN]
+        deleted = sum(self._deleted.values())
+        if not deleted and not unknown:
+            raise error
+        raise OutcomeUnknown(
+            f"{self.entity}: {deleted} messages were deleted; shard {number}: {error}"
+        ) from error
+
+
+async def delete_in_session(
+    queue: ShardedQueue,
+    entity: EntityPath,
+    session_id: str,
+    delete: Callable[[EntityPath], Awaitable[int]],
+) -> int:
+    """
+    As `DeletesMessages.delete_messages`, of the shard in which the session is locked: while the
+    session has messages in a draining shard, that one.
+    """
+    lost: SessionLockLost | None = None
+    for number in (*queue.former_shards_of(session_id), queue.shard_of(session_id)):
+        try:
+            return await delete(entity.shard(number))
+        except SessionLockLost as error:
+            lost = error
+    assert lost is not None, "each session has a shard"
+    raise lost
+
+
+def _shares(limit: int, numbers: Sequence[int]) -> dict[int, int]:
+    """How many messages of each shard to delete at first; none for those beyond the limit."""
+    each, more = divmod(limit, len(numbers))
+    shares = {number: each + (index < more) for index, number in enumerate(numbers)}
+    return {number: share for number, share in shares.items() if share}

@@ -1,0 +1,40 @@
+"""The other gateways of a cluster, as the leases of one of them see them."""
+
+from typing import Protocol
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Delivery, Settlement
+
+
+class Elsewhere(Protocol):
+    """The other gateways of a cluster, each of which has leases of its own."""
+
+    def seal(self, entity: EntityPath, token: bytes) -> str:
+        """The namespace's token as clients get it: each of them can open it."""
+        ...
+
+    def unseal(self, entity: EntityPath, lock_token: str) -> bytes | None:
+        """The namespace's token of that entity; None: none of them has sealed it."""
+        ...
+
+    def new_token(self) -> str:
+        """A lock token by which they know that this gateway holds the delivery."""
+        ...
+
+    def is_elsewhere(self, lock_token: str) -> bool:
+        """True if one of them has made that token."""
+        ...
+
+    async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
+        """
+        As `Leases.settle`, by the gateway that has made the token.
+
+        Raises:
+            LockLost: also if that gateway is gone.
+            HolderSilent: it was asked and didn't answer.
+        """
+        ...
+
+    async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
+        """As `Leases.renew`, by the gateway that has made the token. Raises as `settle`."""
+        ...
