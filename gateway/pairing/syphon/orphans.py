@@ -23,9 +23,9 @@ class OrphanWatch:
     the depth doesn't fall: no syphon runs, or none that works.
 
     The watch reads the depth at the start of the process, when the last entity has returned,
-    `after` seconds later while messages wait, and once an hour. The first reading is late by up to
-    `SPREAD` of `after`. It reports nothing if the secondary can't report its depth, or while
-    an operator pauses the syphon.
+    `after` seconds later while messages wait or may wait, and once an hour. The first reading is
+    late by up to `SPREAD` of `after`. It reports nothing if the secondary can't report its depth,
+    or while an operator pauses the syphon.
     """
 
     depth: BacklogDepth
@@ -56,7 +56,7 @@ class OrphanWatch:
         Seconds until the next reading, longer by the lag of the counts. Without `is_current` the
         reading may be older than the last diverted messages.
         """
-        if reading is not None and not reading.pending and is_current:
+        if reading is not None and reading.pending == 0 and is_current:
             return max(self.after, SELDOM)
         return self.after + (0.0 if reading is None else reading.lag)
 

@@ -179,6 +179,27 @@ async def test_counts_that_lag_are_given_their_time(harness):
     assert harness.events.of(BacklogOrphaned) == []
 
 
+class OnceUnknown:
+    """Another process receives, so that nobody can count what it has locked; then it is gone."""
+
+    def __init__(self):
+        self.known_from = trio.current_time() + 1000.0
+
+    async def ask(self, _seconds):
+        await trio.lowlevel.checkpoint()
+        return Reading(pending=None if trio.current_time() < self.known_from else 5)
+
+
+async def test_a_depth_that_was_unknown_is_read_again_as_soon_as_one_of_waiting_messages(harness):
+    pair = await harness.pair()
+    watch = OrphanWatch(depth=OnceUnknown(), states=pair.states, after=300.0, rng=random.Random(1))
+    await harness.nursery.start(watch.run)
+
+    await trio.sleep(1000.0 + 2 * 300.0 + LATER)
+
+    assert harness.events.of(BacklogOrphaned) == [BacklogOrphaned(pending=5, seconds=300.0)]
+
+
 async def test_gateways_that_get_their_primary_back_together_look_one_after_the_other(harness):
     moments = []
 
