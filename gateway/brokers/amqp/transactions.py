@@ -272,8 +272,9 @@ def _final(state: DeliveryState | None) -> DeliveryState | None:
 
 
 async def _declare(coordinator: SendingLink) -> bytes:
+    """Begin a transaction; return its id. If cancelled, none is left open."""
     try:
-        state = await _ask(coordinator, Declare())
+        state = await _begun(coordinator)
     except LinkVoid as void:
         raise void.link.refusal() from void
     except OutcomeUnknown as error:
@@ -299,6 +300,19 @@ async def _discharge(coordinator: SendingLink, txn_id: bytes) -> None:
     if isinstance(told, TransactionRolledBack) or told.outcome is Outcome.UNKNOWN:
         raise told
     raise TransactionRolledBack(str(told))
+
+
+async def _begun(coordinator: SendingLink) -> DeliveryState | None:
+    """The answer to a declare."""
+    in_flight = await coordinator.post(build_control(Declare()))
+    try:
+        return await in_flight.outcome()
+    except trio.Cancelled:
+        with trio.move_on_after(_UNDO, shield=True), suppress(BrokerError, LinkVoid):
+            state = await in_flight.outcome()
+            if isinstance(state, Declared):
+                await _roll_back(coordinator, state.txn_id)
+        raise
 
 
 def _reason(state: DeliveryState | None) -> BrokerError | None:

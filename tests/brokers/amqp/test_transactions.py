@@ -223,6 +223,29 @@ async def test_a_cancelled_commit_leaves_nothing_behind(wire: Wire) -> None:
     assert await wire.sent() == ["2"]
 
 
+async def test_commits_that_are_cancelled_at_their_beginning_leave_no_transaction_open(
+    wire: Wire,
+) -> None:
+    """A namespace has a limit of them, for all clients of the gateway together."""
+    await wire.broker.commit([sends(ORDERS, "first")])
+    check = wire.house.broker.check_transactions
+    for number in range(110):
+        with trio.CancelScope() as scope:
+
+            async def checks(ended: trio.CancelScope = scope) -> None:
+                ended.cancel()
+                await check()
+
+            wire.house.broker.check_transactions = checks  # type: ignore[method-assign]
+            await wire.broker.commit([sends(ORDERS, number)])
+        assert scope.cancelled_caught
+    wire.house.broker.check_transactions = check  # type: ignore[method-assign]
+
+    await wire.broker.commit([sends(ORDERS, "last")])
+
+    assert await wire.sent() == ["first", "last"]
+
+
 async def test_a_namespace_without_transactions_says_so(wire: Wire) -> None:
     async def none() -> None:
         await trio.lowlevel.checkpoint()
