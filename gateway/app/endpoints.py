@@ -15,7 +15,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.servers import Basis, Makings, Server, Tls, make_server
 from gateway.config.checks import requires_tls
 from gateway.config.options import SERVE, Config
-from gateway.config.places import host_of_bind, is_loopback
+from gateway.config.places import host_of_bind, is_loopback, moved
 from gateway.domain.access import Refusal
 from gateway.domain.bounded import Bounded
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
@@ -218,19 +218,6 @@ def _narrow(path: Path, number: int, mode: int) -> None:
             f" ({error.strerror}): write SocketMode={mode:04o} into the unit of the socket",
             ExitCode.WRONG,
         ) from error
-
-
-def moved(bind: str, port_offset: int) -> str:
-    """
-    The address with its port moved; port 0 stands for any free port and stays 0. A Unix socket has
-    the number at the end of its path.
-    """
-    if unix.path_of(bind) is not None:
-        return f"{bind}+{port_offset}" if port_offset else bind
-    host, colon, port = bind.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) == 0:
-        return bind
-    return f"{host}{colon}{int(port) + port_offset}"
 
 
 def make_makings(

@@ -20,7 +20,6 @@ import trio
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import (
     OpenEndpoint,
-    moved,
     open_cluster_port,
     open_endpoints,
     tls_of,
@@ -39,6 +38,7 @@ from gateway.app.workers.limits import shared
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
 from gateway.config.options import ADMIN, SERVE, Config
+from gateway.config.places import moved
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload

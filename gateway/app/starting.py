@@ -11,10 +11,11 @@ from typing import Final
 
 import trio
 
-from gateway.app.endpoints import moved, tls_of
+from gateway.app.endpoints import tls_of
 from gateway.app.failure import Failure
 from gateway.app.operations.findings import Findings, Grade
 from gateway.config.options import AMQP, SERVE, Config, Endpoint
+from gateway.config.places import moved
 from gateway.frontends.issuers import make_reader
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, open_listener

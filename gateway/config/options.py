@@ -23,13 +23,13 @@ from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
 from gateway.domain.scaling.autoscaling import AutoscalingOptions
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
-from gateway.frontends.admin.frontend import AdminOptions
+from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.leases import LeaseOptions
-from gateway.frontends.servicebus.rest import RestOptions
-from gateway.frontends.storage_queue.frontend import StorageQueueOptions
+from gateway.frontends.servicebus.options import RestOptions
+from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.listener.options import ListenerOptions as HandlingOptions
 from gateway.net.clients import ClientOptions
 from gateway.net.http.server import HttpServerOptions

@@ -90,6 +90,19 @@ def host_of_bind(bind: str) -> str:
     return "localhost" if unix.path_of(bind) else bind.rpartition(":")[0].strip("[]")
 
 
+def moved(bind: str, port_offset: int) -> str:
+    """
+    The address with its port moved; port 0 stands for any free port and stays 0. A Unix socket has
+    the number at the end of its path.
+    """
+    if unix.path_of(bind) is not None:
+        return f"{bind}+{port_offset}" if port_offset else bind
+    host, colon, port = bind.rpartition(":")
+    if not port.isascii() or not port.isdigit() or int(port) == 0:
+        return bind
+    return f"{host}{colon}{int(port) + port_offset}"
+
+
 def problems_of_hosts(name: str, namespace: Namespace) -> Iterator[str]:
     """One line for each error in its lists of hosts; each begins with the path of a key."""
     urls = {"url": namespace.url, "management": getattr(namespace.options, "management", "")}

@@ -28,8 +28,8 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
-from gateway.frontends.servicebus.rest import RestOptions
-from gateway.frontends.storage_queue.frontend import StorageQueueOptions
+from gateway.frontends.servicebus.options import RestOptions
+from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.pairing.options import PairOptions
 from gateway.wire.amqp.options import EngineOptions
 

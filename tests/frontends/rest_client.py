@@ -18,7 +18,8 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import Message, ReceiveMode
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus.rest import RestOptions, ServiceBusRestFrontend
+from gateway.frontends.servicebus.options import RestOptions
+from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.ports import Receiver
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus import answers, atom, atom_answers, rest

@@ -19,8 +19,9 @@ from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.storage_queue.auth import Accounts
-from gateway.frontends.storage_queue.frontend import StorageQueueFrontend, StorageQueueOptions
+from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
+from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.wire.http.date import format_http_date
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage

@@ -10,7 +10,6 @@ import attrs
 import trio
 
 from gateway.app.claiming import with_claims
-from gateway.app.endpoints import moved
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, is_to_come
@@ -18,6 +17,7 @@ from gateway.app.runtime import Runtime
 from gateway.brokers.registry import options_class
 from gateway.config.checks import requires_tls
 from gateway.config.options import ADMIN, AMQP, STORAGE_QUEUE, Config, Endpoint, Namespace
+from gateway.config.places import moved
 from gateway.config.problems import no_namespace
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import EMULATOR_POLICY

@@ -22,7 +22,6 @@ from typing import Final, Protocol
 
 import attrs
 import trio
-from attrs import validators
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -43,6 +42,7 @@ from gateway.frontends.admin.operators import (
     operator_of,
     refused,
 )
+from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.admin.scale import ScaleFigures
 from gateway.frontends.auth import Authorizer
@@ -67,15 +67,6 @@ _BACKLOG: Final = frozenset({"/redrive", "/v1/redrive", purging.PATH})
 _LARGEST: Final = 2**63 - 1  # bytes
 _MOST_DIGITS: Final = 20
 _READS: Final = frozenset({"GET", "HEAD"})
-
-
-@attrs.frozen(kw_only=True)
-class AdminOptions:
-    """Times are seconds."""
-
-    answer_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
-    # A stream is never silent for longer than that, so that its reader knows that it still works.
-    keep_alive: float = attrs.field(default=15.0, validator=validators.gt(0.0))
 
 
 class Redrives(Protocol):

@@ -15,7 +15,6 @@ from uuid import UUID, uuid4
 
 import attrs
 import trio
-from attrs import validators
 
 from gateway.capabilities import Identifies, Peeks, Send, accepting_send, longest_send_of
 from gateway.deadlines import answered_within
@@ -41,6 +40,7 @@ from gateway.domain.topics.property_values import check_message_id
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.management import manage
+from gateway.frontends.servicebus.options import RestOptions
 from gateway.net.http.server import RETRY_AFTER
 from gateway.net.visits import begin_request, take_turn
 from gateway.offering import required
@@ -52,8 +52,6 @@ from gateway.wire.servicebus import operations as rest
 from gateway.wire.servicebus import rest as servicebus_rest
 from gateway.wire.servicebus.atom_conditions import is_unchanged
 from gateway.wire.servicebus.atom_operations import (
-    PREMIUM,
-    STANDARD,
     NamespaceInfo,
     Operation,
     entity_of,
@@ -71,21 +69,6 @@ _RIGHTS: Final = {
     rest.RenewLock: Right.LISTEN,
     rest.PeekMessages: Right.LISTEN,
 }
-
-
-@attrs.frozen(kw_only=True)
-class RestOptions:
-    """Times are in seconds."""
-
-    namespace: str = "pairgate"  # reported by management
-    # Reported, too. As in Service Bus, only an entity of Premium has its own maximum message size.
-    tier: str = attrs.field(default=PREMIUM, validator=validators.in_((PREMIUM, STANDARD)))
-    secure: bool = False  # whether clients connect with TLS, so that Location says https
-    send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
-    answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
-    longest_wait: float = attrs.field(default=240.0, validator=validators.gt(0.0))
-    # How long a receive waits that the client asked not to wait.
-    shortest_wait: float = attrs.field(default=0.5, validator=validators.gt(0.0))
 
 
 def is_long_poll(request: Request) -> bool:

@@ -17,7 +17,6 @@ from uuid import UUID, uuid4
 
 import attrs
 import trio
-from attrs import validators
 
 from gateway.deadlines import answered_within
 from gateway.domain.access import Claim
@@ -28,6 +27,7 @@ from gateway.frontends.storage_queue.cors import check_preflight, origin_fields
 from gateway.frontends.storage_queue.delegation import DelegatedSas
 from gateway.frontends.storage_queue.notes import LastNotes
 from gateway.frontends.storage_queue.operations import StorageOperations
+from gateway.frontends.storage_queue.options import StorageQueueOptions
 from gateway.net.visits import begin_request, take_turn
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Headers, Request, Response
@@ -55,14 +55,6 @@ _REFUSALS: Final = {
     501: "UnsupportedHttpVerb",
     503: "ServerBusy",
 }
-
-
-@attrs.frozen(kw_only=True)
-class StorageQueueOptions:
-    """Times are in seconds. The SDKs wait 60 for a response."""
-
-    secure: bool = False  # whether clients connect with TLS
-    retry_for: float = attrs.field(default=50.0, validator=validators.gt(0.0))
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.app.endpoints import moved
+from gateway.config.places import moved
 
 
 @pytest.mark.parametrize(
