@@ -30,7 +30,7 @@ from rich.table import Table
 from benchmarks.azurite_client import QUEUE, StorageQueueClient, held, signed
 from benchmarks.closed_loop import MessagesMissing
 from benchmarks.fleet import open_fleet
-from benchmarks.keepalive import connect
+from benchmarks.keepalive import RequestFailed, connect
 from benchmarks.machine import facts
 from benchmarks.report import print_report, show_facts
 from benchmarks.sizes import fill
@@ -246,14 +246,19 @@ class Laps:
 
         Raises:
             MessagesMissing: they didn't come to their end in time.
+            RequestFailed: the server answered with an error, or ended a connection.
         """
         left = iter(range(number))
 
         async def loop(client: StorageQueueClient) -> None:
             for each in left:
                 began = time.perf_counter()
-                while not await one(client, each):  # a get that found nothing; others have some
-                    await trio.lowlevel.checkpoint()
+                try:
+                    while not await one(client, each):  # a get that found nothing; others have some
+                        await trio.lowlevel.checkpoint()
+                except (RequestFailed, trio.BrokenResourceError) as error:
+                    where = f"{self.server.way} with {self.server.depth} messages"
+                    raise RequestFailed(f"{where}: {error}") from error
                 self.latencies.append(time.perf_counter() - began)
 
         began, processor = time.perf_counter(), time.process_time()
