@@ -719,6 +719,13 @@ def test_of_several_hosts_none_names_the_pair() -> None:
     assert label_of("rabbitmqs://g@a.example,b.example") == ""
 
 
+def test_leases_on_a_store_of_this_process_are_a_warning(tmp_path: Path) -> None:
+    text = f"{PAIR}\nordered = ['orders']\norder_lease = 'wait'\n"
+
+    assert any("no other gateway can take one" in each for each in warnings(text, tmp_path))
+    assert not any("order_lease" in each for each in warnings(PAIR, tmp_path))
+
+
 @pytest.mark.parametrize(
     ("traces", "problem"),
     [

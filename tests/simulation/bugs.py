@@ -7,7 +7,8 @@ from typing import Final
 from tests.harness.planted import PlantedBug, bugs_below
 from tests.simulation.world import run_world
 
-ALL: Final = bugs_below(Path(__file__).with_name("planted"))
+PLANTED: Final = Path(__file__).with_name("planted")
+ALL: Final = bugs_below(PLANTED)
 BUGS: Final = tuple(bug for bug in ALL if bug.seeds)  # one without seeds is for another world
 
 

@@ -1,10 +1,10 @@
 """
 A simulated pair with two gateways that send to the same ordered entity, one at a time.
 
-Each producer sends one message after the other, each through any gateway, until it is acknowledged:
-so every two acknowledged messages of a key have an order, unless they were sent at once. Faults
-strike the connections of one gateway, or a namespace as a whole; a held connection delays requests
-and answers for longer than a lease is valid.
+Each producer sends one message after the other, each until it is acknowledged, through one gateway
+or any: so every two acknowledged messages of a key have an order, unless they were sent at once.
+Faults strike the connections of one gateway, or a namespace as a whole; a held connection delays
+requests and answers for longer than a lease is valid.
 """
 
 import random
@@ -45,7 +45,7 @@ GATEWAYS: Final = ("gateway-0", "gateway-1")
 ALL: Final = "all"  # gateways
 KEYS: Final = ("a", "b")
 PRODUCERS: Final = 3
-CHAOS: Final = 150.0  # seconds until all faults are over
+CHAOS: Final = 100.0  # seconds until all faults are over
 LONGEST: Final = 50.0  # seconds of one fault
 MOST_TRIES: Final = 12  # for one message
 DRAIN: Final = 300  # seconds
@@ -54,9 +54,12 @@ SPAN: Final = 0.02  # seconds, at most, of one way to a namespace
 
 @attrs.frozen
 class Trouble:
-    """From `start` to `end` a gateway, or all, meet that fault at a namespace; or it is killed."""
+    """
+    From `start` to `end` a gateway, or all, meet that fault at a namespace. Or the gateway is
+    killed; or the namespace restarts, which ends the locks of all.
+    """
 
-    kind: str  # refuse, hold, kill
+    kind: str  # refuse, hold, kill, restart
     gateway: str
     namespace: str
     start: float
@@ -116,6 +119,7 @@ class Orderers:
     stores: dict[str, MemoryBroker] = attrs.field(init=False)
     orderers: set[str] = attrs.field(factory=set)
     by_backlog: int = 0
+    held_from: float = 0.0  # from then on the first gateway is held, and others are sent to
 
     def __attrs_post_init__(self) -> None:
         self.rng = random.Random(f"orderers {self.seed}")
@@ -149,7 +153,7 @@ class Orderers:
         namespaces = [FaultySessionsBroker(inner=self.stores[name]) for name in NAMES]
         for namespace in namespaces:
             await nursery.start(namespace.run)
-        troubles = [self._outage(), *(self._trouble() for _ in range(self.rng.randint(2, 8)))]
+        troubles = self._troubles()
         for number, name in enumerate(GATEWAYS):
             installation = _Network(
                 scenario=self._scenario(),
@@ -169,6 +173,8 @@ class Orderers:
         for trouble in troubles:
             if trouble.kind == "kill":
                 nursery.start_soon(self._kill, trouble)
+            elif trouble.kind == "restart":
+                nursery.start_soon(self._restart, trouble, namespaces[1])
 
     def _scenario(self) -> Scenario:
         rng = self.rng
@@ -178,8 +184,8 @@ class Orderers:
             pair=PairOptions(
                 label=LABEL,
                 failover_interval=rng.choice([0.0, 5.0]),
-                send_timeout=rng.choice([20.0, 120.0]),
-                attempt_timeout=rng.choice([5.0, 60.0]),
+                send_timeout=120.0 if self._is_patient else rng.choice([20.0, 120.0]),
+                attempt_timeout=60.0 if self._is_patient else rng.choice([5.0, 60.0]),
                 slow_call_duration=rng.choice([2.0, None]),
                 ping_interval=5.0,
                 successes_to_return=1,
@@ -208,6 +214,37 @@ class Orderers:
             observer=_Observer(self, process),
             measure=encoded_size,
         )
+
+    @property
+    def _is_patient(self) -> bool:
+        """True if sends wait for answers that are late."""
+        return self.seed % 4 == 2
+
+    def _troubles(self) -> Sequence[Trouble]:
+        """In two histories of four the first gateway is the orderer, and is held."""
+        rng = self.rng
+        start = rng.uniform(10.0, 20.0)
+        match self.seed % 4:
+            case 2:  # what it diverts arrives when the other one has been the orderer for long
+                self.held_from = start
+                return [
+                    Trouble("refuse", GATEWAYS[0], "primary", start, start + 75.0),
+                    Trouble("hold", GATEWAYS[0], "secondary", start, start + 50.0),
+                ]
+            case 3:  # its lock ends early, and what the other one diverts stays on the backlog
+                self.held_from = start
+                return [
+                    Trouble("hold", GATEWAYS[0], "secondary", start, start + 50.0),
+                    Trouble("restart", ALL, "secondary", start + 0.5, start + 0.6),
+                    Trouble("refuse", GATEWAYS[1], "primary", start, start + 50.0),
+                ]
+        return [self._outage(), *(self._trouble() for _ in range(rng.randint(2, 8)))]
+
+    async def _restart(self, trouble: Trouble, namespace: FaultyBroker) -> None:
+        await trio.sleep_until(trouble.start)
+        namespace.crash()
+        await trio.sleep_until(trouble.end)
+        namespace.restart()
 
     def _outage(self) -> Trouble:
         """Of the primary, for one gateway or for all."""
@@ -238,14 +275,20 @@ class Orderers:
     # --- the clients
 
     async def _produce(self, number: int) -> None:
+        known, longest_pause = self.gateways, 1.5
+        if self.held_from:
+            known, longest_pause = self.gateways[number > 0 :][:1], 0.5
+            await trio.sleep_until(self.held_from + 0.5 if number else 0.0)
+            if number == 0 and self._is_patient:
+                longest_pause = 3.0
         sent = 0
         while trio.current_time() < CHAOS + 20.0:
-            await trio.sleep(self.rng.uniform(0.0, 1.5))
-            key = self.rng.choice(KEYS)
+            await trio.sleep(self.rng.uniform(0.0, longest_pause))
+            key = KEYS[0] if self.held_from else self.rng.choice(KEYS)
             message = Message(message_id=f"{number}-{sent}", body=b"body", session_id=key)
             sent += 1
             for _ in range(MOST_TRIES):
-                if await self._send(self.rng.choice(self.gateways), message):
+                if await self._send(self.rng.choice(known), message):
                     break
                 await trio.sleep(self.rng.uniform(0.1, 2.0))
 

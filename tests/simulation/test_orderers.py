@@ -2,9 +2,12 @@
 
 import pytest
 
-from tests.simulation.orderers import run_orderers
+from tests.harness.planted import bugs_below
+from tests.simulation.bugs import PLANTED
+from tests.simulation.orderers import first_overtaken, run_orderers
 
 SEEDS = range(8)
+BUGS = bugs_below(PLANTED / "orderers")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -14,3 +17,9 @@ def test_the_order_holds_and_nothing_is_lost_through_outages_delays_and_kills(se
     assert told.problems == ()
     assert told.gateways == 2
     assert told.acked > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS, ids=str)
+def test_a_planted_bug_lets_a_message_overtake(bug):
+    assert bug.call(first_overtaken, (*bug.found, *SEEDS)) is not None
