@@ -370,6 +370,7 @@ const parts = {
         }
         longest = Math.max(longest, (performance.now() - began) / 1000);
         sent.push(messageId);
+        if (sent.length === 1) process.stdout.write("\n"); // a sign that it has begun
         await pause(20);
       }
       return { sent, longest };

@@ -405,6 +405,8 @@ async def producing(service):
             await do(sender.send_messages(ServiceBusMessage("order", message_id=name)))
             longest = max(longest, time.monotonic() - began)
             sent.append(name)
+            if len(sent) == 1:
+                print(flush=True)  # noqa: T201 a sign that it has begun
             await asyncio.sleep(0.02)
     return {"sent": sent, "longest": longest}
 

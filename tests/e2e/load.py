@@ -47,7 +47,7 @@ class Load:
         part = "producing_again" if self.forgives else "producing"
         producer = Producer("node", self.gateway, retries=5, part=part)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(producer.run)
+            await nursery.start(producer.run)
             async with trio.open_nursery() as senders:
                 for number in range(self.senders):
                     senders.start_soon(self._send_anew, f"new {number}")

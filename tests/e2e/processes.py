@@ -1,5 +1,6 @@
 """Real `pairgate` processes for tests: started in a folder of their own, killed, started again."""
 
+import atexit
 import json
 import re
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ import attrs
 import trio
 
 from gateway.demo.ports import free_port
+from tests.harness.fork_server import ForkedProcess, ForkServer
 
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 60.0
@@ -21,6 +24,14 @@ ANY_PORT: Final = re.compile(r'(bind = "[^"]*):0"')
 KEY_VARIABLE: Final = "PAIRGATE_TEST_KEY"  # the emulators' well-known key
 ENVELOPE_VARIABLE: Final = "PAIRGATE_TEST_ENVELOPE_KEY"
 ENVELOPE_SECRET: Final = "an envelope key for tests, and for tests only"
+
+
+@cache
+def fork_server() -> ForkServer:
+    """The one of this process of tests; it ends with it."""
+    server = ForkServer.start(environment())
+    atexit.register(server.end)
+    return server
 
 
 @attrs.define(eq=False)
@@ -40,7 +51,7 @@ class GatewayProcess:
     ports: list[int] = attrs.field(factory=list)
     log: list[dict[str, Any]] = attrs.field(factory=list, repr=False)
     garbage: list[str] = attrs.field(factory=list)  # what stood among the log and was no JSON
-    _process: trio.Process | None = None
+    _process: trio.Process | ForkedProcess | None = None
     _grown: trio.Condition = attrs.field(factory=trio.Condition, repr=False)
     _log_ended: trio.Event = attrs.field(factory=trio.Event, repr=False)
 
@@ -72,28 +83,27 @@ class GatewayProcess:
         self.config = ANY_PORT.sub(lambda match: f'{match[1]}:{free_port()}"', self.config)
         self.config_file.write_text(self.config)
         since = len(self.log)
-        self._process = await trio.lowlevel.open_process(
-            [
-                sys.executable,
-                "-m",
-                "gateway",
-                *self.command,
-                "--json",
-                "--config",
-                self.config_file,
-            ],
-            cwd=self.folder,
-            env={**environment(), **self.environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
+        self._process = await self._open()
         self._log_ended = trio.Event()
         self.nursery.start_soon(self._read_log, self._process, self._log_ended)
         if wait:
             with trio.fail_after(START_SECONDS):
                 await self._seen_since(since, "started", {})
             self._keep_ports(since)
+
+    async def _open(self) -> trio.Process | ForkedProcess:
+        """Without an environment of its own, which libraries and Python read first: by a fork."""
+        arguments = [*self.command, "--json", "--config", str(self.config_file)]
+        if not self.environment:
+            return await fork_server().fork(self.folder, arguments)
+        return await trio.lowlevel.open_process(
+            [sys.executable, "-m", "gateway", *arguments],
+            cwd=self.folder,
+            env={**environment(), **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
 
     async def kill(self) -> None:
         """SIGKILL; returns when it is reaped."""
@@ -146,7 +156,7 @@ class GatewayProcess:
                     raise AssertionError(f"{self.folder.name} ended: {self.garbage}, {self.log}")
                 await self._grown.wait()
 
-    async def _read_log(self, process: trio.Process, ended: trio.Event) -> None:
+    async def _read_log(self, process: trio.Process | ForkedProcess, ended: trio.Event) -> None:
         assert process.stderr is not None
         rest = b""
         async for chunk in process.stderr:

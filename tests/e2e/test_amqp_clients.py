@@ -200,7 +200,7 @@ async def test_clients_that_try_again_survive_a_restart(gateways: Gateways) -> N
 
     async with trio.open_nursery() as nursery:
         for producer in producers:
-            nursery.start_soon(producer.run)
+            await nursery.start(producer.run)
         await trio.sleep(HEALTHY)
         with trio.fail_after(8):
             code = await broker.stop()
@@ -228,7 +228,8 @@ class Producer:
     longest: float = 0.0
     _stop: trio.Event = attrs.field(factory=trio.Event)
 
-    async def run(self) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """Started when the first message was accepted."""
         process = await trio.lowlevel.open_process(
             command(self.kind, self.gateway, self.part, retries=self.retries),
             env=ENVIRONMENT,
@@ -237,9 +238,11 @@ class Producer:
         )
         assert process.stdin is not None
         assert process.stdout is not None
+        output = bytes(await process.stdout.receive_some())
+        task_status.started()
         await self._stop.wait()
         await process.stdin.send_all(b"\n")
-        output = b"".join([part async for part in process.stdout])
+        output += b"".join([part async for part in process.stdout])
         await process.wait()
         found = json.loads(output)[self.part]
         assert isinstance(found, dict), found
@@ -259,12 +262,13 @@ async def test_no_producer_notices_that_the_primary_was_killed(gateways: Gateway
 
     async with trio.open_nursery() as nursery:
         for producer in producers:
-            nursery.start_soon(producer.run)
+            await nursery.start(producer.run)
         await trio.sleep(HEALTHY)
         await primary.kill()
         await trio.sleep(OUTAGE)
         await primary.start()
         await gateway.seen("entity_state_changed", entity="orders", after="primary")
+        await trio.sleep(HEALTHY)
         for producer in producers:
             producer.stop()
     received = await receive_all(gateway, {name for p in producers for name in p.sent})

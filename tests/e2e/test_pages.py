@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment
+from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment, fork_server
 from tests.test_readme import BLOCK, CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,8 @@ async def run(folder: Path, *command: str | Path) -> tuple[int, str]:
 
 
 async def pairgate(folder: Path, arguments: list[str]) -> tuple[int, str]:
-    return await run(folder, sys.executable, "-m", "gateway", *arguments)
+    done = await fork_server().run(folder, arguments)
+    return done.returncode, done.stdout.decode()
 
 
 async def test_the_tutorial_is_what_happens(gateways: Gateways, tmp_path: Path) -> None:

@@ -1,11 +1,9 @@
 """Commands ask an admin endpoint over TLS, with a key, here and by its URL."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
-import trio
 
 from gateway.agent.work_depth import ScaleReader
 from gateway.app.failure import Failure
@@ -17,7 +15,14 @@ from gateway.config.file import load
 from gateway.domain.entity import EntityPath
 from gateway.domain.operators.redrive import Selection
 from gateway.net.tls import ClientTlsOptions
-from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config, environment
+from tests.e2e.processes import (
+    KEY_VARIABLE,
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    environment,
+    fork_server,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -52,14 +57,7 @@ async def secured(gateways: Gateways, endpoint: str) -> GatewayProcess:
 
 async def run(folder: Path, *arguments: str | Path, **variables: str) -> tuple[int, str, str]:
     """A command in that folder: exit code, output, errors."""
-    result = await trio.run_process(
-        [sys.executable, "-m", "gateway", *map(str, arguments)],
-        cwd=folder,
-        env={**environment(), **variables},
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-    )
+    result = await fork_server().run(folder, [*map(str, arguments)], b"", variables)
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 

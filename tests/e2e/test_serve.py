@@ -21,6 +21,7 @@ from tests.e2e.processes import (
     Gateways,
     broker_config,
     environment,
+    fork_server,
     pair_config,
 )
 from tests.e2e.rest import request, send, take
@@ -36,14 +37,8 @@ async def pairgate(
 ) -> tuple[int, str, str]:
     """A command with the configuration of that process: exit code, output, errors."""
     command, *rest = arguments
-    result = await trio.run_process(
-        [sys.executable, "-m", "gateway", command, "--config", process.config_file, *rest],
-        env=environment(),
-        stdin=stdin,
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-    )
+    asked = [command, "--config", str(process.config_file), *rest]
+    result = await fork_server().run(process.folder, asked, stdin, environment())
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 

@@ -10,7 +10,13 @@ import trio
 
 from tests.brokers.embedded.crashes import break_index, content
 from tests.brokers.embedded.stores import ORDERS, embedded
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, environment
+from tests.e2e.processes import (
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    environment,
+    fork_server,
+)
 from tests.e2e.rest import send, take
 
 pytestmark = pytest.mark.slow
@@ -23,14 +29,8 @@ async def store(
     process: GatewayProcess, command: str, *arguments: str | Path
 ) -> tuple[int, str, str]:
     """`pairgate store COMMAND --config FILE ...` in the folder of that process."""
-    result = await trio.run_process(
-        [*STORE, command, *arguments],
-        cwd=process.folder,
-        env=environment(),
-        capture_stdout=True,
-        capture_stderr=True,
-        check=False,
-    )
+    asked = ["store", command, *map(str, arguments)]
+    result = await fork_server().run(process.folder, asked)
     return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 
