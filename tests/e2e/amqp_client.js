@@ -6,6 +6,9 @@ Usage: node amqp_client.js CONNECTION_STRING OPTIONS PART...
 */
 "use strict";
 
+// The SDK needs it, and Node.js has it from version 20 on; Debian 12 has 18.
+globalThis.crypto ??= require("node:crypto").webcrypto;
+
 const { ServiceBusClient, isServiceBusError } = require("@azure/service-bus");
 const { setTimeout: pause } = require("node:timers/promises");
 const WebSocket = require("ws");

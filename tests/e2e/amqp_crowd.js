@@ -7,6 +7,9 @@ Usage: node amqp_crowd.js CONNECTION_STRING QUEUE CLIENTS LANES
 */
 "use strict";
 
+// The SDK needs it, and Node.js has it from version 20 on; Debian 12 has 18.
+globalThis.crypto ??= require("node:crypto").webcrypto;
+
 const { ServiceBusClient } = require("@azure/service-bus");
 
 const [CONNECTION, QUEUE, CLIENTS, LANES] = process.argv.slice(2);

@@ -6,6 +6,9 @@ Usage: node storage_client.js CONNECTION_STRING node PART...
 */
 "use strict";
 
+// The SDK needs it, and Node.js has it from version 20 on; Debian 12 has 18.
+globalThis.crypto ??= require("node:crypto").webcrypto;
+
 const storage = require("@azure/storage-queue");
 const { setTimeout: pause } = require("node:timers/promises");
 
