@@ -10,6 +10,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -31,8 +32,9 @@ from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
 from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.servicebus.broker import ServiceBusRestOptions
 from gateway.config.file import Loaded
-from gateway.config.options import LISTEN, Config
+from gateway.config.options import LISTEN, Config, Namespace
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
@@ -46,6 +48,10 @@ from gateway.listener.options import ListenerOptions
 from gateway.listener.triggers import Triggers
 from gateway.net.tls import ClientTlsOptions
 from gateway.ports import Observer, Service
+
+# Receives of one process that wait at the gateway. Four processes, as many as an agent starts by
+# default, have fewer connections together than the 800 that a gateway accepts of one address.
+MOST_POLLS: Final = 64
 
 
 @attrs.frozen(kw_only=True)
@@ -224,14 +230,7 @@ def _end_without(ending: Ending, target: Target, queue: EntityPath) -> None:
 async def _open_target(
     stack: AsyncExitStack, config: Config, runtime: Runtime, wanted: Wanted
 ) -> Target:
-    way = partial(
-        find_way_in,
-        config,
-        Right.LISTEN,
-        port_offset=wanted.admin.port_offset,
-        # With `triggers`, the certificates on the command line are for those gateways.
-        tls=ClientTlsOptions() if wanted.triggers else wanted.admin.tls,
-    )
+    way = partial(find_gateway, config, wanted)
     if not wanted.through_gateway or wanted.namespace is not None:
         return await open_target(stack, config, runtime, way=way, namespace=wanted.namespace)
     target = await open_gateway(stack, config, runtime, way)
@@ -241,3 +240,17 @@ async def _open_target(
             ExitCode.TEMPORARY,
         )
     return target
+
+
+async def find_gateway(config: Config, wanted: Wanted) -> Namespace | None:
+    """As `find_way_in`; over REST, few receives wait at a time."""
+    found = await find_way_in(
+        config,
+        Right.LISTEN,
+        port_offset=wanted.admin.port_offset,
+        # With `triggers`, the certificates on the command line are for those gateways.
+        tls=ClientTlsOptions() if wanted.triggers else wanted.admin.tls,
+    )
+    if found is None or not isinstance(found.options, ServiceBusRestOptions):
+        return found
+    return attrs.evolve(found, options=attrs.evolve(found.options, max_polls=MOST_POLLS))

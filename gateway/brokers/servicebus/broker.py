@@ -27,7 +27,7 @@ from gateway.brokers.servicebus.peer import (
     Tokens,
     is_from_pairgate,
 )
-from gateway.brokers.servicebus.receiver import RestReceiver
+from gateway.brokers.servicebus.receiver import LongPolls, RestReceiver
 from gateway.domain.entity import EntityPath, EntityStatus
 from gateway.domain.errors import (
     BrokerError,
@@ -61,7 +61,6 @@ _MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes; half of the default limit o
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes; half of Service Bus's limit, because JSON is longer
 _MAX_DELIVERIES: Final = 128 * 1024 * 1024  # bytes; a hundred deliveries of one mebibyte
 _MAX_RESPONSE: Final = 16 * 1024 * 1024  # bytes, of every other answer: a page of entities
-_MAX_POLLS: Final = 1000  # receives that wait concurrently
 _TOKEN_LIFETIME: Final = 3600.0
 _CLOSE_TIMEOUT: Final = 5.0
 _PORTS: Final = {"servicebus+http": 80, "servicebus+https": 443}
@@ -80,6 +79,9 @@ class ServiceBusRestOptions:
     # Shorter than the timeout of one attempt, so that a hanging connect is known as "not sent".
     connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
     receive_poll: float = attrs.field(default=60.0, validator=validators.ge(1.0))
+    # Receives that wait at a time, each on a connection of its own; others return at once. All
+    # connections together are fewer than the 800 that a Pairgate accepts of one address.
+    max_polls: int = attrs.field(default=600, validator=[validators.ge(1), validators.le(10_000)])
     receive_batch: int = attrs.field(
         default=100, validator=[validators.ge(1), validators.le(MAX_LIMIT)]
     )
@@ -131,7 +133,7 @@ def open_namespace(
         )
         for connections, most in (
             (options.max_connections, _MAX_RESPONSE),
-            (_MAX_POLLS, _MAX_DELIVERIES),
+            (LongPolls(options.max_polls).connections, _MAX_DELIVERIES),
         )
     ]
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -165,9 +167,11 @@ class ServiceBusRestBroker(RestManagement):
     _clock: WallClock
     meter: Meter = attrs.field(factory=Meter, init=False)
     _peer: RestPeer = attrs.field(init=False)
+    _long_polls: LongPolls = attrs.field(init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._long_polls = LongPolls(self._options.max_polls)
         self._peer = RestPeer(ask=self._client.request, tokens=self._tokens, meter=self.meter)
 
     async def __aenter__(self) -> Self:
@@ -233,6 +237,7 @@ class ServiceBusRestBroker(RestManagement):
             entity=entity,
             mode=mode,
             poll=self._options.receive_poll,
+            long_polls=self._long_polls,
             most=self._options.receive_batch,
             clock=self._clock,
         )

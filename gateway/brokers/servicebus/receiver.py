@@ -39,6 +39,7 @@ from gateway.wire.servicebus.operations import (
 
 _MAX_HELD: Final = 10_000  # locks that are remembered, to be released at the end
 _GIVERS: Final = 16  # locks that are released concurrently
+SHORT_POLLS: Final = 64  # at a time
 _SHORT_POLL: Final = 1.0  # seconds; after an earlier "nothing", the next poll is delayed
 _NO_MESSAGE: Final = Message()
 _LOCK: Final = timedelta(seconds=30)  # if the namespace doesn't tell the end of a lock
@@ -46,6 +47,35 @@ _TOKEN: Final = b"S"  # begins a token: sequence number, milliseconds of the loc
 _NUMBERS: Final = struct.Struct(">qI")
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MOST_MILLISECONDS: Final = 2**32 - 1
+
+
+@attrs.define(eq=False)
+class LongPolls:
+    """
+    Limits how many receives wait at the namespace at a time, `most`: each occupies a connection, of
+    which a namespace gives one client only some. Further receives return at once, and share
+    `SHORT_POLLS` connections.
+    """
+
+    most: int
+    _waiting: int = attrs.field(default=0, init=False)
+
+    @property
+    def connections(self) -> int:
+        """The connections that receives take together."""
+        return self.most + SHORT_POLLS
+
+    @contextmanager
+    def turn(self, seconds: float) -> Iterator[float]:
+        """The block is one receive; the value is how long it may wait: `seconds`, or 0."""
+        if self._waiting >= self.most:
+            yield 0.0
+            return
+        self._waiting += 1
+        try:
+            yield seconds
+        finally:
+            self._waiting -= 1
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -60,6 +90,7 @@ class RestReceiver:
     _entity: EntityPath
     _mode: ReceiveMode
     _poll: float
+    _long_polls: LongPolls
     _most: int
     _clock: WallClock
     # Lock token -> the delivery without its message, and the duration of its lock on arrival.
@@ -81,15 +112,19 @@ class RestReceiver:
                 await trio.sleep(_SHORT_POLL)
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
-        """As `Polls.poll`, which waits. The queue's lock duration applies; `lock` is ignored."""
+        """
+        As `Polls.poll`, which waits unless others do already. The queue's lock duration applies;
+        `lock` is ignored.
+        """
         is_pairgate = await self._peer.is_pairgate(self._entity)
-        operation = ReceiveMessages(
-            entity=self._entity,
-            mode=self._mode,
-            timeout=self._poll,
-            limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
-        )
-        answer = await self._polls.run(operation)
+        with self._long_polls.turn(self._poll) as timeout:
+            operation = ReceiveMessages(
+                entity=self._entity,
+                mode=self._mode,
+                timeout=timeout,
+                limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
+            )
+            answer = await self._polls.run(operation)
         if not isinstance(answer, Delivered):
             return ()
         self._remember(answer.deliveries)

@@ -7,9 +7,11 @@ import attrs
 import pytest
 import trio
 
+from gateway.app.listener.process import MOST_POLLS
 from gateway.brokers.registry import BrokerDependencies, build
 from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRestOptions
 from gateway.brokers.servicebus.peer import RestPeer, Tokens
+from gateway.brokers.servicebus.receiver import LongPolls
 from gateway.capabilities import Polls, send_accepted_by
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
@@ -24,6 +26,8 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, AcceptedBy, DeadLetter, Delivery, Message
+from gateway.domain.scaling.autoscaling import AutoscalingOptions
+from gateway.net.listeners import ListenerOptions
 from gateway.offering import required
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus import answers as servicebus_answers
@@ -70,12 +74,12 @@ def tokens(clock=None) -> Tokens:
     )
 
 
-def broker_of(script: Script) -> ServiceBusRestBroker:
+def broker_of(script: Script, **options: int) -> ServiceBusRestBroker:
     return ServiceBusRestBroker(
         client=script,
         polls=script,
         tokens=tokens(),
-        options=ServiceBusRestOptions(key="secret"),
+        options=ServiceBusRestOptions(key="secret", **options),
         clock=VirtualClock(),
     )
 
@@ -367,6 +371,49 @@ async def test_who_counts_requests_asks_with_one():
         first, second = await polls.poll(1), await polls.poll(1)
 
     assert (len(first), len(second)) == (0, 1)
+
+
+@attrs.define
+class Waiting(Script):
+    """Has no messages, and says so when the time is over that the client wants to wait."""
+
+    async def request(self, request: Request) -> Response:
+        if request.method != "OPTIONS":
+            await trio.sleep(float(request.target.partition("timeout=")[2].partition("&")[0]))
+        return await Script.request(self, request)
+
+
+async def test_receives_beyond_those_that_may_wait_return_at_once(autojump_clock):
+    nothing = Response(status=204, headers=OURS)
+    broker = broker_of(Waiting([PROBED, nothing]), max_polls=2)
+    lasted = []
+
+    async def poll(entity: EntityPath) -> None:
+        began = trio.current_time()
+        async with broker.open_receiver(entity) as receiver:
+            assert await required(receiver, Polls).poll(1) == ()
+        lasted.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(poll, EntityPath("a"))
+        nursery.start_soon(poll, EntityPath("b"))
+        await trio.sleep(1.0)
+        await poll(EntityPath("c"))
+    await poll(EntityPath("c"))
+
+    assert lasted == [0.0, 60.0, 60.0, 60.0]
+
+
+def test_all_receives_and_requests_have_fewer_connections_than_a_gateway_accepts_of_one_address():
+    usual = ServiceBusRestOptions()
+    process = attrs.evolve(usual, max_polls=MOST_POLLS)
+    accepted = ListenerOptions().max_connections_per_peer
+
+    def connections(options: ServiceBusRestOptions) -> int:
+        return LongPolls(options.max_polls).connections + options.max_connections
+
+    assert connections(usual) < accepted
+    assert AutoscalingOptions().max_processes * connections(process) < accepted
 
 
 @pytest.mark.parametrize(

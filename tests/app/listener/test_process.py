@@ -1,0 +1,32 @@
+"""How `pairgate listen` uses the gateway that runs here."""
+
+from pathlib import Path
+
+import trio
+
+from gateway.app.listener.handlers import HandlerChoice
+from gateway.app.listener.process import MOST_POLLS, Wanted, find_gateway
+from gateway.brokers.servicebus.broker import ServiceBusRestOptions
+from gateway.config.file import parse
+from gateway.listener.options import ListenerOptions
+
+WANTED = Wanted(queues="orders", handler=HandlerChoice(command="true"), options=ListenerOptions())
+
+
+async def test_a_process_with_many_queues_leaves_connections_of_its_gateway_to_others() -> None:
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        port = listener.socket.getsockname()[1]
+        text = f"""
+[namespaces.here]
+url = "memory:"
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:{port}"
+"""
+        config = parse(text, source="x.toml", folder=Path("/nowhere"), environ={}).config
+        gateway = await find_gateway(config, WANTED)
+
+    assert gateway is not None
+    assert isinstance(gateway.options, ServiceBusRestOptions)
+    assert gateway.options.max_polls == MOST_POLLS
