@@ -40,6 +40,8 @@ from tests.e2e.processes import GatewayProcess, Gateways, broker_config, open_ga
 REST: Final = "service-bus-http"
 AMQP: Final = "amqp"
 PROTOCOLS: Final = (REST, AMQP)
+# With an environment of its own a process isn't forked from another, whose memory it would share.
+OWN: Final = {"PYTHONHASHSEED": "0"}
 START_LIMIT: Final = 300.0  # seconds
 WAKE_LIMIT: Final = 120.0
 FAILURES: Final = "listener_failed"
@@ -91,6 +93,7 @@ async def measure(folder: Path, plan: Plan) -> Report:
     for queues in plan.queues:
         for protocol in plan.protocols:
             async with open_gateways(folder / f"{protocol}-{queues}") as gateways:
+                gateways.environments.update(gateway=OWN, agent=OWN)
                 found.append(await _measure(gateways, queues, protocol, plan))
     return Report(facts=about, found=found)
 
