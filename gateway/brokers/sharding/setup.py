@@ -112,6 +112,10 @@ class ShardSetup:
 
 
 def _is_empty(info: EntityInfo) -> bool:
-    """True if the namespace reports that no message of any state is left, dead letters included."""
-    others = (info.dead_lettered, info.scheduled, info.deferred, info.transfer_dead_lettered)
-    return info.active == 0 and info.locked_here == 0 and not any(others)
+    """
+    True if the namespace reports that no message of any state is left, dead letters included. It
+    can't if consumers of other processes may have locked messages that it doesn't count.
+    """
+    if info.active != 0 or info.locked_here or info.other_consumers:
+        return False
+    return not any((info.dead_lettered, info.scheduled, info.deferred, info.transfer_dead_lettered))

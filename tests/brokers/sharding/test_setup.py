@@ -11,7 +11,7 @@ import trio
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.setup import ShardSetup
 from gateway.brokers.sharding.table import ShardedQueue, ShardingRule, ShardTable
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
@@ -160,5 +160,25 @@ async def test_a_shard_is_drained_when_its_last_message_is_settled(
             [delivery] = await receiver.receive(1)
             await trio.sleep(10)
             await receiver.settle(delivery, Complete())
+        await trio.sleep(100)
+        assert here.events.of(ShardDrained) == [ShardDrained(queue=ORDERS, shard=1)]
+
+
+async def test_a_shard_is_not_drained_while_others_may_have_its_messages_locked(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        inner: Any = here.faulty.inner
+        real, others = inner.inspect, [1]
+
+        async def inspect(entity: EntityPath) -> EntityInfo:
+            return attrs.evolve(await real(entity), other_consumers=others[0])
+
+        inner.inspect = inspect
+        here.table.replace([attrs.evolve(TWO, drain=(1,))])
+        await trio.sleep(100)
+        assert here.events.of(ShardDrained) == []
+
+        others[0] = 0
         await trio.sleep(100)
         assert here.events.of(ShardDrained) == [ShardDrained(queue=ORDERS, shard=1)]
