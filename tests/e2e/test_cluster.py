@@ -51,6 +51,17 @@ secrets = [{{ env = "CLUSTER_SECRET" }}]
 """
 
 
+async def cluster(gateways: Gateways, config: str) -> list[GatewayProcess]:
+    """Start two gateways with that configuration, which know each other."""
+    ports = [free_port(), free_port()]
+    secrets = {"CLUSTER_SECRET": SECRET, "ACCOUNT_KEY": KEY_IN_BASE64, "AZURITE_KEY": KEY}
+    gateways.environments |= {"one": secrets, "two": secrets}
+    return [
+        await gateways.start(cluster_config(config, own, ports), name=name)
+        for name, own in zip(("one", "two"), ports, strict=True)
+    ]
+
+
 @attrs.frozen
 class Remote:
     """A front end in another process, for a client that expects it here."""
@@ -96,14 +107,7 @@ async def feed(port: int, data: bytes) -> None:
 async def test_any_gateway_settles_what_another_one_holds_until_that_one_is_killed(
     gateways: Gateways,
 ) -> None:
-    pair = await pair_before_brokers(gateways)
-    ports = [free_port(), free_port()]
-    secrets = {"CLUSTER_SECRET": SECRET, "ACCOUNT_KEY": KEY_IN_BASE64}
-    gateways.environments |= {"one": secrets, "two": secrets}
-    one, two = [
-        await gateways.start(cluster_config(pair, own, ports), name=name)
-        for name, own in zip(("one", "two"), ports, strict=True)
-    ]
+    one, two = await cluster(gateways, await pair_before_brokers(gateways))
     for number in range(8):
         assert (await send(one.address, "orders", b"%d" % number))[0] == 201
 
@@ -125,14 +129,7 @@ async def test_any_gateway_settles_what_another_one_holds_until_that_one_is_kill
 async def test_a_gateway_suspects_what_another_one_suspects_before_it_has_sent_itself(
     gateways: Gateways,
 ) -> None:
-    pair = await pair_before_brokers(gateways)
-    ports = [free_port(), free_port()]
-    secrets = {"CLUSTER_SECRET": SECRET, "ACCOUNT_KEY": KEY_IN_BASE64}
-    gateways.environments |= {"one": secrets, "two": secrets}
-    one, two = [
-        await gateways.start(cluster_config(pair, own, ports), name=name)
-        for name, own in zip(("one", "two"), ports, strict=True)
-    ]
+    one, two = await cluster(gateways, await pair_before_brokers(gateways))
     for gateway in (one, two):
         assert await send(gateway.address, "orders", b"before") == (201, "primary")
 
@@ -191,18 +188,12 @@ async def use_and_kill(
 async def test_any_gateway_deletes_what_a_killed_one_got_from_a_storage_account(
     gateways: Gateways, tmp_path: Path
 ) -> None:
-    ports = [free_port(), free_port()]
-    secrets = {"CLUSTER_SECRET": SECRET, "ACCOUNT_KEY": KEY_IN_BASE64, "AZURITE_KEY": KEY}
-    gateways.environments |= {"one": secrets, "two": secrets}
     async with azurite(tmp_path / "account") as (_, port), client(port) as account:
         await account.create_queue(ORDERS, QueueProperties())
         await account.send(ORDERS, [Message(body=b"%d" % number) for number in range(4)])
         alone = broker_config("orders", url=f"storage-queue:{url_of(port)}")
         alone = alone.replace("queues =", 'key = { env = "AZURITE_KEY" }\nqueues =')
-        one, two = [
-            await gateways.start(cluster_config(alone, own, ports), name=name)
-            for name, own in zip(("one", "two"), ports, strict=True)
-        ]
+        one, two = await cluster(gateways, alone)
         async with (
             HttpClient("127.0.0.1", one.ports[1]) as http_one,
             HttpClient("127.0.0.1", two.ports[1]) as http_two,
