@@ -255,18 +255,29 @@ class Mover:
     # Settling at the backlog.
 
     async def _complete_all(self, entity: EntityPath, chunk: Sequence[BacklogMessage]) -> None:
+        """
+        Complete messages that the primary has accepted. Those for which the backlog is too busy are
+        completed later, as another syphon would move them again after the end of their locks.
+        """
         self.progress.note()
         self.observer.report(
             Syphoned(entity=entity, queue=self.receiver_queue, messages=len(chunk))
         )
-        settlements = [(one.delivery, _DONE) for one in chunk]
-        verdicts = await settle_all(self.receiver, settlements, self.options.attempt_timeout)
-        completed = [
-            each.copy for each, verdict in zip(chunk, verdicts, strict=True) if verdict is None
-        ]
-        self.copies.note(CopyEvent.COMPLETED, completed)
-        for reason in {str(verdict): None for verdict in verdicts if verdict is not None}:
-            self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=reason))
+        left = chunk
+        while left:
+            began = trio.current_time()
+            settlements = [(one.delivery, _DONE) for one in left]
+            verdicts = await settle_all(self.receiver, settlements, self.options.attempt_timeout)
+            settled = list(zip(left, verdicts, strict=True))
+            completed = [each.copy for each, verdict in settled if verdict is None]
+            self.copies.note(CopyEvent.COMPLETED, completed)
+            for reason in {str(verdict): None for verdict in verdicts if verdict is not None}:
+                self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=reason))
+            left = [each for each, verdict in settled if isinstance(verdict, Busy)]
+            if left:
+                self.backoffs.load.backlog_busy(began)
+                pauses = [each.retry_after for each in verdicts if isinstance(each, Busy)]
+                await trio.sleep(self.backoffs.spread(max(pauses)))
 
     async def complete(self, delivery: Delivery, copy: CopyId) -> None:
         """Complete a copy that is SENT; if that fails, it is completed when it is redelivered."""

@@ -90,6 +90,13 @@ class PrimaryLoad:
             self._slow_start.start_again()
             self.changes.note()
 
+    def backlog_busy(self, began: float) -> None:
+        """
+        Record that the backlog was too busy for a settlement that began then. Each send to the
+        primary has one, so fewer sends help.
+        """
+        self._slow_start.lower(began)
+
     async def wait_found(self) -> None:
         """Return when the primary isn't known to be unreachable; a checkpoint only if it is."""
         while self.is_lost:

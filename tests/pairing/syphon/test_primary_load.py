@@ -57,6 +57,17 @@ def fail(load, *entities, error=DOWN):
         load.failed(entity, trio.current_time(), error)
 
 
+async def test_a_busy_backlog_halves_the_sends_once_for_all_that_asked_before(load):
+    await rounds(load, 20, 0.01)
+    began = trio.current_time()
+    await trio.sleep(0.1)
+
+    for _ in range(5):
+        load.backlog_busy(began)
+
+    assert load.limit == MOST // 2
+
+
 async def test_more_sends_are_in_flight_while_answers_are_quick(load):
     first = load.limit
     await rounds(load, 1, 0.01)

@@ -16,7 +16,7 @@ from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo
 from gateway.ports import Broker
-from tests.harness.faults import Hang, Operation, Refuse
+from tests.harness.faults import Hang, Operation, Refuse, busy
 from tests.pairing.harness import (
     BILLS,
     LABEL,
@@ -548,6 +548,20 @@ async def test_one_of_two_syphons_takes_over_when_the_other_ends(harness):
     await trio.sleep(200.0)
 
     assert set(await harness.primary.ids()) == {f"{number}" for number in range(50)}
+    assert await harness.secondary.ids(QUEUE) == []
+
+
+async def test_a_busy_backlog_costs_pauses_and_no_duplicates(harness):
+    await harness.divert(*(message(str(number)) for number in range(20)))
+    harness.secondary.fail(busy(10.0), Operation.SETTLE, times=3)
+    first = await harness.syphon()
+    await trio.sleep(60.0)
+    first.cancel()
+    await harness.syphon()
+    await trio.sleep(2 * backlog.LOCK.total_seconds())
+
+    ids = await harness.primary.ids()
+    assert sorted(ids, key=int) == [str(number) for number in range(20)]
     assert await harness.secondary.ids(QUEUE) == []
 
 
