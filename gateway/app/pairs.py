@@ -90,11 +90,13 @@ async def find_backlog(
     label, wanted = pairing.options.label, pairing.options.backlog_queues
     names = tuple(backlog.queue_name(label, index) for index in range(wanted))
     silent = ("the secondary doesn't answer",)
-    found = Backlog(queues=names, max_message_size=None, problems=silent, asked=False)
+    assumed = Backlog(queues=names, max_message_size=None, problems=silent, asked=False)
+    found = assumed
     try:
         with trio.move_on_after(pairing.options.attempt_timeout):
             found = await usable_backlog(secondary, label, wanted)
             if found.asked and (len(found.queues) < wanted or pairing.options.ordered):
+                found = assumed  # until it is known what the setup has created
                 await setup.run()
                 found = await usable_backlog(secondary, label, wanted)
     except NotAuthorized as error:

@@ -9,6 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from gateway.app.late_setup import BacklogSetup, LateSetup
+from gateway.app.pairs import find_backlog
+from gateway.app.runtime import Runtime
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.options import Namespace, Pairing
 from gateway.domain import backlog
@@ -18,7 +20,7 @@ from gateway.domain.events.gateway import Doubtful, EntitiesMade
 from gateway.domain.plan import Plan, PlannedQueue
 from gateway.pairing.options import PairOptions
 from tests.harness.clocks import VirtualClock
-from tests.harness.faults import FaultyBroker, Operation, Refuse
+from tests.harness.faults import Fault, FaultyBroker, Hang, Operation, Refuse
 from tests.pairing.harness import Events
 
 ORDERS, BILLS = EntityPath("orders"), EntityPath("bills")
@@ -137,3 +139,22 @@ async def test_a_secondary_that_does_not_answer_is_an_error(
 
     with pytest.raises(Unavailable):
         await stand.backlog().run()
+
+
+@pytest.mark.parametrize("fault", [Hang(), Refuse()], ids=["silent", "down"])
+async def test_queues_that_a_start_has_made_are_usable_if_the_secondary_is_gone_then(
+    stand: Stand, autojump_clock: MockClock, fault: Fault
+) -> None:
+    setup = stand.backlog()
+
+    async def fail() -> None:
+        await trio.lowlevel.checkpoint()
+        stand.faulty.fault = lambda *_: fault
+
+    setup.note = fail
+    runtime = Runtime()
+
+    found = await find_backlog(stand.faulty, setup.pairing, runtime, setup)
+
+    assert await names(stand.store) == [queue.name for queue in QUEUES]
+    assert (list(found.queues), found.asked) == (QUEUES, False)
