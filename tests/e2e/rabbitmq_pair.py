@@ -118,10 +118,10 @@ class Installation:
         """
         Return when as much came home as was diverted, copies too: when the gateway has said that no
         message waits, since the last one that it diverted or moved. Its count includes those that
-        its own syphon holds.
+        its own syphon holds. RabbitMQ doesn't tell it for a minute after the loss of a connection.
         """
         await self.gateway.until(lambda: self.syphoned >= self.diverted, PATIENCE)
-        await self.gateway.until(lambda: self._last(*_MOVES, _EMPTY) not in _MOVES, PATIENCE)
+        await self.gateway.until(lambda: self._last(*_MOVES, _EMPTY) not in _MOVES, 2 * PATIENCE)
 
     def _last(self, *events: str) -> str | None:
         """The newest of these events."""

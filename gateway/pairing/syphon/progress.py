@@ -12,6 +12,9 @@ from gateway.domain.events.outages import BacklogEmpty, BacklogFound, BacklogMov
 from gateway.ports import Observer
 
 EVERY: Final = 10.0  # seconds between two reports
+# Seconds without a move, after which an unknown depth isn't asked for again. Some namespaces never
+# tell it; RabbitMQ doesn't for a minute after the connection of a consumer was lost.
+UNKNOWN: Final = 120.0
 
 Count = Callable[[], Awaitable[int | None]]
 """Counts the messages on the backlog; None: not known."""
@@ -68,12 +71,16 @@ class ProgressReporter:
             seen = self._moves.version
 
     async def _report_progress(self, count: Count, before: int) -> int | None:
-        """Return 0 when the backlog is empty; None if that isn't known and no message moves."""
+        """
+        Return 0 when the backlog is empty; None if that isn't known, and no message moves for
+        `UNKNOWN` seconds.
+        """
         while True:
-            since, version = self._moved, self._moves.version
+            since = self._moved
             await trio.sleep(EVERY)
             left = await count()
-            if left == 0 or (left is None and version == self._moves.version):
+            is_over = trio.current_time() >= self._last + UNKNOWN
+            if left == 0 or (left is None and is_over):
                 return left
             rate = (self._moved - since) / EVERY
             if rate:

@@ -4,6 +4,7 @@ import attrs
 import trio
 
 from gateway.domain.events.outages import BacklogEmpty, BacklogFound, BacklogMoves, BacklogProgress
+from gateway.pairing.syphon.progress import EVERY, UNKNOWN
 from tests.harness.faults import Operation, Refuse
 from tests.pairing.harness import LABEL, message, virtual_time
 
@@ -58,5 +59,29 @@ async def test_where_the_depth_isnt_known_nothing_is_told_to_be_empty(harness):
     await trio.sleep(0.05)
     harness.secondary.fail(Refuse(), Operation.MANAGE)
     await trio.sleep(60.0)
+
+    assert harness.events.of(BacklogEmpty) == []
+
+
+async def test_a_depth_that_is_known_again_after_a_minute_is_told_to_be_empty(harness):
+    await harness.divert(message())
+    await harness.syphon()
+    await trio.sleep(0.05)
+    harness.secondary.fail(Refuse(), Operation.MANAGE)
+    await trio.sleep(90.0)
+    harness.secondary.heal()
+    await trio.sleep(2 * EVERY)
+
+    assert [each.moved for each in harness.events.of(BacklogEmpty)] == [1]
+
+
+async def test_a_depth_that_nobody_tells_isnt_asked_for_without_end(harness):
+    await harness.divert(message())
+    await harness.syphon()
+    await trio.sleep(0.05)
+    harness.secondary.fail(Refuse(), Operation.MANAGE)
+    await trio.sleep(UNKNOWN + 2 * EVERY)
+    harness.secondary.heal()
+    await trio.sleep(600.0)
 
     assert harness.events.of(BacklogEmpty) == []
