@@ -251,7 +251,7 @@ class BacklogDepth:
         """
         await trio.lowlevel.checkpoint()
         peeks = offered(self.secondary, Peeks)
-        filled = [info for info in infos if info.active]
+        filled = [info for info in infos if info.active != 0]
         if peeks is None:
             return {info.path.name: None for info in filled}
         ages: dict[str, float | None] = {}

@@ -242,7 +242,7 @@ async def test_without_any_right_to_ask_the_depth_isnt_known(
     assert attrs.evolve(reading, syphons=SyphonsSeen()) == Reading(at=VirtualClock()())
 
 
-async def test_if_one_queue_doesnt_tell_its_depth_the_sum_isnt_known(
+async def test_if_one_queue_doesnt_tell_its_depth_the_sum_isnt_known_and_its_messages_have_an_age(
     secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = secondary.list_queues
@@ -252,11 +252,13 @@ async def test_if_one_queue_doesnt_tell_its_depth_the_sum_isnt_known(
         return [attrs.evolve(first, active=None), *others]
 
     monkeypatch.setattr(secondary, "list_queues", list_queues)
+    await secondary.send(QUEUES[0], [Message()])
+    await trio.sleep(50)
     await secondary.send(QUEUES[2], [Message()])
 
     reading = await depth_of(secondary).read(3, troubled=False)
 
-    assert reading.pending is None
+    assert (reading.pending, reading.oldest_age) == (None, 50.0)
 
 
 async def test_a_message_is_never_younger_than_nothing(
