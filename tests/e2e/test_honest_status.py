@@ -234,7 +234,8 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
     assert in_outage
     assert not any(each.good for each in in_outage)
     back = [line for line in gateway.log if line["event"] == "namespace_back"]
-    assert gateway.count("namespace_lost", namespace="north") == len(back) == 1
+    # On a busy machine RabbitMQ may miss heartbeats once more; each loss is told, and its end.
+    assert gateway.count("namespace_lost", namespace="north") == len(back) >= 1
     assert back[0]["diverted"] >= MESSAGES
     assert back[0]["entities"] == 1
     assert last.sample == left
