@@ -126,7 +126,7 @@ class Rehearsal:
     pair: PairStatus | None = attrs.field(default=None, init=False)  # as last read
     _at: datetime | None = attrs.field(default=None, init=False)  # of `pair`
     _told: dict[str, str] = attrs.field(factory=dict, init=False)  # states of entities
-    _diverted_before: int = attrs.field(default=0, init=False)  # messages
+    _before: PairStatus | None = attrs.field(default=None, init=False)  # as first read
     _last_diverted: datetime | None = attrs.field(default=None, init=False)  # none was later
 
     def __attrs_post_init__(self) -> None:
@@ -141,8 +141,7 @@ class Rehearsal:
         Raises:
             Failure: the gateway doesn't answer, or refuses the order.
         """
-        before = await self._look()
-        self._diverted_before = _diverted(before)
+        self._before = await self._look()
         failure: Failure | None = None
         async with trio.open_nursery() as producers:
             try:
@@ -163,7 +162,7 @@ class Rehearsal:
         await self._look()
         self._last_diverted = self._at
         empty_after = await self._until_empty(ended)
-        outcome = await self._judge(before, seconds)
+        outcome = await self._judge(seconds)
         undecided = list(outcome.undecided)
         if back_after is None:
             undecided.append(f"some entities aren't back after {self.wait:g} s")
@@ -263,11 +262,16 @@ class Rehearsal:
         that a reading may be older than the last diverted message.
         """
         backlog, least = pair.backlog, self._last_diverted
-        if _diverted(pair) > self._diverted_before and (
+        if self._diverted_since(pair) > 0 and (
             least is None or backlog.as_of is None or backlog.as_of < least
         ):
             return None
         return backlog.pending
+
+    def _diverted_since(self, pair: PairStatus) -> int:
+        """The messages that the gateway has diverted since the rehearsal began."""
+        assert self._before is not None, "it was read"
+        return _diverted(pair) - _diverted(self._before)
 
     def _left(self) -> str:
         assert self.pair is not None, "it was read"
@@ -279,9 +283,9 @@ class Rehearsal:
             text += "; this gateway has no syphon, and none is seen at the secondary"
         return text
 
-    async def _judge(self, before: PairStatus, seconds: float) -> Outcome:
-        pair = await self._look()
-        diverted = _diverted(pair) - self._diverted_before
+    async def _judge(self, seconds: float) -> Outcome:
+        pair, before = await self._look(), self._before
+        assert before is not None, "it was read"
         moved = pair.syphon.moved - before.syphon.moved if pair.syphon.running else None
         traffic, load = self.traffic, self.load
         outcome = Outcome(
@@ -293,7 +297,7 @@ class Rehearsal:
             received=None,
             lost=None,
             twice=None,
-            diverted=diverted,
+            diverted=self._diverted_since(pair),
             moved=moved,
             back_after=None,
             empty_after=None,
