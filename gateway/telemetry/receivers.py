@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 import attrs
 import trio
@@ -24,6 +24,19 @@ from gateway.domain.health.operation_times import RECEIVE, name_of, name_of_all
 from gateway.domain.message import Delivery, Settlement
 from gateway.offering import Wrapper, required
 from gateway.ports import Receiver
+
+# The capabilities of a receiver that pass through the wrappers of telemetry as they are.
+UNSEEN: Final[frozenset[type]] = frozenset(
+    (
+        ChangesBody,
+        Enlists,
+        HidesMessages,
+        KeepsMessages,
+        ReceivesDeferred,
+        SettlesByToken,
+        TakesBack,
+    )
+)
 
 
 class Listens(Protocol):
@@ -52,17 +65,7 @@ class WatchedReceiver(Wrapper):
     entity: EntityPath
     listens: Listens
 
-    forwards: ClassVar[frozenset[type]] = frozenset(
-        (
-            ChangesBody,
-            Enlists,
-            HidesMessages,
-            KeepsMessages,
-            ReceivesDeferred,
-            SettlesByToken,
-            TakesBack,
-        )
-    )
+    forwards: ClassVar[frozenset[type]] = UNSEEN
 
     @property
     def inner(self) -> Receiver:

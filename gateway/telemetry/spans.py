@@ -27,16 +27,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from gateway.capabilities import (
     Batches,
-    ChangesBody,
-    Enlists,
-    HidesMessages,
-    KeepsMessages,
     Polls,
-    ReceivesDeferred,
     SendEach,
-    SettlesByToken,
     SettlesMany,
-    TakesBack,
     Transacts,
 )
 from gateway.domain.entity import EntityPath
@@ -51,6 +44,7 @@ from gateway.domain.message import (
 from gateway.forwarding_broker import SendWrapper
 from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver
+from gateway.telemetry.receivers import UNSEEN
 
 T = TypeVar("T")
 
@@ -172,17 +166,7 @@ class TracedReceiver(Wrapper):
     entity: EntityPath
     spans: SpanMaker
 
-    forwards: ClassVar[frozenset[type]] = frozenset(
-        (
-            ChangesBody,
-            Enlists,
-            HidesMessages,
-            KeepsMessages,
-            ReceivesDeferred,
-            SettlesByToken,
-            TakesBack,
-        )
-    )
+    forwards: ClassVar[frozenset[type]] = UNSEEN
 
     @property
     def inner(self) -> Receiver:
