@@ -1,4 +1,4 @@
-"""What a broker must do whose deliveries any process can settle by their token."""
+"""The contract of receivers with `SettlesByToken`: any process settles by the token."""
 
 import uuid
 from datetime import UTC, datetime

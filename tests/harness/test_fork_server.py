@@ -1,18 +1,18 @@
-"""What the fork server starts is as if it had been started alone, and ends with who wanted it."""
+"""A forked process is as one that was started alone, and ends with the process that wanted it."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.e2e.processes import ROOT, broker_config, environment, fork_server
+from tests.e2e.processes import broker_config, environment, fork_server
 from tests.harness.fork_server import ForkedProcess, ForkServer
+from tests.harness.owners import check_ends_with_owner
 from tests.harness.servers import ServerFailed
 
 pytestmark = pytest.mark.slow
@@ -105,19 +105,4 @@ async def test_without_a_fork_server_nothing_is_started(tmp_path: Path) -> None:
 
 async def test_what_was_forked_ends_with_a_killed_process_that_wanted_it(tmp_path: Path) -> None:
     (tmp_path / "pairgate.toml").write_text(broker_config())
-    owner = await trio.lowlevel.open_process(
-        [sys.executable, "-c", OWNER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE
-    )
-    assert owner.stdout is not None
-    async with owner.stdout:
-        forked = int(await owner.stdout.receive_some())
-    ended = os.pidfd_open(forked)
-    try:
-        owner.kill()
-        await owner.wait()
-        with trio.fail_after(60):
-            await trio.lowlevel.wait_readable(ended)
-    finally:
-        os.close(ended)
-        with suppress(ProcessLookupError):
-            os.kill(forked, signal.SIGKILL)
+    await check_ends_with_owner(OWNER, str(tmp_path))

@@ -1,17 +1,11 @@
 """A server goes when the process that started it goes, however that does."""
 
-import os
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import trio
 
 from gateway.demo.ports import free_port
-from tests.e2e.processes import ROOT
+from tests.harness.owners import check_ends_with_owner
 
 OWNER = """
 import sys
@@ -34,21 +28,4 @@ trio.run(main)
 
 @pytest.mark.slow
 async def test_a_server_ends_with_a_killed_process_that_started_it(tmp_path: Path) -> None:
-    owner = await trio.lowlevel.open_process(
-        [sys.executable, "-c", OWNER, str(tmp_path), str(free_port())],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-    )
-    assert owner.stdout is not None
-    async with owner.stdout:
-        server = int(await owner.stdout.receive_some())
-    ended = os.pidfd_open(server)
-    try:
-        owner.kill()
-        await owner.wait()
-        with trio.fail_after(60):
-            await trio.lowlevel.wait_readable(ended)
-    finally:
-        os.close(ended)
-        with suppress(ProcessLookupError):
-            os.kill(server, signal.SIGKILL)
+    await check_ends_with_owner(OWNER, str(tmp_path), str(free_port()))

@@ -63,7 +63,7 @@ PROPERTIES: Final = QueueProperties(
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What became of the messages, by their ids, and what happened to the shards."""
+    """The fate of each message, by its id, and the number of events of each kind."""
 
     lost: Sequence[str]  # acknowledged, and never delivered
     stuck: Sequence[tuple[int, int]]  # shards that didn't become empty, and their messages

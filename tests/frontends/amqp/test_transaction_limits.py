@@ -1,4 +1,4 @@
-"""What open transactions may take from their gateway, and that all of it is given back."""
+"""Open transactions take a limited share of their gateway's memory, and give all of it back."""
 
 from typing import Any
 from uuid import uuid4
