@@ -13,7 +13,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.sharding.broker import ShardedBroker, summed
+from gateway.brokers.sharding.broker import ShardedBroker
+from gateway.brokers.sharding.queues import summed
 from gateway.brokers.sharding.receiver import LINGER
 from gateway.brokers.sharding.sequence import shard_of
 from gateway.brokers.sharding.table import ShardingRule

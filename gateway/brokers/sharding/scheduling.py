@@ -1,0 +1,72 @@
+"""Schedules messages of a sharded queue in its shards, and cancels them."""
+
+from collections.abc import Sequence
+
+from gateway.brokers.sharding.sequence import by_shard, outward_number
+from gateway.brokers.sharding.table import ShardedQueue
+from gateway.capabilities import Schedules
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    MessageNotFound,
+    NotSupported,
+    Outcome,
+    OutcomeUnknown,
+)
+from gateway.domain.message import Message
+
+
+async def schedule_in_shards(
+    schedules: Schedules, queue: ShardedQueue, messages: Sequence[Message], keyless: int
+) -> Sequence[int]:
+    """
+    As `Schedules.schedule`. Messages without a key go to the shard `keyless`. Messages of several
+    shards aren't scheduled in one step: after an error, the outcome is unknown if a shard has
+    accepted some of them.
+    """
+    of_shard: dict[int, list[int]] = {}
+    for index, message in enumerate(messages):
+        of_shard.setdefault(queue.shard_for(message, keyless), []).append(index)
+    numbers: dict[int, int] = {}
+    for shard, indexes in of_shard.items():
+        try:
+            found = await _schedule_in(schedules, queue, shard, [messages[i] for i in indexes])
+        except BrokerError as error:
+            if numbers and error.outcome is Outcome.NOT_SENT:
+                text = f"{len(numbers)} of {len(messages)} messages were scheduled: {error}"
+                raise OutcomeUnknown(text) from error
+            raise
+        numbers.update(zip(indexes, found, strict=True))
+    return [numbers[index] for index in range(len(messages))]
+
+
+async def _schedule_in(
+    schedules: Schedules, queue: ShardedQueue, shard: int, messages: Sequence[Message]
+) -> Sequence[int]:
+    """As `schedule_in_shards`, in one. Messages without a number for the client are cancelled."""
+    path = queue.path.shard(shard)
+    found = await schedules.schedule(path, messages)
+    try:
+        return [outward_number(number, shard) for number in found]
+    except NotSupported as error:
+        refusal = error
+    try:
+        await schedules.cancel_scheduled(path, found)
+    except BrokerError as error:
+        text = f"{path}: the messages were scheduled, and not cancelled: {error}"
+        raise OutcomeUnknown(text) from error
+    raise refusal
+
+
+async def cancel_in_shards(
+    schedules: Schedules, queue: ShardedQueue, entity: EntityPath, sequence_numbers: Sequence[int]
+) -> None:
+    """
+    As `Schedules.cancel_scheduled`; after an error, the messages of other shards may be removed.
+    """
+    in_shards = by_shard(sequence_numbers)
+    for shard in in_shards:
+        if shard not in queue.numbers:
+            raise MessageNotFound(f"{entity}: there is no shard {shard}, as a number says")
+    for shard, numbers in in_shards.items():
+        await schedules.cancel_scheduled(entity.shard(shard), numbers)
