@@ -53,6 +53,7 @@ from gateway.capabilities.transactions import (
     TransactedSettlement,
     TransactedWork,
     Transacts,
+    messages_in,
     sends_in,
 )
 
@@ -96,6 +97,7 @@ __all__ = [
     "accepting_send",
     "address_of",
     "longest_send_of",
+    "messages_in",
     "outcome_of",
     "send_accepted_by",
     "send_each",

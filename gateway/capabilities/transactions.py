@@ -38,6 +38,11 @@ def sends_in(work: Sequence[TransactedWork]) -> list[TransactedSend]:
     return [each for each in work if isinstance(each, TransactedSend)]
 
 
+def messages_in(work: Sequence[TransactedWork]) -> int:
+    """The number of messages that a transaction sends."""
+    return sum(len(each.messages) for each in sends_in(work))
+
+
 @capability(Receiver, "this namespace has no transactions")
 class Enlists(Protocol):
     """A receiver, of a queue or of a session, of a namespace with transactions (`Transacts`)."""

@@ -36,6 +36,7 @@ from gateway.capabilities import (
     TransactedSend,
     TransactedWork,
     Transacts,
+    messages_in,
     sends_in,
 )
 from gateway.domain import envelope
@@ -395,21 +396,11 @@ class PairedBroker(ForwardingBroker):
                 done. Nothing of a transaction is diverted.
             NotSupported: an entity keeps its order; nothing was done.
         """
-        began = trio.current_time()
-        failure, committed = None, False
         prepared = [self._prepared(each) for each in work]
-        try:
+        with self.sends.transaction(messages_in(prepared), trio.current_time):
             for each in sends_in(prepared):
                 self._check_transacted(each)
             await required(self.primary, Transacts).commit(prepared)
-            committed = True
-        except BrokerError as error:
-            failure = error
-            raise
-        finally:
-            messages = sum(len(each.messages) for each in sends_in(work))
-            seconds = trio.current_time() - began
-            self.sends.transaction_ended(messages, seconds, failure, committed=committed)
 
     def _prepared(self, work: TransactedWork) -> TransactedWork:
         if not isinstance(work, TransactedSend):

@@ -17,7 +17,7 @@ from gateway.capabilities import (
     SendEach,
     TransactedWork,
     Transacts,
-    sends_in,
+    messages_in,
 )
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -308,18 +308,8 @@ class Counted(SendWrapper):
 
     async def commit(self, work: Sequence[TransactedWork]) -> None:
         """As `Transacts.commit`."""
-        began = trio.current_time()
-        failure, committed = None, False
-        try:
+        with self.sends.transaction(messages_in(work), trio.current_time):
             await required(self._inner, Transacts).commit(work)
-            committed = True
-        except BrokerError as error:
-            failure = error
-            raise
-        finally:
-            messages = sum(len(each.messages) for each in sends_in(work))
-            seconds = trio.current_time() - began
-            self.sends.transaction_ended(messages, seconds, failure, committed=committed)
 
     @asynccontextmanager
     async def open_receiver(

@@ -1,7 +1,8 @@
 """Counts sends by who accepted them and by outcome, and how long they took."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -45,16 +46,26 @@ class SendCounters:
         counted.messages += messages
         counted.seconds.note(seconds)
 
-    def transaction_ended(
-        self, messages: int, seconds: float, error: BrokerError | None, *, committed: bool
-    ) -> None:
-        """Count the messages of a transaction; neither committed nor an error: as in `failed`."""
-        if not messages:
-            return
-        if committed:
-            self.accepted(AcceptedBy.PRIMARY, messages, seconds)
-        else:
-            self.failed(error, messages, seconds)
+    @contextmanager
+    def transaction(self, messages: int, clock: Callable[[], float]) -> Iterator[None]:
+        """
+        Count the messages of the transaction that is committed in this context, as accepted by the
+        primary or as failed; `clock` gives seconds. A transaction without messages isn't counted.
+        """
+        began = clock()
+        error: BrokerError | None = None
+        committed = False
+        try:
+            yield
+            committed = True
+        except BrokerError as failure:
+            error = failure
+            raise
+        finally:
+            if committed and messages:
+                self.accepted(AcceptedBy.PRIMARY, messages, clock() - began)
+            elif messages:
+                self.failed(error, messages, clock() - began)
 
     def refused_on_arrival(self, error: BrokerError, messages: int) -> None:
         """Count a batch that no namespace was asked to accept. It is counted as failed, too."""
