@@ -3,7 +3,6 @@ Authentication at the Queue service: as the owner of an account, by a shared acc
 a bearer token, whose rights are those of the access policies that are for it.
 """
 
-import functools
 import hmac
 import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -247,7 +246,7 @@ class Accounts:
         strings = strings_to_sign(request, signature.scheme, address.account, version)
         self._check(address.account, strings, signature.digest)
         text = request.headers.get("x-ms-date") or request.headers.get("Date") or ""
-        date = _date(text)
+        date = parse_http_date(text)
         if date is None:
             raise failed("x-ms-date or Date: a date is expected.")
         if abs(date - self._wall_clock()) > MAX_CLOCK_SKEW:
@@ -369,11 +368,6 @@ def _claimed_account(request: Request) -> str:
         return parse_authorization(request.headers.get("Authorization") or "").account
     except StorageRefusal:
         return ""
-
-
-@functools.lru_cache(maxsize=64)  # thousands of requests have the same second
-def _date(text: str) -> datetime | None:
-    return parse_http_date(text)
 
 
 def _terms(sas: Sas, policy: storage.StoredPolicy | None) -> dict[str, str]:

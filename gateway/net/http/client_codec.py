@@ -1,12 +1,19 @@
 """The client side of HTTP/1.1 without I/O: requests to bytes, bytes to responses."""
 
+from collections.abc import Sequence
+
 import attrs
 import h11
 
 from gateway.domain.errors import InvalidRequest
 from gateway.net.http.headers import read_fields, written_fields
-from gateway.net.http.plain import ResponseHead, read_plain_response, write_plain_request
-from gateway.wire.http.messages import Request, Response
+from gateway.net.http.plain import (
+    ResponseHead,
+    read_chunks,
+    read_plain_response,
+    write_plain_request,
+)
+from gateway.wire.http.messages import Headers, Request, Response
 
 MAX_RESPONSE_HEAD = 64 * 1024
 _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
@@ -18,7 +25,7 @@ class ClientCodec:
     One request and its response.
 
     Plain heads are written and read here, at a tenth of the cost; all others are left to h11. So is
-    a response whose head comes in several pieces.
+    a response whose head, or whose chunked body, comes in several pieces.
     """
 
     authority: str
@@ -32,7 +39,7 @@ class ClientCodec:
 
     def build(self) -> bytes:
         """
-        The complete request. Host and Content-Length are added.
+        The complete request. Host is added, and Content-Length, unless the request has the same.
 
         Raises:
             InvalidRequest: a method, target or header is invalid.
@@ -40,7 +47,7 @@ class ClientCodec:
         request = self.request
         if self.plain:
             head = write_plain_request(
-                request.method, request.target, self.authority, request.headers.items, self._length
+                request.method, request.target, self.authority, self._fields, self._length
             )
             if head is not None:
                 return head + request.body
@@ -85,10 +92,16 @@ class ClientCodec:
             return len(self.request.body)
         return None
 
+    @property
+    def _fields(self) -> Sequence[tuple[str, str]]:
+        """The request's fields without the Content-Length that is written anyway."""
+        own = ("content-length", str(self._length))
+        return [each for each in self.request.headers.items if (each[0].lower(), each[1]) != own]
+
     def _build_with(self, parser: h11.Connection) -> bytes:
         request = self.request
         try:
-            fields = written_fields(request.headers)
+            fields = written_fields(Headers(self._fields))
             if request.headers.get("Host") is None:
                 fields.insert(0, (b"Host", self.authority.encode("ascii")))
             if self._length is not None:
@@ -103,18 +116,24 @@ class ClientCodec:
             raise InvalidRequest(f"the request can't be written: {error}") from error
 
     def _take_plain_head(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
-        """Split a plain head off the data; None: the response is left to h11."""
+        """Split a plain head off the data, and decode them; None: the response is left to h11."""
         end = data.find(b"\r\n\r\n") + 4
         if end < 4 or self.request.method == "HEAD":
             return None, data
-        head = read_plain_response(data[:end])
-        if head is None or head.length > self.max_body:
+        head, body = read_plain_response(data[:end]), data[end:]
+        if head is not None and head.length is None:
+            decoded = read_chunks(body)
+            if decoded is None:
+                return None, data
+            head, body = head._replace(length=len(decoded)), decoded
+        if head is None or head.length is None or head.length > self.max_body:
             return None, data
-        return head, data[end:]
+        return head, body
 
     def _receive_body(self, data: bytes) -> Response | None:
         assert isinstance(self._head, ResponseHead)
         status, headers, length = self._head
+        assert length is not None, "a chunked body was decoded with its head"
         self._received += len(data)
         self._parts.append(data)
         if self._received < length:

@@ -14,18 +14,20 @@ from typing import Final, NamedTuple
 from gateway.net.http.headers import read_fields
 from gateway.wire.http.messages import Headers
 
-# Fields that change whether the connection continues, or how the body is encoded.
+# Fields that change whether the connection continues, or what follows.
 _TO_HEED: Final = re.compile(
-    rb"\r\n(?:expect|transfer-encoding|upgrade|connection:(?![ \t]*keep-alive[ \t]*\r\n))",
-    re.IGNORECASE,
+    rb"\r\n(?:expect|upgrade|connection:(?![ \t]*keep-alive[ \t]*\r\n))", re.IGNORECASE
 )
+_CODED: Final = re.compile(rb"\r\ntransfer-encoding", re.IGNORECASE)
+_CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*(?=\r\n)", re.IGNORECASE)
+_CHUNK_SIZE: Final = re.compile(rb"([0-9a-fA-F]{1,8})\r\n")  # without extensions
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
 # RFC 9110, 5.1 and 5.5, for a text in which a character is a byte. Each LF must come after a CR.
 # Spaces around the value are stripped afterwards, since a pattern would scan them repeatedly.
 _FIELD: Final = re.compile(rf"^({_TOKEN}):([^\0-\x08\n-\x1f\x7f]*)\r\n", re.MULTILINE)
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
-# A status whose response has no body, though it may have a length.
-_BODILESS: Final = (b"204", b"304")
+_NO_CONTENT: Final = b"204"  # such a response has no body, whatever its length says
+_NOT_MODIFIED: Final = b"304"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*(?=\r\n)", re.IGNORECASE)
 _LENGTHS: Final = re.compile(rb"\r\ncontent-length", re.IGNORECASE)
 _REQUEST_LINE: Final = re.compile(rf"(?!CONNECT ){_TOKEN} [!-~]+ HTTP/1\.1")
@@ -49,11 +51,11 @@ class RequestHead(NamedTuple):
 
 
 class ResponseHead(NamedTuple):
-    """The head of a response whose body has `length` bytes."""
+    """The head of a response whose body has `length` bytes; None: the body is chunked."""
 
     status: int
     headers: Headers
-    length: int
+    length: int | None
 
 
 def read_plain_request(head: bytes) -> RequestHead | None:
@@ -65,7 +67,7 @@ def read_plain_request(head: bytes) -> RequestHead | None:
     """
     line, _, lines = head.partition(b"\r\n")
     method, target, version = line.split(b" ")
-    if version != b"HTTP/1.1" or _TO_HEED.search(head):
+    if version != b"HTTP/1.1" or _TO_HEED.search(head) or _CODED.search(head):
         return None
     headers = _read_lines(lines)
     if headers is None:
@@ -78,17 +80,45 @@ def read_plain_response(head: bytes) -> ResponseHead | None:
     Parse the head of a final response to a request other than HEAD; it ends with its blank line.
 
     Returns None if it needs more than this: another version than HTTP/1.1, an interim response, a
-    body without one certain length, a connection to be closed, or a line in an unusual form.
+    body whose end isn't certain, a connection to be closed, or a line in an unusual form.
     """
     line, _, lines = head.partition(b"\r\n")
     status = _STATUS_LINE.fullmatch(line)
-    if status is None or status[1] in _BODILESS or _TO_HEED.search(head):
+    if status is None or status[1] == _NOT_MODIFIED or _TO_HEED.search(head):
         return None
-    length = _LENGTH.search(head)
-    if length is None or len(_LENGTHS.findall(head)) != 1:
-        return None
+    lengths, codings = len(_LENGTHS.findall(head)), len(_CODED.findall(head))
+    length = None
+    if codings:
+        is_chunked = codings == 1 and not lengths and _CHUNKED.search(head)
+        if not is_chunked or status[1] == _NO_CONTENT:
+            return None
+    elif lengths or status[1] != _NO_CONTENT:
+        found = _LENGTH.search(head)
+        if found is None or lengths != 1:
+            return None
+        length = int(found[1])
     headers = _read_lines(lines)
-    return None if headers is None else ResponseHead(int(status[1]), headers, int(length[1]))
+    if headers is None:
+        return None
+    return ResponseHead(int(status[1]), headers, 0 if status[1] == _NO_CONTENT else length)
+
+
+def read_chunks(data: bytes) -> bytes | None:
+    """
+    Decode a chunked body (RFC 9112, 7.1). Returns None if the data isn't exactly one whole body, or
+    if it has extensions or trailers.
+    """
+    parts: list[bytes] = []
+    place = 0
+    while (size := _CHUNK_SIZE.match(data, place)) is not None:
+        begin, end = size.end(), size.end() + int(size[1], 16)
+        if data[end : end + 2] != b"\r\n":
+            return None
+        if begin == end:
+            return b"".join(parts) if end + 2 == len(data) else None
+        parts.append(data[begin:end])
+        place = end + 2
+    return None
 
 
 def write_plain_request(

@@ -1,5 +1,6 @@
 """Dates as HTTP writes them (RFC 9110, 5.6.7): whole seconds, always UTC."""
 
+import functools
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -12,6 +13,7 @@ _DATE: Final = re.compile(
     rf"({'|'.join(_DAYS)}), (\d\d) ({'|'.join(_MONTHS)}) (\d{{4}}) (\d\d):(\d\d):(\d\d) GMT",
     re.ASCII,
 )
+_LENGTH: Final = len("Fri, 02 Jan 2026 00:00:00 GMT")
 
 
 def format_http_date(date: datetime) -> str:
@@ -27,6 +29,11 @@ def format_http_date(date: datetime) -> str:
 
 def parse_http_date(text: str) -> datetime | None:
     """The date; None if the text isn't one, or its weekday is wrong."""
+    return _parse(text) if len(text) == _LENGTH else None
+
+
+@functools.lru_cache(maxsize=256)  # thousands of messages have the same second
+def _parse(text: str) -> datetime | None:
     match = _DATE.fullmatch(text)
     if match is None:
         return None

@@ -39,6 +39,9 @@ from gateway.wire.storage_queue.xml import build_text
 
 _MARK: Final = b'{"pairgate":1,'
 _OVERHEAD: Final = 96  # bytes of the form, besides the Base64
+_SAFE: Final = (
+    MAX_BODY // 8
+)  # bytes of a text that fits, however many of its characters are escaped
 MAX_ENCODED: Final = (MAX_MESSAGE - _OVERHEAD) // 4 * 3
 """The largest encoded message that the second form can hold, in bytes."""
 
@@ -134,7 +137,7 @@ def _is_safe(body: bytes) -> bool:
     # feed.
     if text != text.strip() or "\r" in text or not is_legal(text):
         return False
-    return len(body) <= MAX_MESSAGE and len(build_text(body)) <= MAX_BODY
+    return len(body) <= _SAFE or (len(body) <= MAX_MESSAGE and len(build_text(body)) <= MAX_BODY)
 
 
 def _form(message: Message, expires: datetime | None) -> bytes:

@@ -10,7 +10,7 @@ sent as Base64.
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 from xml.etree.ElementTree import Element
@@ -47,14 +47,29 @@ _PLAIN: Final = re.compile(
     rb"[ \t\n]*</QueueMessage>[ \t\n]*"
 )
 _MARKUP: Final = re.compile(r"[&<>\r]")
+# Elements of our own, named as in Service Bus; the SDKs ignore them.
+_REASON: Final = "DeadLetterReason"
+_DESCRIPTION: Final = "DeadLetterErrorDescription"
+_ELEMENTS: Final = (
+    *("MessageId", "InsertionTime", "ExpirationTime", "PopReceipt", "TimeNextVisible"),
+    *("DequeueCount", "MessageText"),
+)
+# A list of messages as the service and Azurite write it, if nothing in it is escaped.
+_LIST: Final = re.compile(
+    r'(?:<\?xml version="1\.0" encoding="(?:utf|UTF)-8"(?: standalone="yes")? ?\?>)?'
+    "<QueueMessagesList>"
+)
+_ITEM: Final = re.compile(
+    "<QueueMessage>"
+    + "".join(rf"(?:<{name}>(?P<{name}>[^<>&\r]*)</{name}>)?" for name in _ELEMENTS)
+    + "</QueueMessage>"
+)
+_LIST_END: Final = "</QueueMessagesList>"
 # the expiry of a message that doesn't expire
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 _COUNT: Final = re.compile("[0-9]{1,18}", re.ASCII)
 MAX_POLICY_ID: Final = 64  # characters
 PERMISSIONS: Final = "raup"
-# Elements of our own, named as in Service Bus; the SDKs ignore them.
-_REASON: Final = "DeadLetterReason"
-_DESCRIPTION: Final = "DeadLetterErrorDescription"
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """Bytes of a list: 32 messages of 64 KiB, in which each character is escaped, have 10 MiB."""
 
@@ -145,8 +160,31 @@ def parse_messages(body: bytes) -> Messages:
     Raises:
         StorageRefusal: InvalidXmlDocument.
     """
+    plain = _plain_messages(body)
+    if plain is not None:
+        return plain
     root = root_of(body, "QueueMessagesList", max_bytes=MAX_ANSWER)
     return Messages(tuple(_parsed_message(each) for each in root.findall("{*}QueueMessage")))
+
+
+def _plain_messages(body: bytes) -> Messages | None:
+    """
+    The messages of a list that an XML parser would neither change nor refuse, in a fifth of its
+    time; None for any other list.
+    """
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    begin = _LIST.match(text)
+    if begin is None or len(body) > MAX_ANSWER or not is_legal(text):
+        return None
+    items: list[QueueMessage] = []
+    place = begin.end()
+    while (found := _ITEM.match(text, place)) is not None:
+        items.append(_message_of(found.groupdict()))
+        place = found.end()
+    return Messages(tuple(items)) if text[place:] == _LIST_END else None
 
 
 def _message(message: QueueMessage, *, encoded: bool) -> str:
@@ -173,18 +211,30 @@ def _message(message: QueueMessage, *, encoded: bool) -> str:
 
 
 def _parsed_message(element: Element) -> QueueMessage:
-    expires = _date(element, "ExpirationTime")
     text = element.find("{*}MessageText")
+    texts: dict[str, str | None] = {
+        name: text_of(element, name) for name in (*_ELEMENTS, _REASON, _DESCRIPTION)
+    }
+    return _message_of(texts | {"MessageText": None if text is None else text.text or ""})
+
+
+def _message_of(texts: Mapping[str, str | None]) -> QueueMessage:
+    """The message with these texts of its elements. Only the body may be empty, or have spaces."""
+
+    def text_in(name: str) -> str:
+        return (texts.get(name) or "").strip()
+
+    expires, body = _date("ExpirationTime", text_in("ExpirationTime")), texts["MessageText"]
     return QueueMessage(
-        message_id=text_of(element, "MessageId"),
-        inserted=_date(element, "InsertionTime") or END_OF_TIME,
+        message_id=text_in("MessageId"),
+        inserted=_date("InsertionTime", text_in("InsertionTime")) or END_OF_TIME,
         expires=None if expires == END_OF_TIME else expires,
-        pop_receipt=text_of(element, "PopReceipt") or None,
-        visible=_date(element, "TimeNextVisible"),
-        dequeues=parse_count(text_of(element, "DequeueCount")),
-        body=None if text is None else (text.text or "").encode(),
-        reason=text_of(element, _REASON) or None,
-        description=text_of(element, _DESCRIPTION) or None,
+        pop_receipt=text_in("PopReceipt") or None,
+        visible=_date("TimeNextVisible", text_in("TimeNextVisible")),
+        dequeues=parse_count(text_in("DequeueCount")),
+        body=None if body is None else body.encode(),
+        reason=text_in(_REASON) or None,
+        description=text_in(_DESCRIPTION) or None,
     )
 
 
@@ -193,8 +243,7 @@ def parse_count(text: str) -> int | None:
     return int(text) if _COUNT.fullmatch(text) else None
 
 
-def _date(element: Element, name: str) -> datetime | None:
-    text = text_of(element, name)
+def _date(name: str, text: str) -> datetime | None:
     date = parse_http_date(text)
     if text and date is None:
         raise StorageRefusal("InvalidXmlDocument", f"{name}: a date is expected.")
@@ -328,7 +377,8 @@ def parse_stats(body: bytes) -> Stats:
     if found is None:
         raise StorageRefusal("InvalidXmlDocument", "GeoReplication is expected.")
     return Stats(
-        status=text_of(found, "Status"), last_sync=_date(found, "LastSyncTime") or END_OF_TIME
+        status=text_of(found, "Status"),
+        last_sync=_date("LastSyncTime", text_of(found, "LastSyncTime")) or END_OF_TIME,
     )
 
 

@@ -13,6 +13,7 @@ from gateway.net.http.guard import MAX_HEAD, RequestRefused, check_head
 from gateway.net.http.headers import read_fields
 from gateway.net.http.plain import (
     RequestHead,
+    read_chunks,
     read_plain_request,
     read_plain_response,
     write_plain_fields,
@@ -149,6 +150,16 @@ STATUS_LINES = st.sampled_from(
 BODIES = st.sampled_from(
     [b"", b"ok", b"hello", b"hello, and more", b"2\r\nok\r\n0\r\n\r\n", b"x" * (MAX_BODY + 1)]
 )
+CHUNKED = [("Transfer-Encoding", "", b"chunked", "")]
+CHUNKS = st.lists(
+    st.sampled_from(
+        [b"2\r\nok\r\n", b"0a\r\n0123456789\r\n", b"0\r\n\r\n", b"0\r\n", b"\r\n",
+         b"2;x=y\r\nok\r\n", b"f", b"X: y\r\n", b"2\r\nokay\r\n",
+         b"2\nok\n", b"2 \r\nok\r\n", b"-2\r\nok\r\n",
+         b"0x2\r\nok\r\n"]
+    ),
+    max_size=4,
+)  # fmt: skip
 
 
 @given(STATUS_LINES, FIELDS, st.none() | st.integers(0, MAX_BODY + 1), BODIES, st.booleans())
@@ -166,6 +177,67 @@ def test_a_client_makes_of_an_answer_what_h11_does(
     plain, by_h11 = (outcome_of(answer, method, plain=plain) for plain in (True, False))
 
     assert plain == by_h11
+
+
+@given(FIELDS, CHUNKS, st.binary(max_size=4))
+@example([], [b"2\r\nok\r\n", b"0\r\n\r\n"], b"")
+@example([], [b"2\r\nok\r\n", b"0\r\n\r\n"], b"more")
+@example([], [b"3e9\r\n" + b"x" * (MAX_BODY + 1) + b"\r\n", b"0\r\n\r\n"], b"")
+def test_a_client_makes_of_chunks_what_h11_does(
+    fields: Fields, chunks: Sequence[bytes], more: bytes
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\n" + lines_of([*fields, *CHUNKED]) + b"\r\n"
+    answer = head + b"".join(chunks) + more
+
+    assert outcome_of(answer, "GET", plain=True) == outcome_of(answer, "GET", plain=False)
+
+
+def test_a_whole_chunked_answer_is_plain() -> None:
+    head = b"HTTP/1.1 200 OK\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n"
+    fields = Headers.of([("X", "y"), ("Transfer-Encoding", "chunked")])
+
+    assert read_plain_response(head) == (200, fields, None)
+    assert read_chunks(b"2\r\nok\r\nA\r\n0123456789\r\n0\r\n\r\n") == b"ok0123456789"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"2\r\nok\r\n",
+        b"2\r\nok\r\n0\r\n",
+        b"2;x=y\r\nok\r\n0\r\n\r\n",
+        b"0\r\nX: y\r\n\r\n",
+        b"0\r\n\r\nmore",
+    ],
+)
+def test_a_chunked_body_with_more_to_heed_is_left_to_h11(body: bytes) -> None:
+    assert read_chunks(body) is None
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 0\r\n", b"Content-Length: 2\r\n"])
+def test_an_answer_without_content_is_plain(length: bytes) -> None:
+    found = read_plain_response(b"HTTP/1.1 204 No Content\r\n" + length + b"\r\n")
+
+    assert found is not None
+    assert (found.status, found.length) == (204, 0)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 40, 1000])
+def test_a_chunked_answer_may_come_in_pieces_of_any_size(size: int, plain: bool) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = head + b"64\r\n" + b"z" * 100 + b"\r\n0\r\n\r\n"
+    codec = ClientCodec("here", Request(method="GET", target="/"), MAX_BODY, plain=plain)
+    codec.build()
+
+    pieces = [answer[start : start + size] for start in range(0, len(answer), size)]
+    *before, response = [codec.receive(piece) for piece in pieces]
+
+    assert set(before) <= {None}
+    fields = Headers.of([("Transfer-Encoding", "chunked")])
+    assert response == Response(status=200, headers=fields, body=b"z" * 100)
+    assert codec.goes_on
 
 
 @given(st.binary(max_size=40))
@@ -203,7 +275,11 @@ def test_an_ordinary_response_is_plain() -> None:
     [
         b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n",
         b"HTTP/1.1 100 Continue\r\nContent-Length: 2\r\n\r\n",
-        b"HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\nContent-Length: x\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"HTTP/1.1 200 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\n",
@@ -263,6 +339,8 @@ def written(request: Request, authority: str, *, plain: bool) -> bytes | str:
 @example("POST", "/", "here", [("X", "a\r\nY: b")], b"")
 @example("POST", "/", "here", [("X: a", "b")], b"")
 @example("POST", "/", "here", [("X", "a"), ("Content-Type", "text/plain")], b"body")
+@example("POST", "/", "here", [("content-length", "4"), ("X", "a")], b"body")
+@example("POST", "/", "here", [("Content-Length", "5"), ("X", "a")], b"body")
 def test_a_request_is_written_as_h11_writes_it(
     method: str, target: str, authority: str, fields: list[tuple[str, str]], body: bytes
 ) -> None:
