@@ -7,6 +7,7 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
         ├── Unavailable            not sent    yes   time-out of an attach; a 503 that says so
         │   ├── Unreachable        not sent    yes   refused, DNS, time-out of a handshake
         │   ├── NoToken            not sent    yes   the identity provider gives no access token
+        │   ├── NotOrderer         not sent    yes   a forwarded send reached a wrong gateway
         │   └── StorageFull        not sent    yes   the broker's disk is full (HTTP 507)
         ├── OutcomeUnknown         unknown     yes   connection loss after the hand-over
         │   ├── NoAnswer           unknown     yes   time-out after the hand-over
@@ -87,6 +88,10 @@ class NoToken(Unavailable):
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class NotOrderer(Unavailable):
+    """The gateway that a send was forwarded to isn't the orderer of its key."""
 
 
 class StorageFull(Unavailable):

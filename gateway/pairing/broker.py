@@ -42,7 +42,15 @@ from gateway.capabilities import (
 from gateway.domain import envelope
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, NotSupported, Outcome, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    InvalidRequest,
+    NotOrderer,
+    NotSupported,
+    Outcome,
+    Unavailable,
+)
 from gateway.domain.events.gateway import SendFailed
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.health.send_counters import SendCounters
@@ -56,7 +64,7 @@ from gateway.pairing.backlog import BacklogSender
 from gateway.pairing.hedging import Hedge
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions, entity_rule, hedge_after
-from gateway.pairing.order.keys import OrderKey
+from gateway.pairing.order.keys import OrderKey, key_of
 from gateway.pairing.order.sends import OrderedSends
 from gateway.pairing.primary import HEALTHY_OR_SUSPECT, PrimarySender
 from gateway.pairing.sending import Batch, Sending
@@ -67,6 +75,7 @@ from gateway.ports import Broker, NewId, Observer
 HASTE: Final = 1.0  # seconds for the primary, after a backlog queue that hangs
 _ALONE: Final = "a transaction is the primary's alone, and is never diverted"
 WAIT_SHARE: Final = 0.5  # share of a send's time that it may wait for `max_inflight`
+FORWARDED_WAIT: Final = 1.0  # seconds, at most, that a forwarded send does so
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -226,8 +235,54 @@ class PairedBroker(ForwardingBroker):
         """True if the entity keeps the order of its sends."""
         return self.ordered is not None and self.ordered.covers(entity)
 
+    async def send_forwarded(
+        self, entity: EntityPath, queue: EntityPath, messages: Sequence[Message], seconds: float
+    ) -> AcceptedBy:
+        """
+        As `send_diverting`, for a gateway that takes this one for the orderer of that queue. All
+        messages are of one key. The send counts in `max_inflight`, and in no statistics: the
+        gateway that had it from a client counts it.
+
+        Raises:
+            NotOrderer: this gateway isn't the orderer, or isn't any more; nothing was sent.
+            BrokerError: as `send_diverting`.
+        """
+        ordered = self.ordered
+        if ordered is None or not ordered.covers(entity):
+            raise NotOrderer(f"this gateway keeps no order of {entity}")
+        keys = {key_of(entity, message) for message in messages}
+        for key in keys:
+            ordered.check_orderer(key, queue)
+        if len(keys) != 1:
+            raise InvalidRequest(f"messages of one key expected, got {len(keys)} keys")
+        taken, batch = self.moments.now(), Batch(messages)
+        now = taken.monotonic
+        size = self.admission.admit(entity, messages)
+        # Not for long: the other gateway holds room meanwhile, for which this one may wait.
+        room_until = now + min(seconds * WAIT_SHARE, FORWARDED_WAIT)
+        async with self.inflight.reserve(entity, size, room_until, in_order=True):
+            deadline = now + min(seconds, self.options.send_timeout)
+            await self._deliver_in_order(entity, [batch], taken, deadline, is_forwarded=True)
+        if batch.error is not None:
+            raise batch.error
+        assert batch.accepted_by is not None, "a batch without an error was accepted"
+        return batch.accepted_by
+
+    def note_orderer(self, queue: EntityPath, address: str) -> None:
+        """As `OrderLeases.note_orderer`."""
+        leases = None if self.ordered is None else self.ordered.leases
+        if leases is None:
+            raise NotSupported(f"this gateway has no lease of {queue}")
+        leases.note_orderer(queue, address)
+
     async def _deliver_in_order(
-        self, entity: EntityPath, batches: Sequence[Batch], taken: Now, deadline: float
+        self,
+        entity: EntityPath,
+        batches: Sequence[Batch],
+        taken: Now,
+        deadline: float,
+        *,
+        is_forwarded: bool = False,
     ) -> None:
         ordered = self.ordered
         assert ordered is not None, "only a pair with ordered entities asks"
@@ -235,6 +290,7 @@ class PairedBroker(ForwardingBroker):
         async def deliver(key: OrderKey, batch: Batch) -> None:
             sending = self._sending(entity, [batch], taken, deadline, False)
             sending.hedge = None  # the second copy would have another place in the order
+            sending.is_forwarded = is_forwarded
             try:
                 await ordered.try_ways(sending, key, self._refuse_what_the_primary_would)
             except BrokerError as error:
@@ -242,7 +298,7 @@ class PairedBroker(ForwardingBroker):
             if batch.is_pending:
                 batch.fail(self._refusal(sending, batch))
 
-        await ordered.deliver(entity, batches, taken, deadline, deliver)
+        await ordered.deliver(entity, batches, taken, deadline, deliver, is_forwarded=is_forwarded)
 
     async def _try_all_ways(self, sending: Sending) -> None:
         if await self.to_primary.take(sending):

@@ -38,6 +38,7 @@ class OnUnreachable(enum.Enum):
 class OrderLeaseMode(enum.Enum):
     OFF = "off"  # one gateway alone sends to the ordered entities
     WAIT = "wait"  # several do, one at a time: the others wait for its lease
+    FORWARD = "forward"  # several do, one at a time: the others forward their sends to it
 
 
 class OnLeaseLost(enum.Enum):
@@ -118,6 +119,11 @@ class PairOptions:
     def has_order_leases(self) -> bool:
         """True if several gateways may send to the ordered entities."""
         return bool(self.ordered) and self.order_lease is not OrderLeaseMode.OFF
+
+    @property
+    def forwards_sends(self) -> bool:
+        """True if sends of ordered entities are forwarded to the orderer."""
+        return bool(self.ordered) and self.order_lease is OrderLeaseMode.FORWARD
 
     @property
     def slowest_success(self) -> float:

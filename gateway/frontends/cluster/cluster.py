@@ -12,7 +12,13 @@ from gateway.frontends.cluster.advice import Advice
 from gateway.frontends.cluster.members import Members
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.frontends.cluster.peers import Peers
-from gateway.frontends.cluster.server import Advise, ClusterServer, HeldHere, ignore
+from gateway.frontends.cluster.server import (
+    Advise,
+    ClusterServer,
+    HeldHere,
+    SendsInOrder,
+    ignore,
+)
 from gateway.frontends.cluster.visibility import ClusterVisibility
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.net.listeners import Listener
@@ -66,8 +72,14 @@ class Cluster:
             return visibility
         return ClusterVisibility(visibility, self.peers)
 
-    def server(self, leases: HeldHere, held: Visibility, advise: Advise = ignore) -> ClusterServer:
-        """The server for peers, which settles what these have, and takes advice."""
+    def server(
+        self,
+        leases: HeldHere,
+        held: Visibility,
+        advise: Advise = ignore,
+        orders: SendsInOrder | None = None,
+    ) -> ClusterServer:
+        """The server for peers, which settles what these have, takes advice, and sends in order."""
         return ClusterServer(
             self.options,
             ServerHandshake(self.options.secrets, self._members.own, self._rng),
@@ -75,6 +87,7 @@ class Cluster:
             held if isinstance(held, LeasedVisibility) else None,
             self._observer,
             advise,
+            orders,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

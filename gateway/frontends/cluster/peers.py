@@ -1,9 +1,10 @@
 """
-Asks the gateway that holds a delivery to settle it.
+Asks the gateway that holds a delivery to settle it, and the orderer of a key to send its messages.
 
-    no connection       nothing was asked: the lock is lost, as far as the client is concerned
+    no connection       nothing was asked: the lock is lost, as far as the client is concerned; or
+                        nothing was sent
     no answer           the outcome is unknown, and stays so
-    an answer           the holder's own result, or its error
+    an answer           the other gateway's own result, or its error
 """
 
 import math
@@ -28,9 +29,16 @@ from gateway.domain.errors import (
     InvalidRequest,
     LockLost,
     MessageNotFound,
+    MessageTooLarge,
+    NoAnswer,
+    NotOrderer,
+    NotSupported,
+    OutcomeUnknown,
+    Unavailable,
+    Unreachable,
 )
 from gateway.domain.events.cluster import PeerFound, PeerLost
-from gateway.domain.message import Delivery, Message, Settlement
+from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.frontends.cluster.channel import Channel, connect
 from gateway.frontends.cluster.members import Members
@@ -43,8 +51,11 @@ from gateway.wire.pairgate.cluster_handshake import ChannelError, ClientHandshak
 from gateway.wire.pairgate.cluster_requests import (
     LARGEST,
     ChangeHidden,
+    ForwardSend,
     HeldAnswer,
-    PeerRequest,
+    HeldRequest,
+    NameOrderer,
+    News,
     RemoveHidden,
     RenewHeld,
     SettleHeld,
@@ -52,12 +63,14 @@ from gateway.wire.pairgate.cluster_requests import (
     build_request,
     parse_answer,
 )
-from gateway.wire.pairgate.cluster_tokens import HolderTokens
+from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 
 IDLE_SECONDS: Final = 30.0  # after which a connection is not used again
 AFTER_SILENCE: Final = 1.0  # seconds for which a peer that didn't connect in time isn't tried again
 AFTER_TAKE_OVER: Final = 1.0  # seconds: an older connection may reach a process that was replaced
-_NOT_HELD: Final = (LockLost, MessageNotFound)  # certainly nothing was done
+_NOT_HELD: Final = (LockLost, MessageNotFound, NotOrderer)  # certainly nothing was done
+# Of a forwarded send's time, for the orderer: the rest is for the way there and back.
+ORDERERS_SHARE: Final = 0.9
 
 Dial = Callable[[str], Awaitable[trio.abc.Stream]]
 """Connects to an address; raises one of `gateway.net.dialing.FAILURES`."""
@@ -104,6 +117,7 @@ class Peer:
     _idle: list[_Connection] = attrs.field(factory=list, init=False)  # the newest is last
     _is_closed: bool = attrs.field(default=False, init=False)  # connections aren't used again
     _slots: trio.Semaphore = attrs.field(init=False)
+    _sends: trio.Semaphore = attrs.field(init=False)  # slots that forwarded sends may take
     _silent_until: float = attrs.field(default=-math.inf, init=False)
     _why: str = attrs.field(default="", init=False)  # it can't be reached; empty: it can
 
@@ -111,7 +125,11 @@ class Peer:
     def _all_slots(self) -> trio.Semaphore:
         return trio.Semaphore(self._options.max_requests)
 
-    async def ask(self, request: PeerRequest) -> HeldAnswer:
+    @_sends.default
+    def _slots_for_sends(self) -> trio.Semaphore:
+        return trio.Semaphore(max(1, self._options.max_requests // 2))
+
+    async def ask(self, request: HeldRequest | News) -> HeldAnswer:
         """
         Return the peer's answer.
 
@@ -121,18 +139,55 @@ class Peer:
             HolderSilent: it was asked, and didn't answer in time, or its answer was no answer.
             BrokerError: its own error.
         """
-        content = build_request(request)
-        await self._take_slot()
-        try:
-            with answered_within(
-                self._options.timeout, "of the holder", at=self.address, error=HolderSilent
-            ):
-                answer = await self._answer(content)
-        finally:
-            self._slots.release()
+        answer = await self._asked(build_request(request), self._options.timeout)
         if isinstance(answer, BrokerError):
             raise answer
         return answer
+
+    async def forward(self, send: ForwardSend) -> AcceptedBy:
+        """As `OrderPeers.forward`. A send waits for its turn among those to this peer."""
+        until = trio.current_time() + send.seconds
+        if not await self._take_turn(until):
+            raise Unavailable(f"{self.address}: too many sends to it are under way")
+        try:
+            left = max(until - trio.current_time(), 0.0)
+            return await self._forwarded(attrs.evolve(send, seconds=left * ORDERERS_SHARE), left)
+        finally:
+            self._sends.release()
+
+    async def _take_turn(self, until: float) -> bool:
+        with trio.move_on_at(until):
+            await self._sends.acquire()
+            return True
+        return False
+
+    async def _forwarded(self, send: ForwardSend, seconds: float) -> AcceptedBy:
+        try:
+            content = build_request(send)
+        except MessageTooLarge as error:
+            raise NotSupported(str(error)) from error
+        try:
+            answer = await self._asked(content, seconds)
+        except LockLost as error:
+            raise Unreachable(str(error)) from error
+        except HolderSilent as error:
+            raise NoAnswer(str(error)) from error
+        if isinstance(answer, HolderSilent):
+            raise OutcomeUnknown(str(answer))
+        if isinstance(answer, BrokerError):
+            raise answer
+        if answer.accepted_by is None:
+            raise NoAnswer(f"{self.address}: its answer doesn't say who accepted the send")
+        return answer.accepted_by
+
+    async def _asked(self, content: bytes, seconds: float) -> HeldAnswer | BrokerError:
+        """The peer's answer. Raises as `ask`, without the peer's own error."""
+        await self._take_slot()
+        try:
+            with answered_within(seconds, "of the peer", at=self.address, error=HolderSilent):
+                return await self._answer(content)
+        finally:
+            self._slots.release()
 
     async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
         """The answer of the process that holds the delivery, as far as there is one."""
@@ -250,9 +305,7 @@ class Peer:
         if not self._why:
             self._observer.report(PeerLost(peer=self.address, reason=why))
         self._why = why
-        return LockLost(
-            f"the gateway {self.address}, which holds the delivery, can't be asked: {why}"
-        )
+        return LockLost(f"the gateway {self.address} can't be asked: {why}")
 
     async def _received(self, channel: Channel) -> HeldAnswer | BrokerError:
         try:
@@ -289,7 +342,7 @@ class Peers:
     """
     All peers, each asked for what its tag is on.
 
-    Implements `gateway.frontends.elsewhere.Elsewhere`.
+    Implements `gateway.frontends.elsewhere.Elsewhere` and `gateway.pairing.order.peers.OrderPeers`.
     """
 
     tokens: HolderTokens
@@ -357,6 +410,33 @@ class Peers:
     async def tell(self, address: str, advice: SuspectEntities) -> None:
         """Return when the peer has the advice. Raises as `Peer.ask`."""
         await self._peer(address).ask(advice)
+
+    @property
+    def own(self) -> str:
+        """As `OrderPeers.own`."""
+        return self._members.own
+
+    async def forward(
+        self,
+        address: str,
+        entity: EntityPath,
+        queue: EntityPath,
+        messages: Sequence[Message],
+        seconds: float,
+    ) -> AcceptedBy:
+        """As `OrderPeers.forward`."""
+        peer = self._peer(await self._member(address))
+        return await peer.forward(ForwardSend(entity, queue, seconds, tuple(messages)))
+
+    async def tell_orderer(self, address: str, queue: EntityPath) -> None:
+        """As `OrderPeers.tell_orderer`."""
+        await self._peer(await self._member(address)).ask(NameOrderer(self.own, queue))
+
+    async def _member(self, address: str) -> str:
+        """The address, if it is that of a peer: others may write into the lease queue."""
+        if await self._members.find(tag_of(address)) != address:
+            raise Unreachable(f"{address} is no gateway of this cluster")
+        return address
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Close connections that are of no use any more, until cancelled."""

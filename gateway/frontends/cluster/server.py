@@ -1,6 +1,6 @@
-"""Answers the peers: settles the deliveries that this gateway holds, and nothing else."""
+"""Answers the peers: settles the deliveries that this gateway holds, and sends as the orderer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -9,9 +9,9 @@ import trio
 from gateway.capabilities import Visibility
 from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.domain.errors import BrokerError, InvalidRequest, NotOrderer, NotSupported
 from gateway.domain.events.cluster import PeerRefused
-from gateway.domain.message import Delivery, Settlement
+from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
 from gateway.frontends.cluster.channel import Channel, accept
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.net.visits import current_visit, note_authorized
@@ -20,8 +20,11 @@ from gateway.wire.pairgate.cluster_handshake import ChannelError, ServerHandshak
 from gateway.wire.pairgate.cluster_requests import (
     LARGEST,
     ChangeHidden,
+    ForwardSend,
     HeldAnswer,
-    PeerRequest,
+    HeldRequest,
+    NameOrderer,
+    News,
     RemoveHidden,
     RenewHeld,
     SettleHeld,
@@ -53,11 +56,21 @@ class HeldHere(Protocol):
     async def renew_here(self, entity: EntityPath, lock_token: str) -> Delivery: ...
 
 
+class SendsInOrder(Protocol):
+    """The ordered entities of this gateway's pair."""
+
+    async def send_forwarded(
+        self, entity: EntityPath, queue: EntityPath, messages: Sequence[Message], seconds: float
+    ) -> AcceptedBy: ...
+
+    def note_orderer(self, queue: EntityPath, address: str) -> None: ...
+
+
 @attrs.frozen(eq=False)
 class ClusterServer:
     """
     Serves the connections of peers. `visibility` is that of this gateway alone; None: it holds no
-    messages of Storage Queue's clients.
+    messages of Storage Queue's clients. `orders` is None without a pair.
     """
 
     _options: ClusterOptions
@@ -66,6 +79,7 @@ class ClusterServer:
     _visibility: Visibility | None
     _observer: Observer
     _advise: Advise
+    _orders: SendsInOrder | None = None
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
@@ -110,17 +124,36 @@ class ClusterServer:
         await trio.lowlevel.checkpoint()
         try:
             request = parse_request(content)
+            if isinstance(request, ForwardSend):  # it has a time of its own
+                return await self._sent(request)
             with answered_within(self._options.timeout):
                 return await self._done(request)
         except BrokerError as error:
             return error
 
-    async def _done(self, request: PeerRequest) -> HeldAnswer:
+    def _note(self, news: News) -> None:
+        if isinstance(news, SuspectEntities):
+            for each in news.suspicions:
+                self._advise(each.entity, each.age, f"advice of {news.sender}: {each.reason}")
+        elif self._orders is None:
+            raise NotSupported("this gateway has no ordered entities")
+        else:
+            self._orders.note_orderer(news.queue, news.sender)
+
+    async def _sent(self, send: ForwardSend) -> HeldAnswer:
+        if self._orders is None:
+            raise NotOrderer("this gateway has no ordered entities")
+        return HeldAnswer(
+            accepted_by=await self._orders.send_forwarded(
+                send.entity, send.queue, send.messages, send.seconds
+            )
+        )
+
+    async def _done(self, request: HeldRequest | News) -> HeldAnswer:
         match request:
-            case SuspectEntities(sender, suspicions):
+            case SuspectEntities() | NameOrderer():
                 await trio.lowlevel.checkpoint()
-                for each in suspicions:
-                    self._advise(each.entity, each.age, f"advice of {sender}: {each.reason}")
+                self._note(request)
                 return HeldAnswer()
             case SettleHeld(entity, lock_token, settlement):
                 await self._leases.settle_here(entity, lock_token, settlement)

@@ -3,7 +3,8 @@ Lets several gateways send to one ordered entity: one of them at a time, for eac
 
 Each ordered backlog queue has a lease: a session of the lease queue on the secondary. The gateway
 that has the lease, the *orderer*, sends all messages of that queue's keys, whether to the primary
-or to the backlog. The others wait, and ask it to let go.
+or to the backlog. The others wait, and ask it to let go; or they ask it for its address, and
+forward their sends to it (`forward.py`).
 
     session lock     only its holder can renew the lock, or set the session's state: two gateways
                      never have the lease renewed at the same time
@@ -39,11 +40,19 @@ from gateway.changes import Changes
 from gateway.deadlines import AnswerDeadline, answered_within
 from gateway.domain import backlog
 from gateway.domain.billing import UPKEEP
-from gateway.domain.errors import BrokerError, SessionNotAvailable, StateDamaged, Unavailable
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    NotSupported,
+    SessionNotAvailable,
+    StateDamaged,
+    Unavailable,
+)
 from gateway.domain.events.order import OrderLeaseLost, OrderLeaseTaken
-from gateway.domain.message import Complete, Message
+from gateway.domain.message import NO_PROPERTIES, Complete, Message, Properties
 from gateway.offering import required
 from gateway.pairing.order.keys import OrderKey
+from gateway.pairing.order.peers import OrderPeers
 from gateway.pairing.order.watch import OrderedQueue
 from gateway.ports import Broker, NewId, Observer
 
@@ -60,6 +69,10 @@ RETRY: Final = 0.5  # seconds, about, after a failure
 FRESH: Final = ANSWER_LIMIT + 2.0  # seconds: so long a failed attempt shows that none succeeds
 ASK: Final = 1.0  # seconds between requests to let go
 WAIT_SHARE: Final = 0.75  # of the time that a send has left: so long it waits for the lease
+# Requests for the orderer's address, without a forwarded send since, after which the gateway asks
+# it to let go.
+MOST_IN_VAIN: Final = 2
+ADDRESS: Final = "address"  # the property of such a request
 _KEY: Final = "pairgate-order"
 
 
@@ -94,6 +107,9 @@ class OrderLease:
     _is_asked_for: bool = attrs.field(default=False, init=False)  # by another gateway
     _sends: int = attrs.field(default=0, init=False)  # under way
     _waiting: int = attrs.field(default=0, init=False)  # sends
+    _taking: int = attrs.field(default=0, init=False)  # of those: that can't be forwarded
+    _orderer: str = attrs.field(default="", init=False)
+    _in_vain: int = attrs.field(default=0, init=False)  # requests for the orderer's address
 
     @property
     def is_valid(self) -> bool:
@@ -112,29 +128,73 @@ class OrderLease:
         goes_on = home and self.goes_on and self._is_last
         return goes_on and trio.current_time() < self._failed_at + FRESH
 
-    async def wait(self, deadline: float) -> None:
+    async def wait(self, deadline: float, *, forwards: bool = False) -> None:
         """
-        Return when a send may begin, as far as the lease tells.
+        Return when a send may begin, as far as the lease tells. With `forwards`, return also when
+        the orderer is known, to which the send can be forwarded.
 
         Raises:
-            Unavailable: it may not until the deadline. Nothing was sent.
+            Unavailable: neither is so until the deadline. Nothing was sent.
         """
-        if self._is_open:
+        if self._is_enough(forwards):
             return
         self._waiting += 1
+        self._taking += not forwards
         try:
             self.changes.note()
             with trio.move_on_at(deadline):
-                while not self._is_open:
+                while not self._is_enough(forwards):
                     await self.changes.wait_next()
                 return
         finally:
             self._waiting -= 1
+            self._taking -= not forwards
         raise Unavailable(f"the lease of {self.queue.path} can't be had: {self.reason}")
 
+    async def wait_taken(self) -> None:
+        """
+        Return when a send may begin. The gateway takes the lease as soon as it can, and doesn't ask
+        the orderer to let go.
+        """
+        await trio.lowlevel.checkpoint()
+        self._waiting += 1
+        try:
+            self.changes.note()
+            while not self.is_open:
+                await self.changes.wait_next()
+        finally:
+            self._waiting -= 1
+
+    def _is_enough(self, forwards: bool) -> bool:
+        return self.is_open or (forwards and bool(self._orderer))
+
     @property
-    def _is_open(self) -> bool:
+    def is_open(self) -> bool:
+        """True if a send to the primary or the backlog may begin."""
         return not self._is_closed and self.may_send(home=True)
+
+    # --- for sends that are forwarded
+
+    @property
+    def orderer(self) -> str:
+        """The address of the gateway that has the lease; empty: it isn't known."""
+        return self._orderer
+
+    def note_orderer(self, address: str) -> None:
+        """The gateway with that address says that it has the lease."""
+        if not self.is_valid:
+            self._orderer = address
+            self.changes.note()
+
+    def forget_orderer(self, *, in_vain: bool = False) -> None:
+        """The orderer has none of a send; `in_vain`: and can't be asked, or doesn't answer."""
+        self._orderer = ""
+        if in_vain:
+            self._in_vain = MOST_IN_VAIN
+
+    def note_forwarded(self) -> None:
+        """The orderer has accepted a send."""
+        self._in_vain = 0
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -160,6 +220,7 @@ class OrderLease:
         """This gateway is the orderer, by a request that began at that time."""
         self.extend(requested)
         self._is_held, self._is_last, self._is_asked_for = True, True, False
+        self._orderer, self._in_vain = "", 0
         self._since = self._used_at = trio.current_time()
         self.changes.note()
 
@@ -181,6 +242,23 @@ class OrderLease:
         """Another gateway wants the lease."""
         self._is_asked_for = True
         self.changes.note()
+
+    @property
+    def may_be_named(self) -> bool:
+        """True if this gateway is the orderer, and doesn't let go soon."""
+        return self.is_open and not self._is_asked_for
+
+    @property
+    def is_missing(self) -> bool:
+        """True if a send waits for this gateway to be the orderer, or to know it."""
+        return self._taking > 0 or not self._orderer
+
+    def asks_for_address(self) -> bool:
+        """True if the next request is for the orderer's address; else it is to let go."""
+        if self._taking:
+            return False
+        self._in_vain += 1
+        return self._in_vain <= MOST_IN_VAIN
 
     async def wait_end(self) -> bool:
         """Return when this gateway should let go. True: as another one wants the lease."""
@@ -231,6 +309,7 @@ class OrderLeases:
     new_id: NewId
     rng: random.Random
     observer: Observer
+    peers: OrderPeers | None = None  # None: sends aren't forwarded
     _gateway: str = attrs.field(init=False)  # the id of this gateway, in this life
     _leases: Sequence[OrderLease] = attrs.field(init=False)
 
@@ -244,6 +323,18 @@ class OrderLeases:
     def of(self, key: OrderKey) -> OrderLease:
         """The lease that sends of that key need."""
         return self._leases[key.number]
+
+    def note_orderer(self, queue: EntityPath, address: str) -> None:
+        """
+        The gateway with that address says that it is the orderer of that queue.
+
+        Raises:
+            NotSupported: this gateway doesn't forward sends of that queue.
+        """
+        found = [lease for lease in self._leases if lease.queue.path == queue]
+        if self.peers is None or not found:
+            raise NotSupported(f"sends of {queue} aren't forwarded by this gateway")
+        found[0].note_orderer(address)
 
     @property
     def held(self) -> int:
@@ -269,7 +360,7 @@ class OrderLeases:
             except SessionNotAvailable:
                 lease.note_other()
                 lease.reason, pause = "another gateway has it", POLL
-                if trio.current_time() >= ask_at:
+                if lease.is_missing and trio.current_time() >= ask_at:
                     ask_at = trio.current_time() + ASK
                     await self._ask(lease)
             except BrokerError as error:
@@ -282,11 +373,15 @@ class OrderLeases:
             await trio.sleep(pause * self.rng.uniform(0.7, 1.3))
 
     async def _ask(self, lease: OrderLease) -> None:
-        """Ask the orderer to let go."""
+        """Ask the orderer for its address, or to let go."""
+        own: Properties = NO_PROPERTIES
+        if self.peers is not None and lease.asks_for_address():
+            own = {ADDRESS: self.peers.own}
         message = Message(
             message_id=self.new_id(),
             body=self._gateway.encode(),
             session_id=lease.name,
+            properties=own,
             time_to_live=timedelta(seconds=2 * ASK),
         )
         with trio.move_on_after(ASK), suppress(BrokerError):
@@ -385,15 +480,24 @@ class OrderLeases:
     async def _listen(
         self, lease: OrderLease, receiver: SessionReceiver, fail: Callable[[BrokerError], None]
     ) -> None:
-        """Receive the requests of others to let go."""
+        """Receive the requests of others for this gateway's address, or to let go."""
         try:
             while True:
                 for delivery in await receiver.receive(10):
                     if delivery.message.body != self._gateway.encode():
-                        lease.ask()
+                        await self._answer(lease, delivery.message)
                     await receiver.settle(delivery, Complete())
         except BrokerError as error:
             fail(error)
+
+    async def _answer(self, lease: OrderLease, request: Message) -> None:
+        """Tell another gateway that this one is the orderer; if that can't be, let go."""
+        address = request.properties.get(ADDRESS)
+        if self.peers is not None and isinstance(address, str) and lease.may_be_named:
+            with trio.move_on_after(ASK), suppress(BrokerError):
+                await self.peers.tell_orderer(address, lease.queue.path)
+                return
+        lease.ask()
 
 
 async def _last_orderer(receiver: SessionReceiver) -> _LastOrderer:

@@ -9,7 +9,7 @@ Sends that keep an order: one call at a time for each key, to the primary or to 
                             primary
 
 Where several gateways send to the ordered entities, each send first waits for the lease of its
-key's queue (`lease.py`).
+key's queue (`lease.py`), or is forwarded to the gateway that has it (`forward.py`).
 
 All sends of a key go to one queue, so that what follows never overtakes; a queue that fails has no
 substitute, and neither has the spool a part in it. `watch.py` knows which keys are away.
@@ -20,7 +20,7 @@ it, each of which has its own verdict.
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import count, islice, takewhile
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -29,13 +29,15 @@ from gateway.capabilities import FAULTS_OF_ONE
 from gateway.changes import Turn, Turns
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
+from gateway.domain.errors import NotOrderer, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.backlog import PACE, BacklogSender
+from gateway.pairing.order.forward import forward
 from gateway.pairing.order.keys import OrderKey, is_ordered, key_of
 from gateway.pairing.order.lease import WAIT_SHARE as LEASE_SHARE
 from gateway.pairing.order.lease import OrderLease, OrderLeases
+from gateway.pairing.order.peers import OrderPeers
 from gateway.pairing.order.watch import OrderedQueue, OrderWatch
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
@@ -78,6 +80,7 @@ class _Call:
     turn: Turn
     taken: float  # when the gateway got them, on Trio's clock
     deadline: float
+    is_forwarded: bool  # by another gateway
     goes_along: bool = attrs.field(default=False, init=False)  # with a call in front of it
 
     @property
@@ -92,8 +95,10 @@ class _Call:
     def may_take_along(self, other: "_Call") -> bool:
         """
         True if the other call's messages lose nothing by being sent as this call's: neither time
-        for the send nor much of their time to live.
+        for the send nor much of their time to live. Nor would they be forwarded a second time.
         """
+        if other.is_forwarded != self.is_forwarded:
+            return False
         return other.deadline >= self.deadline and other.taken - self.taken < SHORT_WAIT
 
     def take_verdict(self, whole: Batch) -> None:
@@ -162,6 +167,8 @@ class OrderedSends:
         taken: Now,
         deadline: float,
         deliver: Deliver,
+        *,
+        is_forwarded: bool = False,
     ) -> None:
         """
         Return when each batch has its verdict. The call has its place in the order before its first
@@ -175,7 +182,16 @@ class OrderedSends:
         by_key: dict[str, list[_Part]] = {}
         for part in parts:
             by_key.setdefault(part.key.digest, []).append(part)
-        calls = [self._call(digest, mine, taken, deadline) for digest, mine in by_key.items()]
+        calls = [
+            self._call(
+                digest,
+                parts=mine,
+                taken=taken.monotonic,
+                deadline=deadline,
+                is_forwarded=is_forwarded,
+            )
+            for digest, mine in by_key.items()
+        ]
         if len(calls) == 1:
             await self._deliver_call(calls[0], deliver)
         else:
@@ -186,10 +202,9 @@ class OrderedSends:
             if batch.is_pending:
                 _join(batch, [part.batch for part in parts if part.parent is batch])
 
-    def _call(self, digest: str, parts: Sequence[_Part], taken: Now, deadline: float) -> _Call:
+    def _call(self, digest: str, **fields: Any) -> _Call:
         """A call with the next place among those of its key."""
-        turn = self._turns.take(digest)
-        call = _Call(parts=parts, turn=turn, taken=taken.monotonic, deadline=deadline)
+        call = _Call(turn=self._turns.take(digest), **fields)
         self._calls.setdefault(digest, {})[call] = None
         return call
 
@@ -285,9 +300,41 @@ class OrderedSends:
             await self._try_ways(sending, key, refuse, None)
         else:
             lease = self.leases.of(key)
-            await lease.wait(trio.current_time() + sending.left * LEASE_SHARE)
-            with lease.in_use():
-                await self._try_ways(sending, key, refuse, lease)
+            if sending.is_forwarded:
+                self.check_orderer(key)
+            else:
+                until = trio.current_time() + sending.left * LEASE_SHARE
+                await self._forward(sending, lease, self.leases.peers, until)
+            if sending.pending:
+                with lease.in_use():
+                    await self._try_ways(sending, key, refuse, lease)
+
+    def check_orderer(self, key: OrderKey, queue: EntityPath | None = None) -> None:
+        """
+        Check that this gateway is the orderer of the key; and that the key is one of that queue.
+
+        Raises:
+            NotOrderer: it isn't.
+        """
+        lease = None if self.leases is None else self.leases.of(key)
+        if lease is None or not lease.is_open or queue not in {None, lease.queue.path}:
+            raise NotOrderer(f"this gateway isn't the orderer of a key of {key.entity}")
+
+    async def _forward(
+        self, sending: Sending, lease: OrderLease, peers: OrderPeers | None, until: float
+    ) -> None:
+        """
+        Return when the orderer has sent the batches, or this gateway may.
+
+        Raises:
+            Unavailable: neither is so until then.
+        """
+        forwards = peers is not None
+        while sending.pending and not lease.is_open:
+            if peers is not None and forwards and lease.orderer:
+                forwards = await forward(peers, sending, lease, until)
+            else:
+                await lease.wait(until, forwards=forwards)
 
     async def _try_ways(
         self,

@@ -9,14 +9,19 @@ Requests and answers between two gateways of a cluster, as the contents of their
                "microseconds": 30000000, "body": true}
               {"do": "remove", "entity": "orders", "receipt": [7, 12, 1]}
               {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["orders", 1.5, "..."]]}
+              {"do": "forward", "entity": "orders", "queue": "...", "seconds": 12.5}
+              {"do": "orderer", "from": "10.0.0.1:5680", "queue": "..."}
     answer    {"done": true, "until": "ISO 8601", "receipt": [7, 13, 0]}
+              {"done": true, "acceptedBy": "primary"}
               {"error": "LockLost", "text": "...", "retryAfter": 2.0}
 
-The rest is the AMQP message with a settlement's properties, or a message's new body. A connection
-carries one request at a time, so that requests need no numbers.
+The rest is the AMQP message with a settlement's properties, a message's new body, or the messages
+of a send, as in `frames.py`. A connection carries one request at a time, so that requests need no
+numbers.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -38,6 +43,7 @@ from gateway.domain.errors import (
     MessageNotFound,
     MessageTooLarge,
     NotAuthorized,
+    NotOrderer,
     NotSupported,
     Outcome,
     QuotaExceeded,
@@ -46,6 +52,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import (
     Abandon,
+    AcceptedBy,
     Complete,
     DeadLetter,
     Defer,
@@ -56,6 +63,7 @@ from gateway.domain.message import (
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.http import strict_json
+from gateway.wire.pairgate.frames import build_messages, parse_messages
 
 LARGEST: Final = 1024 * 1024  # bytes of a content
 MOST_ADVICE: Final = 50  # entities of one request
@@ -78,6 +86,7 @@ _ERRORS: Final = {
         MessageNotFound,
         MessageTooLarge,
         NotAuthorized,
+        NotOrderer,
         NotSupported,
         QuotaExceeded,
         StorageFull,
@@ -136,16 +145,42 @@ class SuspectEntities:
     suspicions: tuple[Suspicion, ...]
 
 
+@attrs.frozen
+class ForwardSend:
+    """
+    A send of an ordered entity, for the orderer of that ordered backlog queue. All messages are of
+    one key, and have `seconds` to be accepted, from the request's arrival on.
+    """
+
+    entity: EntityPath
+    queue: EntityPath
+    seconds: float
+    messages: tuple[Message, ...]
+
+
+@attrs.frozen
+class NameOrderer:
+    """The gateway `sender` is the orderer of that ordered backlog queue."""
+
+    sender: str
+    queue: EntityPath
+
+
 HeldRequest = SettleHeld | RenewHeld | ChangeHidden | RemoveHidden
-PeerRequest = HeldRequest | SuspectEntities
+News = SuspectEntities | NameOrderer
+PeerRequest = HeldRequest | News | ForwardSend
 
 
 @attrs.frozen
 class HeldAnswer:
-    """The request was done. `until` is the new end of a lock or an invisibility timeout."""
+    """
+    The request was done. `until` is the new end of a lock or an invisibility timeout;
+    `accepted_by` is set for a send that was forwarded.
+    """
 
     until: datetime | None = None
     receipt: PopReceipt | None = None
+    accepted_by: AcceptedBy | None = None
 
 
 def build_request(request: PeerRequest) -> bytes:
@@ -153,12 +188,11 @@ def build_request(request: PeerRequest) -> bytes:
     Build the content of a request.
 
     Raises:
-        InvalidRequest: AMQP can't express the settlement's properties.
+        InvalidRequest: AMQP can't express the settlement's properties, or a message.
         MessageTooLarge: it is larger than `LARGEST`.
     """
-    if isinstance(request, SuspectEntities):
-        rows = [[each.entity.name, each.age, each.reason] for each in request.suspicions]
-        return _joined({"do": "suspect", "from": request.sender, "entities": rows}, b"")
+    if isinstance(request, News):
+        return _joined(_news(request), b"")
     head: dict[str, Any] = {"entity": request.entity.name}
     rest = b""
     match request:
@@ -178,13 +212,23 @@ def build_request(request: PeerRequest) -> bytes:
             }
         case RemoveHidden():
             head |= {"do": "remove", "receipt": _numbers(request.receipt)}
+        case ForwardSend():
+            rest = build_messages(request.messages)
+            head |= {"do": "forward", "queue": request.queue.name, "seconds": request.seconds}
     content = _joined(head, rest)
     if len(content) > LARGEST or len(content) - len(rest) > _LARGEST_HEAD:
         raise MessageTooLarge(
-            f"{len(content)} bytes: another gateway of the cluster holds the delivery, and takes up"
-            f" to {LARGEST}"
+            f"{len(content)} bytes: another gateway of the cluster has to do this, and takes up to"
+            f" {LARGEST}"
         )
     return content
+
+
+def _news(news: News) -> dict[str, Any]:
+    if isinstance(news, NameOrderer):
+        return {"do": "orderer", "from": news.sender, "queue": news.queue.name}
+    rows = [[each.entity.name, each.age, each.reason] for each in news.suspicions]
+    return {"do": "suspect", "from": news.sender, "entities": rows}
 
 
 def parse_request(content: bytes) -> PeerRequest:
@@ -196,9 +240,19 @@ def parse_request(content: bytes) -> PeerRequest:
         NotSupported: it is one of a later version.
     """
     head, rest = _split(content)
-    if head.get("do") == "suspect":
-        return _suspects(head)
-    entity = EntityPath.parse(_text(head, "entity"))
+    match head.get("do"):
+        case "suspect":
+            return _suspects(head)
+        case "orderer":
+            return NameOrderer(_text(head, "from"), _path(head, "queue"))
+        case "forward":
+            return ForwardSend(
+                _path(head, "entity"), _path(head, "queue"), _seconds(head), parse_messages(rest)
+            )
+    return _held(head, _path(head, "entity"), rest)
+
+
+def _held(head: Mapping[str, Any], entity: EntityPath, rest: bytes) -> HeldRequest:
     match head.get("do"):
         case "settle":
             return SettleHeld(entity, _text(head, "token"), _settlement(head, rest))
@@ -240,6 +294,8 @@ def build_answer(answer: HeldAnswer | BrokerError) -> bytes:
             head["until"] = answer.until.isoformat()
         if answer.receipt is not None:
             head["receipt"] = _numbers(answer.receipt)
+        if answer.accepted_by is not None:
+            head["acceptedBy"] = answer.accepted_by.value
     return _joined(head, b"")
 
 
@@ -256,7 +312,8 @@ def parse_answer(content: bytes) -> HeldAnswer | BrokerError:
     if head.get("done") is not True:
         raise InvalidRequest("an answer that says neither what was done nor an error")
     receipt = _receipt(head["receipt"]) if "receipt" in head else None
-    return HeldAnswer(_date(head.get("until")), receipt)
+    accepted_by = _accepted_by(head["acceptedBy"]) if "acceptedBy" in head else None
+    return HeldAnswer(_date(head.get("until")), receipt, accepted_by)
 
 
 def _parts(settlement: Settlement) -> tuple[str, Mapping[str, Any], Properties]:
@@ -352,6 +409,20 @@ def _receipt(value: Any) -> PopReceipt:
     return PopReceipt(*value)
 
 
+def _accepted_by(value: Any) -> AcceptedBy:
+    try:
+        return AcceptedBy(value)
+    except ValueError:
+        raise InvalidRequest(f"acceptedBy: {value!r:.40} accepts no sends") from None
+
+
+def _seconds(head: Mapping[str, Any]) -> float:
+    value = head.get("seconds")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise InvalidRequest(f"seconds: a number from 0 on expected, got {value!r:.60}")
+    return float(value)
+
+
 def _int(head: Mapping[str, Any], name: str) -> int:
     value = head.get(name)
     if type(value) is not int or abs(value) >= 2**63:
@@ -364,6 +435,10 @@ def _text(head: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise InvalidRequest(f"{name}: a text expected, got {value!r:.60}")
     return value
+
+
+def _path(head: Mapping[str, Any], name: str) -> EntityPath:
+    return EntityPath.parse(_text(head, name))
 
 
 def _date(value: Any) -> datetime | None:

@@ -20,7 +20,7 @@ from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.cluster.members import Members
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.frontends.cluster.peers import Peers
-from gateway.frontends.cluster.server import Advise, ignore
+from gateway.frontends.cluster.server import Advise, SendsInOrder, ignore
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, Receiver
@@ -44,6 +44,7 @@ class Node:
     events: list[Event]
     is_up: bool = True
     advise: Advise = ignore
+    orders: SendsInOrder | None = None
     hangs: bool = False  # a connection to it is neither refused nor accepted
     connections: list[trio.abc.Stream] = attrs.field(factory=list)
 
@@ -172,9 +173,8 @@ class Network:
     async def _serve(self, node: Node, stream: trio.abc.Stream) -> None:
         try:
             async with stream:
-                await node.cluster.server(node.leases, node.held, node.advise).serve_connection(
-                    stream
-                )
+                server = node.cluster.server(node.leases, node.held, node.advise, node.orders)
+                await server.serve_connection(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 

@@ -1,10 +1,12 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.backlog import ordered_queue
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -15,19 +17,24 @@ from gateway.domain.errors import (
     LockLost,
     MessageTooLarge,
     NoAnswer,
+    NotOrderer,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
     SessionLockLost,
     Unavailable,
+    Unreachable,
 )
-from gateway.domain.message import Abandon, Complete, DeadLetter, Defer
+from gateway.domain.message import Abandon, AcceptedBy, Complete, DeadLetter, Defer, Message
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.pairgate.cluster_requests import (
     LARGEST,
     MOST_ADVICE,
     ChangeHidden,
+    ForwardSend,
     HeldAnswer,
+    NameOrderer,
     RemoveHidden,
     RenewHeld,
     SettleHeld,
@@ -43,6 +50,7 @@ from tests.strategies import amqp_scalars
 ORDERS = EntityPath("orders")
 TOKEN = "0f9c5b1e-8f1d-4a57-9f53-2a0c3c4f7a10"
 RECEIPT = PopReceipt(7, 12, 1)
+QUEUE = ordered_queue("east", 3)
 
 _properties = st.dictionaries(st.text(min_size=1, max_size=8), amqp_scalars(), max_size=3)
 _settlements = st.one_of(
@@ -75,6 +83,9 @@ def test_a_settlement_arrives_as_it_was(settlement):
         RemoveHidden(ORDERS, PopReceipt(2**62, 2**62, 2**31)),
         SuspectEntities("10.0.0.1:5680", (Suspicion(ORDERS, 1.5, "no answer"),)),
         SuspectEntities("10.0.0.1:5680", tuple([Suspicion(ORDERS, 0, "")] * MOST_ADVICE)),
+        ForwardSend(ORDERS, QUEUE, 12.5, (Message(message_id="1", body=b"a"), Message(body=b""))),
+        ForwardSend(ORDERS, QUEUE, 0.0, ()),
+        NameOrderer("10.0.0.1:5680", QUEUE),
     ],
 )
 def test_other_requests_do_too(request_):
@@ -87,6 +98,7 @@ def test_other_requests_do_too(request_):
         HeldAnswer(),
         HeldAnswer(datetime(2026, 1, 1, 12, 0, 0, 5, tzinfo=UTC)),
         HeldAnswer(datetime(2026, 1, 1, tzinfo=UTC), RECEIPT),
+        *(HeldAnswer(accepted_by=each) for each in AcceptedBy),
     ],
 )
 def test_answers_do_too(answer):
@@ -101,6 +113,8 @@ def test_answers_do_too(answer):
         (EntityNotFound("none"), EntityNotFound),
         (OutcomeUnknown("?"), HolderSilent),
         (NoAnswer("?"), HolderSilent),
+        (NotOrderer("not any more"), NotOrderer),
+        (Unreachable("the primary"), Unavailable),
         (PreconditionFailed("no settlement has one"), Unavailable),
     ],
 )
@@ -133,6 +147,20 @@ def test_what_is_too_large_is_refused_before_it_is_sent(size):
         build_request(ChangeHidden(ORDERS, RECEIPT, timedelta(0), bytes(size)))
     with pytest.raises(MessageTooLarge):
         build_request(SettleHeld(ORDERS, TOKEN, DeadLetter(reason="x" * 100_000)))
+    with pytest.raises(MessageTooLarge):
+        build_request(ForwardSend(ORDERS, QUEUE, 1.0, (Message(body=bytes(size)),)))
+
+
+def test_a_message_is_forwarded_byte_for_byte():
+    encoded = bytes.fromhex("005370 d0 00000005 00000001 41 005375 a0 01 78")
+    message = decode_message(encoded)
+    assert encode_message(attrs.evolve(message, encoded=())) != encoded, "another way to write it"
+
+    content = build_request(ForwardSend(ORDERS, QUEUE, 1.0, (message,)))
+
+    assert content.endswith(encoded)
+    (found,) = parse_request(content).messages
+    assert encode_message(found) == encoded
 
 
 @pytest.mark.parametrize(
@@ -148,6 +176,14 @@ def test_what_is_too_large_is_refused_before_it_is_sent(size):
         {"do": "remove", "entity": "orders", "receipt": [1, 2, True]},
         {"do": "remove", "entity": "orders"},
         {"do": "suspect", "from": "10.0.0.1:5680"},
+        {"do": "orderer", "from": "10.0.0.1:5680"},
+        {"do": "orderer", "queue": "orders"},
+        {"do": "forward", "entity": "orders", "seconds": 1.0},
+        {"do": "forward", "entity": "orders", "queue": "orders"},
+        *(
+            {"do": "forward", "entity": "orders", "queue": "orders", "seconds": seconds}
+            for seconds in (-1, True, "1", 1e999)
+        ),
         {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["orders", True, ""]]},
         {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["orders", 1]]},
         {"do": "suspect", "from": "10.0.0.1:5680", "entities": [["/", 1, ""]]},

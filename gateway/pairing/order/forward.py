@@ -1,0 +1,91 @@
+"""
+Forwards sends of an ordered entity to the orderer, with `order_lease = "forward"`.
+
+    orderer not known      this gateway asks by the lease queue who it is; the orderer names itself
+                           over the cluster's channel
+    it accepts, or fails   so does the send
+    it isn't the orderer   nothing was sent: the send asks again
+    it can't be reached    nothing was sent: the send waits for the lease, as with "wait", and the
+                           gateway asks the orderer to let go
+    it doesn't answer      the outcome is unknown: as a send whose primary doesn't answer, it goes
+                           on, or ends with `on_unknown = "raise"`. To go on it needs the lease,
+                           which an orderer that stands still can't renew
+
+A forwarded send has its turn among those of its key at the forwarding gateway until the answer is
+there, and another turn at the orderer. The orderer never forwards it again, nor waits for a lease.
+"""
+
+from typing import Final
+
+import trio
+
+from gateway.domain.errors import (
+    BrokerError,
+    NoAnswer,
+    NotOrderer,
+    NotSupported,
+    Unreachable,
+)
+from gateway.pairing.order.lease import OrderLease
+from gateway.pairing.order.peers import OrderPeers
+from gateway.pairing.sending import Batch, Sending
+
+# Seconds without an answer, after which the gateway takes the lease as soon as it can be had.
+PATIENCE: Final = 2.0
+
+
+async def forward(peers: OrderPeers, sending: Sending, lease: OrderLease, until: float) -> bool:
+    """
+    Have the known orderer send the pending batches until then. Those without a verdict certainly
+    weren't sent, or are tainted. False: the send can't be forwarded, so that it needs the lease.
+    """
+    for batch in sending.pending:
+        error = await _forward(peers, sending, batch, lease, until)
+        if error is None:
+            lease.note_forwarded()
+            continue
+        match error:
+            case NotOrderer():
+                lease.forget_orderer()
+            case Unreachable():
+                lease.forget_orderer(in_vain=True)
+            case NotSupported():
+                return False
+            case NoAnswer():
+                lease.forget_orderer(in_vain=True)
+                sending.failed(batch, error)
+            case _:
+                batch.fail(error)
+        return True
+    return True
+
+
+async def _forward(
+    peers: OrderPeers, sending: Sending, batch: Batch, lease: OrderLease, until: float
+) -> BrokerError | None:
+    """Forward one batch; return the error. It is unknown if this gateway took the lease before."""
+    error: BrokerError | None = NoAnswer(
+        f"the orderer {lease.orderer} gave no answer until this gateway had the lease"
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_take_lease, lease, nursery.cancel_scope)
+        try:
+            batch.accepted_by = await peers.forward(
+                lease.orderer,
+                sending.entity,
+                lease.queue.path,
+                sending.handed_over(batch),
+                until - trio.current_time(),
+            )
+            error = None
+        except BrokerError as caught:
+            error = caught
+        nursery.cancel_scope.cancel()
+    return error
+
+
+async def _take_lease(lease: OrderLease, forwarding: trio.CancelScope) -> None:
+    """End the wait for the orderer's answer once this gateway has the lease."""
+    await trio.sleep(PATIENCE)
+    await lease.wait_taken()
+    forwarding.cancel()

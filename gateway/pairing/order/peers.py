@@ -1,0 +1,44 @@
+"""The other gateways of a cluster, to which sends of ordered entities are forwarded."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import AcceptedBy, Message
+
+
+class OrderPeers(Protocol):
+    """The other gateways of the cluster. `own` is the address by which they know this one."""
+
+    @property
+    def own(self) -> str: ...
+
+    async def forward(
+        self,
+        address: str,
+        entity: EntityPath,
+        queue: EntityPath,
+        messages: Sequence[Message],
+        seconds: float,
+    ) -> AcceptedBy:
+        """
+        Have that gateway, the orderer of the queue, send the messages within `seconds`; return who
+        has accepted them.
+
+        Raises:
+            NotOrderer: it isn't the orderer; nothing was sent.
+            Unreachable: it can't be asked; nothing was sent.
+            NotSupported: the messages can't be forwarded, to it or at all; nothing was sent.
+            NoAnswer: it didn't answer.
+            BrokerError: its own error.
+        """
+        ...
+
+    async def tell_orderer(self, address: str, queue: EntityPath) -> None:
+        """
+        Tell that gateway that this one is the orderer of the queue.
+
+        Raises:
+            BrokerError: it can't be told.
+        """
+        ...

@@ -1,0 +1,480 @@
+"""Several gateways send to one ordered entity: the others forward their sends to the orderer."""
+
+from collections.abc import AsyncIterator, Sequence
+
+import attrs
+import pytest
+import trio
+
+from gateway.capabilities import Sessions
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    Busy,
+    NotOrderer,
+    Outcome,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Unavailable,
+)
+from gateway.domain.events.order import OrderLeaseTaken
+from gateway.domain.message import AcceptedBy, Message
+from gateway.offering import required
+from gateway.pairing.broker import PairedBroker
+from gateway.pairing.options import OnUnknown, OrderLeaseMode
+from gateway.pairing.order import forward, lease
+from gateway.wire.pairgate.cluster_requests import LARGEST
+from tests.frontends.cluster.gateways import Network, Node
+from tests.harness.faults import Hang, Operation, Refuse
+from tests.pairing.harness import LABEL, ORDERS, Harness, Slow, Timed, message, virtual_time
+from tests.pairing.test_order_lease import (
+    KEY,
+    LOCK,
+    NAME,
+    Gateway,
+    Switch,
+    asked_for_leases,
+    gateway,
+    keep_locked,
+)
+from tests.pairing.test_order_lease import QUEUE as LEASES
+
+pytestmark = virtual_time
+
+PRIMARY, BACKLOG = AcceptedBy.PRIMARY, AcceptedBy.BACKLOG
+ADDRESSES = tuple(f"gateway-{number}.test:5680" for number in range(3))
+QUEUE = backlog.ordered_queue(LABEL, KEY.number)
+SOON = 1.0
+
+
+@attrs.define(eq=False)
+class Orders:
+    """A pair as its peers see it: once silent, it takes sends, and neither sends nor answers."""
+
+    broker: PairedBroker
+    is_silent: bool = False
+    asked: int = 0  # since then
+
+    async def send_forwarded(
+        self, entity: EntityPath, queue: EntityPath, messages: Sequence[Message], seconds: float
+    ) -> AcceptedBy:
+        if self.is_silent:
+            self.asked += 1
+            await trio.sleep_forever()
+        return await self.broker.send_forwarded(entity, queue, messages, seconds)
+
+    def note_orderer(self, queue: EntityPath, address: str) -> None:
+        self.broker.note_orderer(queue, address)
+
+
+@attrs.define(eq=False)
+class Cluster:
+    """Gateways that know each other."""
+
+    harness: Harness
+    network: Network
+    nodes: dict[Gateway, Node] = attrs.field(factory=dict)
+
+    async def start(self, switch: Switch | None = None, *, knows=True, **options) -> Gateway:
+        """Start the next gateway; one that doesn't know the others forwards nothing."""
+        address = ADDRESSES[len(self.nodes)]
+        node = await self.network.start(address, peers=ADDRESSES, max_requests=4)
+        options = {"order_lease": OrderLeaseMode.FORWARD, **options}
+        started = await gateway(self.harness, switch, **options)
+        self.nodes[started] = node
+        if knows:
+            started.pair.leases.peers = node.cluster.peers
+            node.orders = Orders(started.pair.broker)
+        return started
+
+    async def kill(self, one: Gateway) -> None:
+        one.kill()
+        await self.nodes[one].kill()
+
+    def silence(self, one: Gateway) -> Orders:
+        """From now on that gateway takes sends, and doesn't answer."""
+        orders = self.nodes[one].orders
+        assert isinstance(orders, Orders)
+        orders.is_silent = True
+        return orders
+
+    @property
+    def taken(self) -> int:
+        """How often a gateway became orderer."""
+        return len(self.harness.events.of(OrderLeaseTaken))
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    async with trio.open_nursery() as nursery:
+        harness = Harness(nursery=nursery)
+        await harness.open(ordered=True)
+        yield harness
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def cluster(harness: Harness) -> Cluster:
+    return Cluster(harness, Network(harness.nursery, harness.primary.store))
+
+
+def leases(*gateways: Gateway) -> list[int]:
+    return [each.pair.order_status().leases for each in gateways]
+
+
+async def test_a_send_at_another_gateway_is_forwarded_and_the_orderer_stays_one(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+
+    with Timed() as took:
+        accepted = [
+            await each.send(name) for each, name in [(other, "b"), (one, "c"), (other, "d")]
+        ]
+
+    assert accepted == [PRIMARY] * 3
+    assert took.seconds < SOON
+    assert await harness.primary.ids() == ["a", "b", "c", "d"]
+    assert (leases(one, other), cluster.taken) == ([1, 0], 1)
+
+
+async def test_once_the_orderer_is_known_a_forwarded_send_costs_the_secondary_nothing(
+    harness, cluster
+):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+    asked = asked_for_leases(harness)
+
+    with Timed() as took:
+        for number in range(20):
+            await other.send(f"c{number}")
+
+    assert took.seconds == 0
+    assert asked_for_leases(harness) == asked
+
+
+async def test_gateways_that_all_send_keep_the_order_of_each(harness, cluster):
+    gateways = [await cluster.start() for _ in range(3)]
+
+    async def send_some(one, number):
+        for count in range(20):
+            await one.send(f"{number}-{count}")
+
+    with Timed() as took:
+        async with trio.open_nursery() as nursery:
+            for number, one in enumerate(gateways):
+                nursery.start_soon(send_some, one, number)
+
+    assert took.seconds < 2 * SOON
+    ids = await harness.primary.ids()
+    for number in range(3):
+        assert [each for each in ids if each.startswith(f"{number}-")] == [
+            f"{number}-{count}" for count in range(20)
+        ]
+    assert cluster.taken == 1
+
+
+async def test_sends_that_come_at_once_are_forwarded_in_their_order(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("first")
+    harness.primary.fail(Slow(0.5), Operation.SEND)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(other.send, f"{number:02}")
+            await trio.sleep(0.05)
+
+    assert await harness.primary.ids() == ["first", *(f"{number:02}" for number in range(30))]
+
+
+async def test_the_client_learns_that_the_orderer_diverted_its_message(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+
+    assert await other.send("b") is BACKLOG
+    assert len(await harness.secondary.messages(QUEUE)) == 1
+    assert leases(one, other) == [1, 0]
+
+
+async def test_the_gateway_that_had_a_send_from_a_client_counts_it_and_the_orderer_doesnt(cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    for name in "bcd":
+        await other.send(name)
+
+    counted = [each.pair.broker.sends.all() for each in (one, other)]
+    assert [sum(row.messages for row in rows) for rows in counted] == [1, 3]
+
+
+async def test_the_orderers_error_is_the_clients(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    harness.primary.fail(Refuse(lambda: QuotaExceeded("full")), Operation.SEND)
+
+    with pytest.raises(QuotaExceeded, match="full"):
+        await other.send("b")
+
+
+async def test_an_idle_orderer_whose_sends_all_come_from_others_stays_one(cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    for number in range(10):
+        await trio.sleep(lease.IDLE / 2)
+        await other.send(f"b{number}")
+
+    assert (leases(one, other), cluster.taken) == ([1, 0], 1)
+
+
+async def test_after_an_orderer_that_ended_the_other_one_sends_itself(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+    one.stop()
+    await trio.sleep(0.1)
+
+    with Timed() as took:
+        assert await other.send("c") is PRIMARY
+
+    assert took.seconds < 2 * SOON
+    assert await harness.primary.ids() == ["a", "b", "c"]
+
+
+async def test_after_an_orderer_that_was_killed_the_other_one_waits_for_the_lease(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+    await cluster.kill(one)
+
+    with Timed() as took:
+        assert await other.send("c") is PRIMARY
+
+    assert lease.LEASE < took.seconds < LOCK + lease.LEASE + SOON
+    assert await harness.primary.ids() == ["a", "b", "c"]
+
+
+async def test_an_orderer_that_dies_with_a_forwarded_send_leaves_it_unknown_or_sent(
+    harness, cluster
+):
+    one, other = await cluster.start(), await cluster.start(on_unknown=OnUnknown.RAISE)
+    await one.send("a")
+    cluster.silence(one)
+
+    async def kill():
+        await trio.sleep(0.5)
+        await cluster.kill(one)
+
+    harness.nursery.start_soon(kill)
+    with Timed() as took, pytest.raises(OutcomeUnknown):
+        await other.send("b")
+
+    assert took.seconds == pytest.approx(0.5, abs=0.1)
+
+
+async def test_an_orderer_that_stands_still_is_replaced_within_the_sends_time(harness, cluster):
+    switch = Switch()
+    one, other = await cluster.start(switch), await cluster.start()
+    await one.send("a")
+    await other.send("known")
+    silent = cluster.silence(one)
+    switch.fault = Hang()
+
+    with Timed() as took:
+        assert await other.send("b") is PRIMARY
+
+    assert silent.asked == 1
+    assert lease.LEASE < took.seconds < LOCK + lease.LEASE + SOON
+    assert leases(one, other) == [0, 1]
+
+
+async def test_a_send_without_an_answer_is_unknown_even_if_nothing_else_accepts_it(
+    harness, cluster
+):
+    one, other = await cluster.start(), await cluster.start(send_timeout=8.0)
+    await one.send("a")
+    cluster.silence(one)
+
+    with pytest.raises(OutcomeUnknown) as caught:
+        await other.send("b")
+
+    assert caught.value.outcome is Outcome.UNKNOWN
+
+
+async def test_an_orderer_that_is_slow_keeps_its_lease(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    harness.primary.fail(Slow(2 * forward.PATIENCE), Operation.SEND, times=1)
+
+    assert await other.send("b") is PRIMARY
+    assert await harness.primary.ids() == ["a", "b"]
+    assert (leases(one, other), cluster.taken) == ([1, 0], 1)
+
+
+async def test_an_orderer_that_cant_be_reached_is_asked_to_let_go(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+    await cluster.nodes[one].kill()  # the cluster's port alone
+
+    with Timed() as took:
+        assert await other.send("c") is PRIMARY
+
+    assert took.seconds < lease.TENURE + 2 * SOON
+    assert await harness.primary.ids() == ["a", "b", "c"]
+    assert leases(one, other) == [0, 1]
+
+
+async def test_an_orderer_that_cant_reach_the_other_one_lets_go(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    cluster.nodes[other].is_up = False
+
+    with Timed() as took:
+        assert await other.send("b") is PRIMARY
+
+    assert took.seconds < lease.TENURE + 2 * SOON
+    assert leases(one, other) == [0, 1]
+
+
+@pytest.mark.parametrize("forwards_first", [True, False])
+async def test_beside_a_gateway_that_waits_the_lease_goes_to_and_fro(
+    harness, cluster, forwards_first
+):
+    """As while the option is changed in one gateway after the other."""
+    gateways = [await cluster.start(knows=knows) for knows in (forwards_first, not forwards_first)]
+    for name in "abcd":
+        await gateways[name in "bd"].send(name)
+
+    assert await harness.primary.ids() == ["a", "b", "c", "d"]
+    assert cluster.taken > 1
+
+
+async def test_a_message_that_is_too_large_for_the_channel_is_sent_here(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    large = Message(message_id="b", body=bytes(LARGEST - 50))
+
+    assert await other.pair.broker.send_diverting(ORDERS, [large]) is PRIMARY
+    assert await harness.primary.ids() == ["a", "b"]
+    assert leases(one, other) == [0, 1]
+    assert await one.send("c") is PRIMARY
+    assert leases(one, other) == [0, 1]
+
+
+async def test_a_gateway_that_isnt_the_orderer_neither_sends_nor_forwards_what_was_forwarded(
+    harness, cluster
+):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+
+    with Timed() as took, pytest.raises(NotOrderer) as caught:
+        await other.pair.broker.send_forwarded(ORDERS, QUEUE, [message("c")], 30.0)
+
+    assert (took.seconds, caught.value.outcome) == (0, Outcome.NOT_SENT)
+    assert await harness.primary.ids() == ["a", "b"]
+
+
+async def test_a_forwarded_send_whose_turn_comes_after_the_end_of_the_lease_isnt_sent(
+    harness, cluster
+):
+    switch = Switch()
+    one = await cluster.start(switch, attempt_timeout=60.0, send_timeout=240.0)
+    await one.send("a")
+    harness.primary.fail(Slow(2 * lease.VALID), Operation.SEND, times=1)
+    switch.fault = Hang()
+    harness.nursery.start_soon(one.send, "b")
+    await trio.sleep(0.1)
+
+    with pytest.raises(NotOrderer):
+        await one.pair.broker.send_forwarded(ORDERS, QUEUE, [message("c")], 200.0)
+
+    assert await harness.primary.ids() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("entity", "queue"),
+    [
+        (EntityPath("Bills"), QUEUE),
+        (ORDERS, backlog.ordered_queue("west", KEY.number)),
+        (ORDERS, backlog.ordered_queue(LABEL, (KEY.number + 1) % 4)),
+    ],
+)
+async def test_nothing_is_sent_for_peers_but_messages_of_that_queues_keys(cluster, entity, queue):
+    one = await cluster.start()
+    await one.send("a")
+
+    with pytest.raises(NotOrderer):
+        await one.pair.broker.send_forwarded(entity, queue, [message("b")], 30.0)
+
+
+async def test_a_forwarded_send_doesnt_go_along_with_one_that_may_be_forwarded(harness, cluster):
+    """Else the orderer, once it isn't one any more, would forward it again."""
+    one, other = await cluster.start(), await cluster.start(send_timeout=240.0)
+    await one.send("a")
+    await other.send("b")
+    harness.primary.fail(Slow(1.0), Operation.SEND, times=1)
+    sent = harness.primary.sends()
+
+    async with trio.open_nursery() as nursery:
+        for each, name in ((one, "c"), (one, "d"), (one, "e"), (other, "f"), (other, "g")):
+            nursery.start_soon(each.send, name)
+            await trio.sleep(0.01)
+
+    assert await harness.primary.ids() == ["a", "b", "c", "d", "e", "f", "g"]
+    assert harness.primary.sends() - sent == len(["c", "de", "f", "g"])
+
+
+async def test_a_send_that_finds_no_room_at_the_orderer_doesnt_keep_the_others_waiting(
+    harness, cluster
+):
+    """Each of two gateways may wait for room that the other one's forwarded sends take."""
+    one, other = await cluster.start(max_inflight=100), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+    harness.primary.fail(Slow(20.0), Operation.SEND, times=1)
+    harness.nursery.start_soon(one.send, "c")
+    await trio.sleep(0.1)
+
+    with Timed() as took, pytest.raises(Busy):
+        await other.send("d")
+
+    assert took.seconds <= SOON
+
+
+async def test_an_address_in_the_lease_queue_that_is_no_peers_is_not_connected_to(harness, cluster):
+    one = await cluster.start()
+    await one.send("a")
+    request = Message(
+        body=b"somebody", session_id=NAME, properties={lease.ADDRESS: "elsewhere.test:1"}
+    )
+    await harness.secondary.store.send(LEASES, [request])
+    await trio.sleep(lease.TENURE + SOON)
+
+    assert leases(one) == [0], "it lets go, as if asked to"
+
+
+async def test_a_send_that_gets_neither_lease_nor_orderer_in_its_time_isnt_sent(harness, cluster):
+    one = await cluster.start(send_timeout=20.0)
+    sessions = required(harness.secondary.store, Sessions)
+    async with sessions.open_session(LEASES, NAME) as holder:
+        harness.nursery.start_soon(keep_locked, holder)
+        with pytest.raises(Unavailable, match="another gateway has it") as caught:
+            await one.send("a")
+
+    assert caught.value.outcome is Outcome.NOT_SENT
+    assert await harness.primary.ids() == []
+
+
+async def test_forwarded_sends_leave_connections_for_settlements(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+    silent = cluster.silence(one)
+    for number in range(30):
+        keyed = message(f"c{number}", session_id=str(number))
+        harness.nursery.start_soon(other.pair.broker.send_diverting, ORDERS, [keyed])
+    await trio.sleep(0.5)
+
+    assert silent.asked <= 2
+    await cluster.nodes[other].cluster.peers.tell_orderer(ADDRESSES[0], QUEUE)
