@@ -147,7 +147,9 @@ async def open_cluster_port(
     stack.push_async_callback(listener.aclose)
     server = cluster.server(parts.leases, parts.held)
     if (pair := parts.pair) is not None:
-        server = cluster.server(parts.leases, parts.held, pair.states.advise)
+        server = cluster.server(parts.leases, parts.held, pair.states.advise, pair.broker)
+        if pair.leases is not None and pair.broker.options.forwards_sends:
+            pair.leases.peers = cluster.peers
         pair.states.tell = cluster.advice.tell
         if cluster.takes_advice:
             pair.states.answers = Bounded(MOST_ANSWERS, renews=True)

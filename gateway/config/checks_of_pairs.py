@@ -26,7 +26,7 @@ def problems_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
     yield from _label(pairing)
     yield from _encryption(pairing)
     yield from _order(config, pairing)
-    yield from _leases(pairing)
+    yield from _leases(config, pairing)
     if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
         yield (
             "pairing.envelope_keys: is missing; if not everything runs on this machine, each"
@@ -108,13 +108,21 @@ def _order(config: Config, pairing: Pairing) -> Iterator[str]:
         )
 
 
-def _leases(pairing: Pairing) -> Iterator[str]:
+def _leases(config: Config, pairing: Pairing) -> Iterator[str]:
     options = pairing.options
     has_lease = options.order_lease is not OrderLeaseMode.OFF
     if has_lease and not options.ordered:
         yield "pairing.order_lease: needs ordered, a list of the entities that keep their order"
     if options.on_lease_lost is OnLeaseLost.SEND and not has_lease:
-        yield 'pairing.on_lease_lost: needs order_lease = "wait", as there is no lease without it'
+        yield (
+            'pairing.on_lease_lost: needs order_lease = "wait" or "forward", as there is no lease'
+            " without it"
+        )
+    if options.order_lease is OrderLeaseMode.FORWARD and config.cluster is None:
+        yield (
+            'pairing.order_lease: "forward" needs [cluster], over which gateways forward sends to'
+            " each other"
+        )
 
 
 def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:

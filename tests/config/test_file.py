@@ -50,6 +50,10 @@ from tests.harness.secret_files import write_secret
         ("on_lease_lost = 'send'", "pairing.on_lease_lost: needs order_lease"),
         ("ordered = ['a']\norder_lease = true", "pairing.order_lease: "),
         (
+            "ordered = ['a']\norder_lease = 'forward'",
+            'pairing.order_lease: "forward" needs [cluster]',
+        ),
+        (
             "[[endpoints]]\nprotocol = 'servicebus'\nbind = 'localhost:0'",
             'endpoints[0].protocol: one of "service-bus", "amqp", "service-bus-http",'
             ' "storage-queue", "admin" expected, found \'servicebus\';'

@@ -1,12 +1,23 @@
 """An ordered entity through outages, with real processes: what was sent in order arrives so."""
 
 import re
+import signal
+from collections import Counter
+from contextlib import suppress
 
+import attrs
 import pytest
 import trio
 
+from gateway.capabilities import Peeks
+from gateway.changes import Changes
+from gateway.checker.history import Run
+from gateway.checker.operations import Acked, Found, Invoked, Place, Record, Unknown
+from gateway.checker.order import order_kept
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete
+from gateway.offering import required
 from gateway.pairing.provision import provision
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
@@ -15,6 +26,7 @@ from tests.e2e.rest import send
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ORDERS = EntityPath("orders")
+SECRET = "a secret of a cluster, for tests only"
 REST_URL = re.compile(r"servicebus\+http://(\w+)@([0-9.:]+)")
 AMQP_URL = r"servicebus:Endpoint=sb://\2/;SharedAccessKeyName=\1;UseDevelopmentEmulator=true"
 
@@ -84,6 +96,124 @@ async def test_two_gateways_keep_the_order_when_one_that_had_the_lease_is_killed
             ways += [await send_one(one), await send_one(other)]
 
     assert list(dict.fromkeys(await all_bodies(primary, sent))) == list(range(sent))
+
+
+async def test_a_gateway_forwards_its_sends_to_the_orderer(gateways: Gateways) -> None:
+    primary, one, other = await forwarding(gateways)
+    ways = []
+    for number in range(12):
+        gateway = other if number % 3 else one
+        status, way = await send(gateway.address, "orders", b"%d" % number, patience=60.0)
+        assert status == 201
+        ways.append(way)
+        if number == 5:
+            await primary.kill()
+
+    assert ways == ["primary"] * 6 + ["backlog"] * 6
+    assert (one.count("order_lease_taken"), other.count("order_lease_taken")) == (1, 0)
+    await primary.start()
+    assert list(dict.fromkeys(await all_bodies(primary, 12))) == list(range(12))
+
+
+async def test_a_frozen_orderers_sends_are_not_out_of_order_once_it_goes_on(
+    gateways: Gateways,
+) -> None:
+    primary, one, other = await forwarding(gateways)
+    history = History()
+    async with trio.open_nursery() as nursery:
+        for name, gateway in (("one", one), ("also one", one), ("other", other)):
+            nursery.start_soon(history.produce, name, gateway)
+        for name in ("one", "also one", "other"):
+            await history.acknowledged(name, 3)
+        one.signal(signal.SIGSTOP)
+        try:
+            await other.seen("order_lease_taken")
+            await history.acknowledged("other", history.numbers["other"] + 5)
+        finally:
+            one.signal(signal.SIGCONT)
+        for name in ("one", "also one", "other"):
+            await history.acknowledged(name, history.numbers[name] + 5)
+        history.is_over = True
+
+    await history.find(primary)
+    assert order_kept(Run.of(history.records)).problems == ()
+    acked, found = (
+        {each.message_id for each in history.records if isinstance(each, kind)}
+        for kind in (Acked, Found)
+    )
+    assert acked <= found
+
+
+@attrs.define(eq=False)
+class History:
+    """The sends of producers, each of which sends a message until it is acknowledged."""
+
+    records: list[Record] = attrs.field(factory=list)
+    numbers: Counter[str] = attrs.field(factory=Counter)  # of acknowledged messages, by producer
+    is_over: bool = False
+    changes: Changes = attrs.field(factory=Changes)
+
+    async def produce(self, name: str, gateway: GatewayProcess) -> None:
+        while not self.is_over:
+            if await self._send(gateway, f"{name}-{self.numbers[name]}"):
+                self.numbers[name] += 1
+                self.changes.note()
+
+    async def acknowledged(self, name: str, number: int) -> None:
+        with trio.fail_after(120.0):
+            while self.numbers[name] < number:
+                await self.changes.wait_next()
+
+    async def _send(self, gateway: GatewayProcess, body: str) -> bool:
+        at, order = trio.current_time(), "the only key"
+        self.records.append(
+            Invoked(at=at, message_id=body, entity=ORDERS.key, fingerprint="", order=order)
+        )
+        status = 0
+        with suppress(OSError):
+            status, _ = await send(gateway.address, "orders", body.encode(), patience=60.0)
+        kind = Acked if status == 201 else Unknown
+        self.records.append(kind(at=trio.current_time(), message_id=body))
+        return status == 201
+
+    async def find(self, primary: GatewayProcess) -> None:
+        """Note the messages on the primary."""
+        async with client(primary) as broker:
+            copies = await required(broker, Peeks).peek(ORDERS, limit=10_000)
+        for each in copies:
+            self.records.append(
+                Found(
+                    at=trio.current_time(),
+                    place=Place.PRIMARY,
+                    queue=ORDERS.key,
+                    message_id=bytes(each.message.body).decode(),
+                    copy=str(each.sequence_number),
+                )
+            )
+
+
+async def forwarding(
+    gateways: Gateways,
+) -> tuple[GatewayProcess, GatewayProcess, GatewayProcess]:
+    """Start two gateways that forward sends; return the primary, the orderer, and the other one."""
+    primary, config = await namespaces(gateways, order_lease="forward", send_timeout="30s")
+    ports = [free_port(), free_port()]
+    peers = ", ".join(f'"127.0.0.1:{port}"' for port in ports)
+    gateways.environments |= {name: {"CLUSTER_SECRET": SECRET} for name in ("one", "other")}
+    one, other = [
+        await gateways.start(
+            f"""{config}
+[cluster]
+address = "127.0.0.1:{own}"
+peers = [{peers}]
+secrets = [{{ env = "CLUSTER_SECRET" }}]
+""",
+            name=name,
+        )
+        for name, own in zip(("one", "other"), ports, strict=True)
+    ]
+    assert await send(one.address, "orders", b"0", patience=60.0) == (201, "primary")
+    return primary, one, other
 
 
 async def namespaces(gateways: Gateways, **pairing: object) -> tuple[GatewayProcess, str]:
