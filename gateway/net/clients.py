@@ -50,10 +50,12 @@ class ClientLoad:
     requests: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
     line: Line = attrs.field(init=False)
+    reading: Line = attrs.field(init=False)  # of its connections that have read much at once
     _less: Waiters = attrs.field(factory=Waiters, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.line = Line(self.clients.contention, self.name, self._forget_if_idle)
+        self.reading = Line(self.clients.contention, self.name, self._forget_if_idle)
 
     def connect(self) -> None:
         """
@@ -116,7 +118,8 @@ class ClientLoad:
         raise Busy(_TEXT.format(number, limit.value), retry_after=RETRY_AFTER)
 
     def _forget_if_idle(self) -> None:
-        if not (self.connections or self.requests or self.bytes) and self.line.is_idle:
+        is_idle = self.line.is_idle and self.reading.is_idle
+        if not (self.connections or self.requests or self.bytes) and is_idle:
             self.clients.forget(self)
 
 

@@ -108,6 +108,16 @@ class Line:
             raise
         return turn
 
+    def step(self, most: int, most_bytes: int) -> tuple[int, int]:
+        """
+        How many messages and bytes the client may put into one step of at most that many: while
+        another client has work, as much as it may have in progress.
+        """
+        share = self._contention.most
+        if not share or self._contention.is_alone(self, trio.current_time()):
+            return most, most_bytes
+        return min(most, share), min(most_bytes, MOST_BYTES)
+
     def note_answer(self, size: int) -> None:
         """A request got an answer of so many bytes."""
         self._answer += NEWEST * (size - self._answer)

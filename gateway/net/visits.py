@@ -204,10 +204,35 @@ async def take_turn(size: int, count: int = 1) -> Turn | None:
     Return when it is the turn of a request of this task's client, of so many bytes or messages; the
     caller calls `end` of the result. None: no order is kept.
     """
+    load = _load_in_turn()
+    if load is None:
+        return None  # noqa: ASYNC910 on the way of each request
+    return await load.line.take(size, count)
+
+
+async def take_turn_to_read(size: int) -> Turn | None:
+    """
+    As `take_turn`, for so many bytes that this task has read from its client and processes next.
+    These turns have a line of their own, so that no client waits for a namespace before it is read.
+    """
+    load = _load_in_turn()
+    if load is None:
+        return None  # noqa: ASYNC910 on the way of each read
+    return await load.reading.take(size)
+
+
+def largest_step(most: int, most_bytes: int) -> tuple[int, int]:
+    """How many messages and bytes this task's client may put into one step: `Line.step`."""
+    load = _load_in_turn()
+    return (most, most_bytes) if load is None else load.line.step(most, most_bytes)
+
+
+def _load_in_turn() -> ClientLoad | None:
+    """The load of this task's client; None: no order is kept."""
     visit = _current.get(None)
     if visit is None or visit.clients is None or not visit.clients.options.share:
-        return None  # noqa: ASYNC910 on the way of each request
-    return await visit.clients.load(visit.client_name).line.take(size, count)
+        return None
+    return visit.clients.load(visit.client_name)
 
 
 def begin_request() -> ClientLoad | None:

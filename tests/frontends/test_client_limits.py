@@ -17,6 +17,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
+from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.clients import ClientOptions, Clients
@@ -45,11 +46,17 @@ class Slow(MemoryBroker):
 
     takes = 0.0
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.steps: list[int] = []  # the number of messages of each send
+
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        self.steps.append(len(messages))
         await trio.sleep(self.takes)
         await super().send(entity, messages)
 
     async def send_many(self, entity: EntityPath, batches: Any, **how: Any) -> Any:
+        self.steps.append(sum(map(len, batches)))
         await trio.sleep(self.takes)
         return await super().send_many(entity, batches, **how)
 
@@ -423,3 +430,84 @@ async def test_a_client_with_many_connections_does_not_delay_another_one(
 
     # In each 50 ms one message of the single connection, and four of the other hundred.
     assert 150 < len(in_progress) < 250
+
+
+@asynccontextmanager
+async def beside_another(site: Site) -> AsyncIterator[None]:
+    """Another client has had a request lately."""
+    async with site.rest("Send", host="192.0.2.2") as other:
+        assert (await other.ask("POST", SEND)).status == 201
+        yield
+
+
+async def test_beside_another_client_a_link_sends_as_many_at_a_time_as_its_share(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(share=8) as site:
+        one, link = await site.sender()
+        for number in range(20):
+            one.transfer(link, Message(message_id=f"alone-{number}", body=b"x"))
+        await wait_all_tasks_blocked()
+        async with beside_another(site):
+            for number in range(20):
+                one.transfer(link, Message(message_id=f"beside-{number}", body=b"x"))
+            await wait_all_tasks_blocked()
+        await trio.sleep(1.0)
+
+    assert site.broker.steps == [20, 1, 8, 8, 4]
+
+
+async def one_part(data: bytes) -> HeldBackStream:
+    """A stream from which `data` can be read at once."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    await theirs.send_all(data)
+    return HeldBackStream(ours, Pending(10, 10))
+
+
+async def test_large_parts_of_one_client_are_processed_one_after_the_other(
+    autojump_clock: MockClock,
+) -> None:
+    part = bytes(60 * 1024)
+    async with open_site() as site, beside_another(site):
+        read: list[HeldBackStream] = []
+
+        async def process() -> None:
+            with site._visit("192.0.2.1"):
+                stream = await one_part(part)
+                assert await stream.receive_some() == part
+                read.append(stream)
+                await trio.sleep_forever()
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(process)
+            counts = []
+            for number in range(3):
+                await wait_all_tasks_blocked()
+                counts.append(len(read))
+                await read[number].aclose()
+            nursery.cancel_scope.cancel()
+
+    assert counts == [1, 2, 3]
+
+
+async def test_a_receive_that_is_cancelled_while_it_waits_for_its_turn_loses_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    part = bytes(60 * 1024)
+    async with open_site() as site, beside_another(site):
+        with site._visit("192.0.2.1"):
+            first = await one_part(part)
+            second = await one_part(part)
+            await first.receive_some()
+            with trio.move_on_after(0.01) as scope:
+                await second.receive_some()
+            await first.aclose()
+            with trio.fail_after(0.01):
+                again = await second.receive_some()
+            await second.aclose()
+            load = site.clients.load("192.0.2.1")
+
+    assert scope.cancelled_caught
+    assert again == part
+    assert load.reading.is_idle

@@ -288,3 +288,20 @@ async def test_everyone_gets_a_turn_and_nothing_is_left_over(
 
     assert done == 200
     assert all(client.line.is_idle for client in clients)
+
+
+async def test_a_step_is_as_large_as_the_share_while_another_client_has_work(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    large = 100, 1024 * 1024
+    alone = one.line.step(*large)
+    await one.take()
+    await two.take()
+    beside = one.line.step(*large)
+    small = one.line.step(2, 10)
+    await trio.sleep(RECENT + 0.1)
+
+    assert alone == large == one.line.step(*large)
+    assert (beside, small) == ((SHARE, MOST_BYTES), (2, 10))
+    assert Line(Contention(0), "one").step(*large) == large

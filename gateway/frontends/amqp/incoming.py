@@ -44,7 +44,7 @@ from gateway.domain.values import value
 from gateway.frontends.amqp.context import Context, Need, need_to_send
 from gateway.frontends.amqp.errors import amqp_error, unreadable
 from gateway.net.turns import Turn
-from gateway.net.visits import take_turn
+from gateway.net.visits import largest_step, take_turn
 from gateway.offering import offered
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -187,9 +187,11 @@ class IncomingLink:
     async def _work(self) -> None:  # noqa: ASYNC910 it ends, or a send waits
         try:
             while self._waiting:
-                turn = await self._take_turn()
+                options = self._context.options
+                most, most_bytes = largest_step(options.max_group, options.max_group_bytes)
+                turn = await self._take_turn(most, most_bytes)
                 self._beginning = False
-                group = self._take_group()
+                group = self._take_group(most, most_bytes)
                 self._work_on()
                 try:
                     if group:
@@ -203,22 +205,22 @@ class IncomingLink:
             self._beginning = False
             self._working -= 1
 
-    async def _take_turn(self) -> Turn | None:
+    async def _take_turn(self, most: int, most_bytes: int) -> Turn | None:
         """
         Wait for the turn of this client. The step is taken afterwards, so that the order doesn't
         depend on which of two tasks goes on first.
         """
-        next_ones = [*islice(self._waiting, self._context.options.max_group)]
-        return await take_turn(sum(len(each.payload) for each in next_ones), len(next_ones))
+        next_ones = [*islice(self._waiting, most)]
+        size = sum(len(each.payload) for each in next_ones)
+        return await take_turn(min(size, most_bytes), len(next_ones))
 
-    def _take_group(self) -> list[_Transfer]:
+    def _take_group(self, most: int, most_bytes: int) -> list[_Transfer]:
         """The next transfers to send in one step; those that can't be decoded are rejected."""
-        options = self._context.options
         group: list[_Transfer] = []
         count = size = 0
         while self._waiting:
             event = self._waiting[0]
-            if group and size + len(event.payload) > options.max_group_bytes:
+            if group and size + len(event.payload) > most_bytes:
                 break
             self._waiting.popleft()
             self._in_work += 1
@@ -227,7 +229,7 @@ class IncomingLink:
                 group.append(_Transfer(event, messages))
                 count += len(messages)
                 size += len(event.payload)
-                if count >= options.max_group:
+                if count >= most:
                     break
         return group
 

@@ -1,13 +1,20 @@
 """Transfers of one connection that have no answer yet; beyond a limit, the socket isn't read."""
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 import trio
 
 from gateway.domain.errors import QuotaExceeded
 from gateway.net.clients import ClientLoad
+from gateway.net.turns import Turn
+from gateway.net.visits import take_turn_to_read
 from gateway.net.waiters import Waiters
+
+# Bytes read at once, from which on their processing needs a turn: they are a part of a large
+# message, or many messages.
+MUCH: Final = 8 * 1024
 
 
 def _unlimited() -> ClientLoad | None:
@@ -123,16 +130,34 @@ class Pending:
             await self._less.wait()
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class HeldBackStream(trio.abc.Stream):
-    """A stream that isn't read from while too much is pending."""
+    """
+    A stream that isn't read from while too much is pending. A large part of its data is returned
+    when it is the client's turn, which lasts until the next call: so the frames of a client with
+    many connections are processed a few at a time, and another client's between them.
+    """
 
     _inner: trio.abc.Stream
     _pending: Pending
+    # Read, and not returned yet: a call that is cancelled while it waits loses nothing.
+    _data: bytes | bytearray = attrs.field(default=b"", init=False)
+    _turn: Turn | None = attrs.field(default=None, init=False)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        await self._pending.wait_for_room()
-        return await self._inner.receive_some(max_bytes)
+        self._end_turn()
+        if not self._data:
+            await self._pending.wait_for_room()
+            self._data = await self._inner.receive_some(max_bytes)
+        if len(self._data) >= MUCH:
+            self._turn = await take_turn_to_read(len(self._data))
+        data, self._data = self._data, b""
+        return data
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.end()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._inner.send_all(data)
@@ -141,4 +166,5 @@ class HeldBackStream(trio.abc.Stream):
         await self._inner.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
+        self._end_turn()
         await self._inner.aclose()
