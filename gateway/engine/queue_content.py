@@ -43,6 +43,10 @@ SWEEP: Final = 200
 # Unchanged copies share the memory of their message.
 MAX_CHANGED: Final = 64 * 2**20
 _PAGE: Final = 32  # rows that are read at once only to be deleted
+# Bytes of rows that are read in one deletion although they are too new, and the least that one
+# counts: 4,096 small rows, or 16 MiB.
+_PAST: Final = 16 * 1024 * 1024
+_LEAST_PAST: Final = 4096
 _CAN_EXPIRE: Final = frozenset({State.ACTIVE, State.DEFERRED})
 
 
@@ -295,12 +299,17 @@ class QueueContent:
 
     def delete(self, state: State, limit: int, before: int | None, session: str | None) -> int:
         """
-        Delete up to `limit` rows of that state that aren't locked, the oldest first, until one is
-        too new; return their number. `session`: only rows of that session.
+        Delete up to `limit` rows of that state that aren't locked, in their order, with `before`
+        only those that were enqueued earlier; return their number. `session`: only rows of that
+        session.
+
+        The order isn't that of the dates: a dead letter gets its place when it is dead-lettered,
+        and keeps its date. So the search goes on past rows that are too new, as far as `_PAST`.
         """
-        deleted, after, rows = 0, 0, self.storage.rows
+        deleted, after, past, rows = 0, 0, 0, self.storage.rows
         while deleted < limit:
-            size = min(_PAGE, limit - deleted + self.index.locked)
+            size = limit - deleted + self.index.locked if before is None else _PAGE
+            size = min(_PAGE, size)
             found = (
                 rows.after(state, after, size)
                 if session is None
@@ -308,11 +317,11 @@ class QueueContent:
             )
             for row in found:
                 if before is not None and row.enqueued >= before:
-                    return deleted
-                if not self.index.is_locked(row):
+                    past += max(row.size, _LEAST_PAST)
+                elif deleted < limit and not self.index.is_locked(row):
                     self.index.remove(row)
                     deleted += 1
-            if len(found) < size:
+            if len(found) < size or past >= _PAST:
                 break
             after = found[-1].sequence
         return deleted

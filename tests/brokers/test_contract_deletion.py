@@ -104,6 +104,22 @@ async def test_dead_letters_are_deleted_by_their_own_path(broker):
     assert await shown(broker, orders) == ["2"]
 
 
+@needs(DELETES | Capability.DEAD_LETTER | Capability.DATES)
+async def test_old_dead_letters_are_deleted_although_a_newer_one_died_before_them(broker):
+    orders = await make(broker, "orders")
+    await broker.send(orders, numbered(1))
+    await trio.sleep(0.02)
+    await broker.send(orders, numbered(2))
+    async with broker.open_receiver(orders) as receiver:
+        old, new = await take_all(receiver, 2)
+        await receiver.settle(new, DeadLetter(reason="first"))
+        await receiver.settle(old, DeadLetter(reason="second"))
+    deleted = await delete(broker, orders.dead_letter, 100, before=new.enqueued)
+
+    assert deleted == 1
+    assert await shown(broker, orders.dead_letter) == ["2"]
+
+
 @needs(DELETES | Capability.SESSIONS)
 async def test_messages_of_a_session_are_deleted_by_the_holder_of_its_lock(broker):
     chats = await make_sessions(broker)

@@ -1,7 +1,11 @@
 """What becomes of messages on their own: due, expired, passed on, and in which portions."""
 
+from collections.abc import Sequence
+
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.domain.clocks.times import Now
 from gateway.domain.errors import MessageNotFound, MessageTooLarge, QuotaExceeded
@@ -243,3 +247,69 @@ def test_a_message_that_was_larger_already_may_stay_so() -> None:
     queue.settle(a.token, Abandon(properties={"new": 2}), at(1))
 
     assert queue.info().size == 900
+
+
+# --- deletions before a date
+
+
+def dead(queue: Queue, name: str, now: Now) -> None:
+    """Dead-letter that message, whatever is before it."""
+    taken = queue.take(State.ACTIVE, 100, ReceiveMode.PEEK_LOCK, now)
+    for each in taken:
+        last = each.row.content == name
+        queue.settle(each.token, DeadLetter(reason="r") if last else Abandon(), now)
+
+
+def test_a_deletion_before_a_date_finds_old_dead_letters_behind_newer_ones() -> None:
+    queue = make(max_delivery_count=100)
+    for second, name in enumerate("abcd", start=1):
+        send(queue, name, now=at(second))
+    for name in "dbca":  # so their order as dead letters
+        dead(queue, name, at(10))
+
+    deleted = queue.delete(State.DEAD, 10, at(3).wall, None, at(11))
+
+    assert deleted == 2
+    assert content(take(queue, at(12), state=State.DEAD)) == ["d", "c"]
+
+
+def test_a_deletion_before_a_date_goes_past_a_bounded_number_of_newer_dead_letters() -> None:
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, "old", now=at(1))
+    send(queue, *range(5000), now=at(3))
+    for each in take(queue, at(4), limit=6000)[::-1]:
+        queue.settle(each.token, DeadLetter(reason="r"), at(4))
+    rows.read = 0
+
+    assert queue.delete(State.DEAD, 10, at(2).wall, None, at(6)) == 0
+    assert rows.read == 4096
+    queue.delete(State.DEAD, 1000, None, None, at(6))
+    assert queue.delete(State.DEAD, 10, at(2).wall, None, at(6)) == 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=100),
+    st.integers(0, 10),
+    st.integers(1, 100),
+    st.integers(0, 5),
+)
+def test_a_deletion_takes_the_first_old_ones_that_are_not_locked(
+    sent: Sequence[tuple[int, bool]], before: int, limit: int, locked: int
+) -> None:
+    """The model is a list: those sent and died, in the order of their deaths."""
+    queue = make(max_delivery_count=100)
+    for number, (second, _) in enumerate(sent):
+        send(queue, number, now=at(second))
+    taken = {each.row.content: each for each in take(queue, at(10), limit=100)}
+    order = [number for number, (_, dies) in enumerate(sent) if dies][::-1]
+    for number in order:
+        queue.settle(taken[number].token, DeadLetter(reason="r"), at(10))
+    held = content(take(queue, at(11), limit=locked, state=State.DEAD)) if locked else []
+    free = [n for n in order if n not in held and sent[n][0] < before]
+
+    deleted = queue.delete(State.DEAD, limit, at(before).wall, None, at(12))
+
+    left = [row.content for row in queue.peek([State.DEAD], 0, 1000)]
+    assert deleted == len(free[:limit])
+    assert left == [n for n in order if n not in free[:limit]]
