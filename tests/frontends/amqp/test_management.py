@@ -252,6 +252,41 @@ async def test_who_does_not_hold_a_session_has_lost_it(sessions, sdk, autojump_c
     assert (reply.status, reply.condition) == (410, "com.microsoft:session-lock-lost")
 
 
+LATE = [
+    ops.SetSessionState(session_id="s", state=b"late"),
+    ops.RenewSession(session_id="s"),
+    ops.ReceiveDeferred(sequence_numbers=(1,), mode=ReceiveMode.RECEIVE_AND_DELETE, session_id="s"),
+]
+
+
+@pytest.mark.parametrize("late", LATE, ids=lambda each: type(each).__name__)
+async def test_a_client_that_has_lost_its_session_changes_nothing_for_the_next_one(
+    sessions, sdk, late, autojump_clock
+):
+    """Its link has ended, and it goes on by requests, over the same connection or another one."""
+    link = await session(sessions, sdk)
+    sdk.engine.grant(link, 1)
+    _, delivery = await take(sdk, link)
+    sdk.engine.detach(link)
+    next_one, elsewhere = await sessions.client(), await sessions.client()
+    await session(sessions, next_one)
+    await ask(next_one, ops.SetSessionState(session_id="s", state=b"next"), "sq")
+    settling = ops.UpdateDisposition(
+        status=ops.Disposition.COMPLETED, tokens=(delivery.lock_token,), session_id="s"
+    )
+
+    refused = [
+        await reply_to(client, each, "sq")
+        for client in (sdk, elsewhere)
+        for each in (late, settling)
+    ]
+
+    assert {each.condition for each in refused} == {"com.microsoft:session-lock-lost"}
+    kept = await ask(next_one, ops.GetSessionState(session_id="s"), "sq")
+    assert kept.state == b"next"
+    assert len(await sessions.broker.peek(SQ, limit=9)) == 2
+
+
 async def test_a_deferred_message_of_a_session_is_received_and_settled(
     sessions, sdk, autojump_clock
 ):
