@@ -29,6 +29,7 @@ from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.app.traces import traced
+from gateway.app.workers.clusters import make_cluster
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.broker import LocalBroker
 from gateway.brokers.local.recent import Recent
@@ -95,7 +96,7 @@ class Parts:
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     sharding: Sharding
     pair: Pair | None = None
-    cluster: Cluster | None = None  # None in a worker, too
+    cluster: Cluster | None = None  # a gateway with workers has one also if it is alone
     control: Control | None = None  # of the pair and its syphons; None in a worker
     drills: Drills | None = None  # of the pair; None in a worker
     cuts: Mapping[str, Cut] = attrs.field(factory=dict)  # that drills begin and end
@@ -281,18 +282,6 @@ async def _make_paired_parts(
             observer=runtime.observer,
         ),
         redrive_spool=make_redrive(pairing, sides.spool, runtime) if sides.spool else None,
-    )
-
-
-def make_cluster(config: Config, runtime: Runtime) -> Cluster | None:
-    """The cluster that this gateway is one of; None: it is in none."""
-    if config.cluster is None:
-        return None
-    return Cluster.of(
-        config.cluster,
-        runtime.rng("cluster"),
-        runtime.observer,
-        takes_advice=config.workers == 1,
     )
 
 

@@ -334,7 +334,7 @@ def _marks(makings: Makings) -> Marks:
     from before `[cluster]` was configured stay valid.
     """
     cluster, of_accounts = makings.parts.cluster, makings.accounts.marks
-    if cluster is None:
+    if cluster is None or cluster.is_alone:
         return of_accounts
     return lambda text: [*cluster.tokens.marks(text), *of_accounts(text)]
 

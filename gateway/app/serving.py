@@ -250,7 +250,7 @@ class _Gateway:
             stack, self.config, parts, self.runtime, port_offset=offset, given=given
         )
         ports = list[ClusterPort]()
-        if parts.cluster is not None:
+        if self.config.cluster is not None:
             on_open = ending.operators.append  # it too accepts until the last client is gone
             ports = [
                 await open_cluster_port(

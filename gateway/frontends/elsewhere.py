@@ -1,4 +1,4 @@
-"""The other gateways of a cluster, as the leases of one of them see them."""
+"""Other gateways and processes that hold deliveries, as the leases of one of them see them."""
 
 from typing import Protocol
 
@@ -7,7 +7,15 @@ from gateway.domain.message import Delivery, Settlement
 
 
 class Elsewhere(Protocol):
-    """The other gateways of a cluster, each of which has leases of its own."""
+    """
+    The other gateways of a cluster, and the other processes of this one: each has leases of its
+    own.
+    """
+
+    @property
+    def seals(self) -> bool:
+        """True if clients may get sealed tokens, because other gateways can open them."""
+        ...
 
     def seal(self, entity: EntityPath, token: bytes) -> str:
         """The namespace's token as clients get it: each of them can open it."""
@@ -18,7 +26,7 @@ class Elsewhere(Protocol):
         ...
 
     def new_token(self) -> str:
-        """A lock token by which they know that this gateway holds the delivery."""
+        """A lock token by which they know that this process holds the delivery."""
         ...
 
     def is_elsewhere(self, lock_token: str) -> bool:
@@ -27,14 +35,14 @@ class Elsewhere(Protocol):
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
         """
-        As `Leases.settle`, by the gateway that has made the token.
+        As `Leases.settle`, by the process that has made the token.
 
         Raises:
-            LockLost: also if that gateway is gone.
+            LockLost: also if that process is gone.
             HolderSilent: it was asked and didn't answer.
         """
         ...
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
-        """As `Leases.renew`, by the gateway that has made the token. Raises as `settle`."""
+        """As `Leases.renew`, by the process that has made the token. Raises as `settle`."""
         ...

@@ -85,7 +85,8 @@ class Leases:
     ends go back to the namespace.
 
     With `elsewhere`, deliveries get lock tokens of the cluster instead of the namespace's, and what
-    another gateway holds is settled and renewed there. A sealed token is settled at the namespace.
+    another gateway or process holds is settled and renewed there. A sealed token is settled at the
+    namespace.
     """
 
     _broker: Broker
@@ -145,7 +146,7 @@ class Leases:
         Return whether `receive_hidden` is possible: in a cluster, before a namespace that hides
         messages itself and has tokens that any gateway can settle with. Raises as `open`.
         """
-        if self.elsewhere is None:
+        if self.elsewhere is None or not self.elsewhere.seals:
             return False  # noqa: ASYNC910 who asks receives next
         receiver = await self.open(entity)
         kinds = (SettlesByToken, HidesMessages, Polls)
@@ -543,7 +544,7 @@ class Leases:
         self, entity: EntityPath, delivery: Delivery, by_token: SettlesByToken | None
     ) -> Delivery | None:
         """The delivery with the namespace's token, sealed; None: it has to be leased."""
-        if by_token is None or self.elsewhere is None:
+        if by_token is None or self.elsewhere is None or not self.elsewhere.seals:
             return None
         token = by_token.hand_out(delivery)
         if token is None:
@@ -553,7 +554,10 @@ class Leases:
     def _with_token(self, delivery: Delivery) -> Delivery:
         """The delivery with the lock token by which clients, also those of AMQP, know its lease."""
         if self.elsewhere is not None:
-            return attrs.evolve(delivery, lock_token=self.elsewhere.new_token())
+            token = self.elsewhere.new_token()
+            while token in self._leases:  # it has few random bits, and there may be many leases
+                token = self.elsewhere.new_token()
+            return attrs.evolve(delivery, lock_token=token)
         if delivery.lock_token is not None and len(delivery.lock_token) > _UUID:
             return attrs.evolve(delivery, lock_token=str(self._new_id()))
         return delivery

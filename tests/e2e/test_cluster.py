@@ -1,5 +1,6 @@
 """Two gateways of one cluster as processes: what one holds, clients settle at the other one."""
 
+import json
 import os
 import re
 import signal
@@ -20,8 +21,9 @@ from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.brokers.storage_queue.azurites import client, url_of
 from tests.e2e.load import pair_before_brokers
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config
+from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import request, send
+from tests.e2e.test_azure_client import AZURE_PYTHON, HERE
 from tests.frontends import storage_client
 from tests.harness.azurite import KEY, azurite
 
@@ -31,6 +33,8 @@ SECRET = "a secret of a cluster, for tests only"
 KEY_IN_BASE64 = "YSBrZXkgZm9yIHRlc3RzIG9ubHk="  # storage_client.KEY
 ORDERS = EntityPath("orders")
 AT_ONCE = 5.0  # seconds; a busy machine needs some
+SETTLED = 12  # messages
+AMQP = "servicebus:Endpoint=sb://{}/;SharedAccessKeyName=RootManageSharedAccessKey;UseDevelopmentEmulator=true"
 
 
 def cluster_config(pair: str, own: int, ports: list[int]) -> str:
@@ -49,6 +53,11 @@ address = "127.0.0.1:{own}"
 peers = [{peers}]
 secrets = [{{ env = "CLUSTER_SECRET" }}]
 """
+
+
+def served(config: str) -> str:
+    """The configuration with one port for HTTP and AMQP."""
+    return config.replace('"service-bus-http"', '"service-bus"')
 
 
 async def cluster(gateways: Gateways, config: str) -> list[GatewayProcess]:
@@ -86,6 +95,18 @@ async def locked(gateway: GatewayProcess) -> str:
     )
     assert status == 201
     return urlsplit(headers["location"]).path
+
+
+async def run_azure_locks(one: GatewayProcess, two: GatewayProcess) -> object:
+    """Have the SDK receive at one of them and settle at the other one."""
+    program = [str(AZURE_PYTHON), str(HERE / "locks_client.py")]
+    command = [*program, one.address, two.address, str(SETTLED // 2)]
+    with trio.fail_after(120):
+        result = await trio.run_process(
+            command, capture_stdout=True, capture_stderr=True, check=False
+        )
+    assert result.returncode == 0, result.stderr.decode()
+    return json.loads(result.stdout)
 
 
 async def settled(gateway: GatewayProcess, method: str, path: str) -> tuple[int, str]:
@@ -142,6 +163,25 @@ async def test_a_gateway_suspects_what_another_one_suspects_before_it_has_sent_i
     gateways.processes[0].signal(signal.SIGCONT)
     for gateway in (one, two):
         await gateway.seen("entity_state_changed", entity="orders", after="primary")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_sdk_settles_at_any_process_of_any_gateway(
+    gateways: Gateways, workers: int
+) -> None:
+    """The kernel chooses the worker of a connection: most settlements are asked of another one."""
+    broker = await gateways.start(served(broker_config("orders")), name="broker")
+    before_it = broker_config(url=f"{AMQP.format(broker.address)}").replace(
+        "queues =", f'key = {{ env = "{KEY_VARIABLE}" }}\nqueues ='
+    )
+    one, two = await cluster(gateways, f"workers = {workers}\n{served(before_it)}")
+    for number in range(SETTLED):
+        assert (await send(one.address, "orders", b"%d" % number))[0] == 201
+
+    found = await run_azure_locks(one, two)
+    among_workers = await run_azure_locks(one, one)
+
+    assert found == among_workers == {"settled": SETTLED // 2, "errors": {}}
 
 
 async def use_and_kill(

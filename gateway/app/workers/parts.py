@@ -32,6 +32,7 @@ from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.identity import Identity
 from gateway.frontends.admin.announcements import Announcements
+from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
@@ -48,13 +49,15 @@ async def make_parts(
     runtime: Runtime,
     identity: Identity | None,
     stores: Mapping[str, Path],
+    cluster: Cluster,
 ) -> Parts:
     """
     Open the namespaces, which the stack closes, and create the parts around them.
 
     The parent has set up the namespaces, and does so later where one doesn't answer; it runs the
     syphons, the collector of bodies and the announcer. `identity` is the primary's, as the parent
-    knows it; `stores` are the sockets of its stores, by their names.
+    knows it; `stores` are the sockets of its stores, by their names. `cluster` has the processes of
+    this gateway.
 
     Raises:
         Failure: a namespace can't be opened, or no backlog queue is usable.
@@ -86,15 +89,16 @@ async def make_parts(
         gathering, services = GatheringBroker(pair=pair.broker, namespaces=both), [pair]
         broker = joined_in_pair(sharding, gathering, pair)
     shown, further = await with_claims(stack, config, broker, runtime, collects=False)
-    leases, refusals = Leases(shown, runtime.now, config.limits.leases), Refusals(runtime.observer)
-    issuers = make_issuers(config, runtime)
+    leases = Leases(shown, runtime.now, config.limits.leases, cluster.peers)
+    refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
     visibility = make_visibility(adapter, shown, leases, runtime)
     return Parts(
         broker=shown,
         leases=leases,
         visibility=visibility,
         held=visibility,
-        services=[*services, *sharding.services, leases, *further, refusals, issuers],
+        cluster=cluster,
+        services=[*services, cluster, *sharding.services, leases, *further, refusals, issuers],
         stores=(),
         announcements=announcements,
         refusals=refusals,

@@ -17,8 +17,10 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.workers.channel import Channel, Values
+from gateway.app.workers.clusters import told_of
 from gateway.app.workers.drilling import drill_message
 from gateway.app.workers.limits import of_workers, shared
+from gateway.app.workers.locks import serve_locks
 from gateway.app.workers.passing_on import doors, serve_unix
 from gateway.app.workers.sharing import CacheSync, StateHub
 from gateway.app.workers.stores import store_doors
@@ -30,6 +32,7 @@ from gateway.domain.events.workers import WorkerLost, WorkerStarted
 from gateway.domain.health.status_sum import ended, summed
 from gateway.domain.operators.drill import Drill
 from gateway.domain.status import Status
+from gateway.frontends.cluster.cluster import Cluster
 from gateway.wire.pairgate.status import parse_status
 
 RESTART: Final = Backoff(first=0.1, cap=30.0)
@@ -93,6 +96,11 @@ class WorkerPool:
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     _drains: trio.Event = attrs.field(factory=trio.Event, init=False)
 
+    @property
+    def _cluster(self) -> Cluster:
+        assert self.parts.cluster is not None, "a gateway with workers has one"
+        return self.parts.cluster
+
     def share(self, endpoints: Sequence[OpenEndpoint]) -> list[OpenEndpoint]:
         """
         Take over the endpoints that workers serve; return the others. They stay bound here, for
@@ -114,6 +122,8 @@ class WorkerPool:
                 for path, server in doors(self.folder, number, endpoint.makings):
                     report = crash_reporter(self.runtime)
                     await nursery.start(serve_unix, path, server.serve_connection, report)
+            leases = self.parts.leases
+            await nursery.start(serve_locks, self._cluster, leases, self.folder, self.runtime)
             config = shared(self.loaded.config)
             for door in store_doors(config, self.parts, self.runtime, self.folder):
                 await nursery.start(door.leases.run)
@@ -263,6 +273,7 @@ class WorkerPool:
             "json": self.as_json,
             "sockets": {str(number): list(fds) for number, fds in worker.sockets.items()},
             "unix": str(self.folder),
+            "cluster": told_of(self._cluster),
         }
         if pair is not None:
             identity = pair.destination.identity

@@ -29,8 +29,10 @@ from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
 from gateway.app.status import StatusBoard
 from gateway.app.traces import open_traces
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
+from gateway.app.workers.clusters import join_cluster
 from gateway.app.workers.drilling import DrillReplica
 from gateway.app.workers.limits import of_worker
+from gateway.app.workers.locks import serve_locks
 from gateway.app.workers.parts import make_parts
 from gateway.app.workers.passing_on import open_parent
 from gateway.app.workers.sharing import CacheSync, StateReplica
@@ -38,6 +40,7 @@ from gateway.app.workers.stores import paths_of
 from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
+from gateway.frontends.cluster.cluster import Cluster
 from gateway.net.listeners import Listener, inherited_sockets
 from gateway.wire.pairgate.status import build_status
 
@@ -103,12 +106,11 @@ class Serving:
         Raises:
             Failure: a part can't be started.
         """
-        config, told = of_worker(self.loaded.config), self.greeting.get("identity")
+        config = of_worker(self.loaded.config)
         allow_files(len(config.endpoints_of(SERVE)) * config.limits.listener.max_connections)
         async with AsyncExitStack() as stack:
-            identity = None if told is None else parse_identity(told)
-            stores = paths_of(config, Path(self.greeting["unix"]))
-            parts = await make_parts(stack, config, self.runtime, identity, stores)
+            cluster = join_cluster(config, self.runtime, self.greeting)
+            parts = await self._parts(stack, config, cluster)
             self.board = StatusBoard(
                 config=config, runtime=self.runtime, refusals=parts.refusals, parts=parts
             )
@@ -124,6 +126,7 @@ class Serving:
                 await reload(apply)
             ending = Ending(self.runtime, config.limits.grace)
             async with trio.open_nursery() as nursery:
+                await nursery.start(serve_locks, cluster, parts.leases, self._folder, self.runtime)
                 nursery.start_soon(self.channel.write)
                 nursery.start_soon(self._announce, parts)
                 if self.cache is not None:
@@ -144,6 +147,16 @@ class Serving:
                     await self.channel.sent()
                 nursery.cancel_scope.cancel()
 
+    @property
+    def _folder(self) -> Path:
+        """The folder of the sockets at which the processes of this gateway reach each other."""
+        return Path(self.greeting["unix"])
+
+    async def _parts(self, stack: AsyncExitStack, config: Config, cluster: Cluster) -> Parts:
+        told, stores = self.greeting.get("identity"), paths_of(config, self._folder)
+        identity = None if told is None else parse_identity(told)
+        return await make_parts(stack, config, self.runtime, identity, stores, cluster)
+
     def _share(self, parts: Parts) -> None:
         pair = parts.pair
         self.drills = DrillReplica(parts.cuts)
@@ -160,7 +173,7 @@ class Serving:
         self, stack: AsyncExitStack, config: Config, parts: Parts
     ) -> list[OpenEndpoint]:
         parent = await stack.enter_async_context(open_parent())
-        folder, budget = Path(self.greeting["unix"]), make_budget(config)
+        folder, budget = self._folder, make_budget(config)
         sockets: Mapping[str, list[int]] = self.greeting["sockets"]
         endpoints = []
         for key, descriptors in sockets.items():

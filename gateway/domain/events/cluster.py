@@ -9,7 +9,7 @@ from gateway.domain.events.gateway import Event
 class PeerLost(Event):
     """A peer can't be asked: clients that settle what it holds are told that the lock is lost."""
 
-    peer: str  # its address
+    peer: str  # its address, or which process of this gateway it is
     reason: str
 
 

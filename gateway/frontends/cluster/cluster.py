@@ -10,8 +10,9 @@ import trio
 from gateway.capabilities import Visibility
 from gateway.frontends.cluster.advice import Advice
 from gateway.frontends.cluster.members import Members
-from gateway.frontends.cluster.options import ClusterOptions
+from gateway.frontends.cluster.options import ALONE, ClusterOptions
 from gateway.frontends.cluster.peers import Peers
+from gateway.frontends.cluster.processes import PARENT, Forwarded, Processes, name_of
 from gateway.frontends.cluster.server import (
     Advise,
     ClusterServer,
@@ -21,6 +22,7 @@ from gateway.frontends.cluster.server import (
 )
 from gateway.frontends.cluster.visibility import ClusterVisibility
 from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.frontends.leases import Leases
 from gateway.net.listeners import Listener
 from gateway.ports import Observer
 from gateway.wire.pairgate.cluster_handshake import ServerHandshake
@@ -36,8 +38,7 @@ class Cluster:
     _members: Members
     _rng: random.Random
     _observer: Observer
-    # Whether this process has the evidence that wins over a peer's advice, as it sends itself.
-    takes_advice: bool = True
+    processes: Processes | None = None  # of this gateway, if it has workers
     advice: Advice = attrs.field(init=False)
 
     @advice.default
@@ -50,14 +51,24 @@ class Cluster:
         options: ClusterOptions,
         rng: random.Random,
         observer: Observer,
-        *,
-        takes_advice: bool = True,
+        processes: Processes | None = None,
     ) -> Self:
         """The cluster of the configuration. `rng` must be cryptographically secure."""
         members = Members(options)
-        tokens = HolderTokens(tag_of(members.own), options.secrets, rng)
-        peers = Peers(tokens, members, options, rng, observer)
-        return cls(options, peers, members, rng, observer, takes_advice)
+        process = None if processes is None else processes.own
+        tokens = HolderTokens(tag_of(members.own), options.secrets, rng, process)
+        peers = Peers(tokens, members, options, rng, observer, processes=processes)
+        return cls(options, peers, members, rng, observer, processes)
+
+    @property
+    def is_alone(self) -> bool:
+        """True if this gateway is in no cluster: its processes settle for each other only."""
+        return self.options.address == ALONE
+
+    @property
+    def takes_advice(self) -> bool:
+        """True if this process sends itself: its own evidence wins over a peer's advice."""
+        return self.processes is None
 
     @property
     def tokens(self) -> HolderTokens:
@@ -68,27 +79,57 @@ class Cluster:
         The `Visibility` as clients see it. That of an embedded store needs no peer: its receipts
         are the store's own.
         """
-        if not isinstance(visibility, LeasedVisibility):
+        if self.is_alone or not isinstance(visibility, LeasedVisibility):
             return visibility
         return ClusterVisibility(visibility, self.peers)
 
     def server(
         self,
-        leases: HeldHere,
+        leases: Leases,
         held: Visibility,
         advise: Advise = ignore,
         orders: SendsInOrder | None = None,
     ) -> ClusterServer:
-        """The server for peers, which settles what these have, takes advice, and sends in order."""
+        """
+        The server for other gateways, which settles what these have, and workers of this gateway,
+        takes advice, and sends in order.
+        """
+        found: HeldHere = leases
+        if self.processes is not None:
+            found = Forwarded(leases, self._is_of_this_gateway)
+        return self._server(self._members.own, found, held, advise, orders)
+
+    def server_of_process(self, leases: Leases) -> ClusterServer:
+        """
+        The server for the other processes of this gateway. That of the parent forwards to other
+        gateways.
+        """
+        assert self.processes is not None, "the gateway has workers"
+        own = self.processes.own
+        found = Forwarded(leases, lambda _: True) if own == PARENT else leases
+        return self._server(name_of(own), found)
+
+    def _server(
+        self,
+        address: str,
+        leases: HeldHere,
+        held: Visibility | None = None,
+        advise: Advise = ignore,
+        orders: SendsInOrder | None = None,
+    ) -> ClusterServer:
         return ClusterServer(
             self.options,
-            ServerHandshake(self.options.secrets, self._members.own, self._rng),
+            ServerHandshake(self.options.secrets, address, self._rng),
             leases,
             held if isinstance(held, LeasedVisibility) else None,
             self._observer,
             advise,
             orders,
         )
+
+    def _is_of_this_gateway(self, lock_token: str) -> bool:
+        holder = self.tokens.holder_of(lock_token)
+        return holder is not None and holder.tag == self.tokens.own
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for peers, and advise them, until cancelled; then close the connections to them."""

@@ -8,6 +8,7 @@ from attrs import validators
 from gateway.net.listeners import CannotListen, split_address
 
 SHORTEST_SECRET: Final = 32  # bytes of the text
+ALONE: Final = "gateway.invalid:1"  # the address of a gateway that is in no cluster
 
 
 def _is_address(_: object, field: "attrs.Attribute[str]", text: str | None) -> None:

@@ -1,340 +1,41 @@
-"""
-Asks the gateway that holds a delivery to settle it, and the orderer of a key to send its messages.
+"""All peers of a gateway, and the processes of its own: which of them to ask for a delivery."""
 
-    no connection       nothing was asked: the lock is lost, as far as the client is concerned; or
-                        nothing was sent
-    no answer           the outcome is unknown, and stays so
-    an answer           the other gateway's own result, or its error
-"""
-
-import math
 import random
-import select
-from bisect import insort
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from operator import attrgetter
-from typing import Final
 
 import attrs
 import trio
 
-from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import (
-    BrokerError,
-    Busy,
-    HolderSilent,
-    InvalidRequest,
-    LockLost,
-    MessageNotFound,
-    MessageTooLarge,
-    NoAnswer,
-    NotOrderer,
-    NotSupported,
-    OutcomeUnknown,
-    Unavailable,
-    Unreachable,
-)
-from gateway.domain.events.cluster import PeerFound, PeerLost
+from gateway.domain.errors import LockLost, Unreachable
 from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
-from gateway.frontends.cluster.channel import Channel, connect
 from gateway.frontends.cluster.members import Members
-from gateway.frontends.cluster.options import ClusterOptions
-from gateway.net.dialing import FAILURES, Place, failure_of, open_stream
-from gateway.net.direct import socket_of
+from gateway.frontends.cluster.options import ALONE, ClusterOptions
+from gateway.frontends.cluster.peer import IDLE_SECONDS, Dial, Peer
+from gateway.frontends.cluster.processes import Processes
+from gateway.net.dialing import Place, open_stream
 from gateway.net.listeners import split_address
 from gateway.ports import Observer
-from gateway.wire.pairgate.cluster_handshake import ChannelError, ClientHandshake
 from gateway.wire.pairgate.cluster_requests import (
-    LARGEST,
     ChangeHidden,
     ForwardSend,
     HeldAnswer,
-    HeldRequest,
     NameOrderer,
-    News,
     RemoveHidden,
     RenewHeld,
     SettleHeld,
     SuspectEntities,
-    build_request,
-    parse_answer,
 )
-from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
-
-IDLE_SECONDS: Final = 30.0  # after which a connection is not used again
-AFTER_SILENCE: Final = 1.0  # seconds for which a peer that didn't connect in time isn't tried again
-AFTER_TAKE_OVER: Final = 1.0  # seconds: an older connection may reach a process that was replaced
-_NOT_HELD: Final = (LockLost, MessageNotFound, NotOrderer)  # certainly nothing was done
-# Of a forwarded send's time, for the orderer: the rest is for the way there and back.
-ORDERERS_SHARE: Final = 0.9
-
-Dial = Callable[[str], Awaitable[trio.abc.Stream]]
-"""Connects to an address; raises one of `gateway.net.dialing.FAILURES`."""
+from gateway.wire.pairgate.cluster_tokens import Holder, HolderTokens, tag_of
 
 
 async def dial_tcp(address: str) -> trio.abc.Stream:
     """Connect to the address; raises one of `gateway.net.dialing.FAILURES`."""
     host, port = split_address(address)
     return await open_stream(Place(host=host, port=port))
-
-
-@attrs.define(eq=False)
-class _Connection:
-    channel: Channel
-    made: float = attrs.field(factory=trio.current_time)
-    idle_since: float | None = None  # None: it is new
-
-    def is_usable(self) -> bool:
-        """False if the peer has ended it, or it has been idle for too long."""
-        if self.idle_since is not None and trio.current_time() - self.idle_since > IDLE_SECONDS:
-            return False
-        stream = socket_of(self.channel.stream)
-        if stream is None:  # in tests
-            return True
-        poll = select.poll()
-        poll.register(stream.socket.fileno(), select.POLLIN)
-        return not poll.poll(0)
-
-
-@attrs.define(eq=False)
-class Peer:
-    """
-    The connections to one peer: each carries one request at a time.
-
-    After a take-over, some of them reach the old process of the gateway and others its new one.
-    Each process holds deliveries of its own, and answers that those of the other one are lost.
-    """
-
-    address: str
-    _options: ClusterOptions
-    _dial: Dial
-    _rng: random.Random
-    _observer: Observer
-    _idle: list[_Connection] = attrs.field(factory=list, init=False)  # the newest is last
-    _is_closed: bool = attrs.field(default=False, init=False)  # connections aren't used again
-    _slots: trio.Semaphore = attrs.field(init=False)
-    _sends: trio.Semaphore = attrs.field(init=False)  # slots that forwarded sends may take
-    _silent_until: float = attrs.field(default=-math.inf, init=False)
-    _why: str = attrs.field(default="", init=False)  # it can't be reached; empty: it can
-
-    @_slots.default
-    def _all_slots(self) -> trio.Semaphore:
-        return trio.Semaphore(self._options.max_requests)
-
-    @_sends.default
-    def _slots_for_sends(self) -> trio.Semaphore:
-        return trio.Semaphore(max(1, self._options.max_requests // 2))
-
-    async def ask(self, request: HeldRequest | News) -> HeldAnswer:
-        """
-        Return the peer's answer.
-
-        Raises:
-            LockLost: the peer can't be asked; nothing was sent.
-            Busy: too many requests to it are under way; nothing was sent.
-            HolderSilent: it was asked, and didn't answer in time, or its answer was no answer.
-            BrokerError: its own error.
-        """
-        answer = await self._asked(build_request(request), self._options.timeout)
-        if isinstance(answer, BrokerError):
-            raise answer
-        return answer
-
-    async def forward(self, send: ForwardSend) -> AcceptedBy:
-        """As `OrderPeers.forward`. A send waits for its turn among those to this peer."""
-        until = trio.current_time() + send.seconds
-        if not await self._take_turn(until):
-            raise Unavailable(f"{self.address}: too many sends to it are under way")
-        try:
-            left = max(until - trio.current_time(), 0.0)
-            return await self._forwarded(attrs.evolve(send, seconds=left * ORDERERS_SHARE), left)
-        finally:
-            self._sends.release()
-
-    async def _take_turn(self, until: float) -> bool:
-        with trio.move_on_at(until):
-            await self._sends.acquire()
-            return True
-        return False
-
-    async def _forwarded(self, send: ForwardSend, seconds: float) -> AcceptedBy:
-        try:
-            content = build_request(send)
-        except MessageTooLarge as error:
-            raise NotSupported(str(error)) from error
-        try:
-            answer = await self._asked(content, seconds)
-        except LockLost as error:
-            raise Unreachable(str(error)) from error
-        except HolderSilent as error:
-            raise NoAnswer(str(error)) from error
-        if isinstance(answer, HolderSilent):
-            raise OutcomeUnknown(str(answer))
-        if isinstance(answer, BrokerError):
-            raise answer
-        if answer.accepted_by is None:
-            raise NoAnswer(f"{self.address}: its answer doesn't say who accepted the send")
-        return answer.accepted_by
-
-    async def _asked(self, content: bytes, seconds: float) -> HeldAnswer | BrokerError:
-        """The peer's answer. Raises as `ask`, without the peer's own error."""
-        await self._take_slot()
-        try:
-            with answered_within(seconds, "of the peer", at=self.address, error=HolderSilent):
-                return await self._answer(content)
-        finally:
-            self._slots.release()
-
-    async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
-        """The answer of the process that holds the delivery, as far as there is one."""
-        while True:
-            connection = await self._take()
-            is_new = connection.idle_since is None
-            answer = await self._exchange(connection, content)
-            if answer is not None:
-                break
-            if is_new:
-                raise self._gone("it has ended the connection")
-        if not isinstance(answer, _NOT_HELD):
-            return answer
-        return await self._answer_of_another(connection.made, content) or answer
-
-    async def _answer_of_another(
-        self, made: float, content: bytes
-    ) -> HeldAnswer | BrokerError | None:
-        """
-        The answer of another process of this gateway, after that over a connection made then; None:
-        there is none. The oldest connection reaches an old process, a new one the new process.
-        """
-        await self.close_unused()
-        if self._idle and self._idle[0].made < made:
-            answer = await self._exchange(self._idle.pop(0), content)
-            if answer is not None and not isinstance(answer, _NOT_HELD):
-                return answer
-        # Or clients with locks that have expired would cost a handshake with each request.
-        if trio.current_time() - made < AFTER_TAKE_OVER:
-            return None
-        try:
-            connection = _Connection(await self._connect())
-        except LockLost:
-            return None
-        return await self._exchange(connection, content)
-
-    async def _exchange(
-        self, connection: _Connection, content: bytes
-    ) -> HeldAnswer | BrokerError | None:
-        """The answer; None: the connection doesn't take the whole request, and is closed."""
-        answer = None
-        try:
-            if await _sent(connection.channel, content):
-                answer = await self._received(connection.channel)
-                connection.idle_since = trio.current_time()
-        except BaseException:
-            await trio.aclose_forcefully(connection.channel.stream)
-            raise
-        if answer is None or self._is_closed:
-            await _close([connection])
-            return answer
-        insort(self._idle, connection, key=attrgetter("made"))
-        if len(self._idle) > self._options.max_requests:
-            await _close([self._idle.pop(0)])
-        return answer
-
-    async def close_unused(self) -> None:
-        """Close the connections that are idle for too long, or that the peer has ended."""
-        await trio.lowlevel.checkpoint()
-        unused = [each for each in self._idle if not each.is_usable()]
-        self._idle = [each for each in self._idle if each not in unused]
-        await _close(unused)
-
-    async def aclose(self) -> None:
-        """Close the connections that no request uses, and each other one after its request."""
-        self._is_closed = True
-        idle, self._idle = self._idle, []
-        await _close(idle)
-
-    async def _take_slot(self) -> None:
-        with trio.move_on_after(self._options.connect_timeout):
-            await self._slots.acquire()
-            return
-        raise Busy(f"{self.address}: {self._options.max_requests} requests are under way")
-
-    async def _take(self) -> _Connection:
-        """The newest connection that no request uses, or another one."""
-        await trio.lowlevel.checkpoint()
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable():
-                return connection
-            await _close([connection])
-        return _Connection(await self._connect())
-
-    async def _connect(self) -> Channel:
-        if trio.current_time() < self._silent_until:
-            raise self._gone(self._why)
-        seconds = self._options.connect_timeout
-        with trio.move_on_after(seconds):
-            channel = await self._handshake()
-            if self._why:
-                self._why = ""
-                self._observer.report(PeerFound(peer=self.address))
-            return channel
-        self._silent_until = trio.current_time() + AFTER_SILENCE
-        raise self._gone(f"it didn't connect within {seconds:g} s")
-
-    async def _handshake(self) -> Channel:
-        try:
-            stream = await self._dial(self.address)
-        except FAILURES as error:
-            raise self._gone(str(failure_of(self.address, error))) from error
-        handshake = ClientHandshake(self._options.secrets[0], self.address, self._rng)
-        try:
-            return await connect(stream, handshake)
-        except (ChannelError, trio.BrokenResourceError) as error:
-            await trio.aclose_forcefully(stream)
-            raise self._gone(str(error)) from error
-        except BaseException:
-            await trio.aclose_forcefully(stream)
-            raise
-
-    def _gone(self, why: str) -> LockLost:
-        if not self._why:
-            self._observer.report(PeerLost(peer=self.address, reason=why))
-        self._why = why
-        return LockLost(f"the gateway {self.address} can't be asked: {why}")
-
-    async def _received(self, channel: Channel) -> HeldAnswer | BrokerError:
-        try:
-            answer = await channel.receive(LARGEST)
-            if answer is None:
-                raise HolderSilent(f"{self.address}: the connection ended without an answer")
-            return parse_answer(answer)
-        except (ChannelError, InvalidRequest, trio.BrokenResourceError) as error:
-            raise HolderSilent(f"{self.address}: no whole answer: {error}") from error
-
-
-async def _close(connections: Sequence[_Connection]) -> None:
-    """Close them all, also if cancelled."""
-    await trio.lowlevel.cancel_shielded_checkpoint()
-    with trio.CancelScope(shield=True):
-        for each in connections:
-            await trio.aclose_forcefully(each.channel.stream)
-
-
-async def _sent(channel: Channel, content: bytes) -> bool:
-    """
-    False if the connection broke before the system had taken the whole frame: then the peer never
-    opens it, and nothing was asked.
-    """
-    try:
-        await channel.send(content)
-    except (trio.BrokenResourceError, trio.ClosedResourceError, ChannelError):
-        return False
-    return True
 
 
 @attrs.define(eq=False)
@@ -351,11 +52,17 @@ class Peers:
     _rng: random.Random
     _observer: Observer
     _dial: Dial = dial_tcp
+    processes: Processes | None = None  # None: this gateway has one
     _peers: dict[str, Peer] = attrs.field(factory=dict, init=False)  # `run` removes those that left
 
     def new_token(self) -> str:
         """A lock token of this gateway."""
         return self.tokens.new_token()
+
+    @property
+    def seals(self) -> bool:
+        """True if other gateways may open a sealed token."""
+        return self._options.address != ALONE
 
     def seal(self, entity: EntityPath, token: bytes) -> str:
         """As `SealedTokens.seal`."""
@@ -366,8 +73,9 @@ class Peers:
         return self.tokens.sealed.unseal(entity, lock_token)
 
     def is_elsewhere(self, lock_token: str) -> bool:
-        """True if another gateway of the cluster has made that token."""
-        return self.tokens.holder_of(lock_token) not in {None, self.tokens.own}
+        """True if another gateway, or another process of this one, has made that token."""
+        holder = self.tokens.holder_of(lock_token)
+        return holder is not None and not self.tokens.is_made_here(holder)
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
         """
@@ -395,12 +103,12 @@ class Peers:
         self, entity: EntityPath, receipt: PopReceipt, hidden: timedelta, body: bytes | None
     ) -> HeldAnswer:
         """Have the holder hide the message for that time from now on. Raises as `settle`."""
-        peer = await self._holder(receipt.holder)
+        peer = await self._holder(Holder(receipt.holder))
         return await peer.ask(ChangeHidden(entity, receipt, hidden, body))
 
     async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
         """Return once the holder has removed the message. Raises as `settle`."""
-        peer = await self._holder(receipt.holder)
+        peer = await self._holder(Holder(receipt.holder))
         await peer.ask(RemoveHidden(entity, receipt))
 
     def addresses(self) -> Sequence[str]:
@@ -443,6 +151,8 @@ class Peers:
         task_status.started()
         while True:
             await trio.sleep(IDLE_SECONDS)
+            if self.processes is not None:
+                await self.processes.close_unused()
             members = set(self._members.peers)
             for address, peer in list(self._peers.items()):
                 if address in members:
@@ -454,11 +164,17 @@ class Peers:
     async def aclose(self) -> None:
         """As `Peer.aclose`, for all peers."""
         await trio.lowlevel.checkpoint()
+        if self.processes is not None:
+            await self.processes.aclose()
         for peer in list(self._peers.values()):
             await peer.aclose()
 
-    async def _holder(self, tag: int | None) -> Peer:
-        address = None if tag is None else await self._members.find(tag)
+    async def _holder(self, holder: Holder | None) -> Peer:
+        if holder is not None and self.processes is not None:
+            process = self.processes.find(holder, self.tokens.own)
+            if process is not None:
+                return process
+        address = None if holder is None else await self._members.find(holder.tag)
         if address is None:
             await trio.lowlevel.checkpoint()
             raise LockLost("the gateway that holds the delivery isn't in this cluster any more")

@@ -5,10 +5,11 @@ Lock tokens and marks of receipts that say which gateway of a cluster holds the 
                   holder's tag (32)  random (50)  mark (40)
     mark          BLAKE2s of the bits before it, with a key that is derived from the secret
     holder's tag  the first 32 bits of BLAKE2s of its address; never 0
+    process       a gateway with workers has 8 of the random bits tell which of its processes it is
 
 A gateway computes the tags of its peers from their addresses. The mark keeps requests with made-up
 tokens from reaching a peer. The holder itself looks the whole token up, which is as hard to guess
-as 90 random bits.
+as 90 random bits, or 82.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from gateway.wire.pairgate.sealed_tokens import SealedTokens
 
 _KEY: Final = 32  # bytes
 _TAG_BITS: Final = 32
+_PROCESS_BITS: Final = 8
 _RANDOM_BITS: Final = 50
 _MARK_BITS: Final = 40
 _NAMED: Final = 11  # bytes of tag and random bits
@@ -46,10 +48,19 @@ def derived_key(secret: str, purpose: str) -> bytes:
     return hmac.digest(secret.encode(), f"Pairgate cluster: {purpose}".encode(), "sha256")
 
 
+@attrs.frozen
+class Holder:
+    """The gateway with that tag, and, if it has workers, the process that holds a delivery."""
+
+    tag: int
+    process: int = 0
+
+
 @attrs.define(eq=False)
 class HolderTokens:
     """
-    Makes tokens with the tag `own`, by the first of the `secrets`; reads those of all of them.
+    Makes tokens with the tag `own` and the number of this `process` (None: the gateway has one), by
+    the first of the `secrets`; reads those of all of them.
 
     `rng` must be cryptographically secure; a simulation gives one with a seed.
     """
@@ -57,6 +68,7 @@ class HolderTokens:
     own: int
     _secrets: Sequence[str] = attrs.field(repr=False)
     _rng: random.Random
+    process: int | None = None
     _lock_keys: list[bytes] = attrs.field(init=False, repr=False)
     _receipt_keys: list[bytes] = attrs.field(init=False, repr=False)
     sealed: SealedTokens = attrs.field(init=False, repr=False)  # of the namespace
@@ -68,14 +80,17 @@ class HolderTokens:
 
     def new_token(self) -> str:
         """A lock token of this gateway."""
-        named = self.own << _RANDOM_BITS | self._rng.getrandbits(_RANDOM_BITS)
+        own = self._rng.getrandbits(_RANDOM_BITS)
+        if self.process is not None:
+            own = own >> _PROCESS_BITS << _PROCESS_BITS | self.process
+        named = self.own << _RANDOM_BITS | own
         free = named << _MARK_BITS | _mark(self._lock_keys[0], named)
         high, middle = free >> (_LOW + _MIDDLE), free >> _LOW & (1 << _MIDDLE) - 1
         digits = f"{high << 80 | middle << 64 | _VERSION | free & (1 << _LOW) - 1:032x}"
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
-    def holder_of(self, lock_token: str) -> int | None:
-        """The tag in a lock token; None: no gateway of this cluster has made it."""
+    def holder_of(self, lock_token: str) -> Holder | None:
+        """The holder in a lock token; None: no gateway of this cluster has made it."""
         if not _UUID.fullmatch(lock_token):
             return None
         whole = int(lock_token.replace("-", ""), 16)
@@ -88,7 +103,11 @@ class HolderTokens:
         # found the mark out could have a peer asked, and would have to guess the random bits.
         if all(_mark(key, named) != mark for key in self._lock_keys):
             return None
-        return named >> _RANDOM_BITS
+        return Holder(named >> _RANDOM_BITS, named & (1 << _PROCESS_BITS) - 1)
+
+    def is_made_here(self, holder: Holder) -> bool:
+        """True for this very process, or an earlier one in its place."""
+        return holder.tag == self.own and self.process in {None, holder.process}
 
     def marks(self, text: bytes) -> Sequence[bytes]:
         """Signatures of a receipt, one by each secret; the first signs new receipts."""

@@ -20,7 +20,8 @@ from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.cluster.members import Members
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.frontends.cluster.peers import Peers
-from gateway.frontends.cluster.server import Advise, SendsInOrder, ignore
+from gateway.frontends.cluster.processes import PARENT, Processes
+from gateway.frontends.cluster.server import Advise, ClusterServer, SendsInOrder, ignore
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, Receiver
@@ -51,6 +52,11 @@ class Node:
     @property
     def visibility(self):
         return self.cluster.shown(self.held)
+
+    def server(self, is_inside: bool) -> ClusterServer:
+        if is_inside:
+            return self.cluster.server_of_process(self.leases)
+        return self.cluster.server(self.leases, self.held, self.advise, self.orders)
 
     async def received(self, entity: EntityPath = ORDERS) -> Delivery:
         """The next message, locked here."""
@@ -133,8 +139,10 @@ class Network:
     # Of the gateways that have an adapter of their own, by address.
     adapters: dict[str, Broker] = attrs.field(factory=dict)
 
-    async def start(self, address: str, *secrets: str, **options: object) -> Node:
-        """Start the gateway with that address, again perhaps."""
+    async def start(
+        self, address: str, *secrets: str, processes: Processes | None = None, **options: object
+    ) -> Node:
+        """Start the gateway with that address, again perhaps, or one of its processes."""
         events: list[Event] = []
         observer = Collected(events)
         configured = ClusterOptions(
@@ -142,23 +150,53 @@ class Network:
         )
         rng = random.Random(f"{address} {len(self.nodes)} {trio.current_time()}")
         members = Members(configured, self.look_up)
-        tokens = HolderTokens(tag_of(members.own), configured.secrets, rng)
-        peers = Peers(tokens, members, configured, rng, observer, self.dial)
-        cluster = Cluster(configured, peers, members, rng, observer)
+        own = PARENT if processes is None else processes.own
+        process = None if processes is None else own
+        tokens = HolderTokens(tag_of(members.own), configured.secrets, rng, process)
+        peers = Peers(tokens, members, configured, rng, observer, self.dial, processes)
+        cluster = Cluster(configured, peers, members, rng, observer, processes)
         hindered = Hindered(self.broker)
         adapter = self.adapters.get(address, hindered)
         leases = Leases(adapter, wall_clock, elsewhere=peers)
         held = LeasedVisibility(adapter, leases, wall_clock)
         for service in (leases, held, cluster):
             await self.nursery.start(service.run)
-        node = self.nodes[address] = Node(self, cluster, leases, held, hindered, events)
+        node = Node(self, cluster, leases, held, hindered, events)
+        self.nodes[address if own == PARENT else f"{address} worker {own}"] = node
         return node
+
+    async def start_workers(self, address: str, number: int = 2, **options: object) -> list[Node]:
+        """Start a gateway with so many workers: its parent comes first."""
+        return [
+            await self.start_process(address, own, number, **options) for own in range(number + 1)
+        ]
+
+    async def start_process(
+        self, address: str, own: int, workers: int = 2, **options: object
+    ) -> Node:
+        """Start one process of a gateway with workers, again perhaps."""
+
+        async def dial(name: str) -> trio.abc.Stream:
+            return await self.dial(address if name == "parent" else f"{address} {name}", True)
+
+        processes = Processes(
+            own=own,
+            workers=workers,
+            options=ClusterOptions(address=address, secrets=(SECRET,)),
+            rng=random.Random(own),
+            observer=Collected([]),
+            dial=dial,
+        )
+        if own != PARENT:
+            options |= {"peers": ()}
+        return await self.start(address, processes=processes, **options)
 
     async def look_up(self, host: str, port: int) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
         return self.found
 
-    async def dial(self, address: str) -> trio.abc.Stream:
+    async def dial(self, address: str, is_inside: bool = False) -> trio.abc.Stream:
+        """Connect to a gateway, or inside of one to one of its processes."""
         await trio.lowlevel.checkpoint()
         node = self.nodes.get(address)
         if node is not None and node.hangs:
@@ -167,13 +205,12 @@ class Network:
             raise ConnectionRefusedError(111, "Connection refused")
         ours, theirs = memory_stream_pair()
         node.connections.append(theirs)
-        self.nursery.start_soon(self._serve, node, theirs)
+        self.nursery.start_soon(self._serve, node.server(is_inside), theirs)
         return ours
 
-    async def _serve(self, node: Node, stream: trio.abc.Stream) -> None:
+    async def _serve(self, server: ClusterServer, stream: trio.abc.Stream) -> None:
         try:
             async with stream:
-                server = node.cluster.server(node.leases, node.held, node.advise, node.orders)
                 await server.serve_connection(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return

@@ -1,8 +1,10 @@
 """A delivery that one gateway holds is settled at another one."""
 
 import random
+from collections.abc import Iterator
 from datetime import timedelta
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -19,7 +21,9 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.cluster import PeerFound, PeerLost, PeerRefused
 from gateway.domain.message import Abandon, Complete, DeadLetter
-from gateway.frontends.cluster.peers import AFTER_TAKE_OVER, IDLE_SECONDS
+from gateway.frontends.cluster.peer import AFTER_TAKE_OVER, IDLE_SECONDS
+from gateway.frontends.cluster.peers import Peers
+from gateway.frontends.leases import Leases
 from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 from tests.frontends.cluster.gateways import (
     ADDRESSES,
@@ -30,6 +34,7 @@ from tests.frontends.cluster.gateways import (
     Node,
     open_network,
 )
+from tests.frontends.rest_client import wall_clock
 
 ONE, TWO, THREE = ADDRESSES
 
@@ -60,6 +65,34 @@ async def test_a_delivery_is_completed_at_another_gateway(
     assert await left(network) == 2
     with pytest.raises(LockLost):  # the holder knows it
         await one.leases.settle(ORDERS, delivery.lock_token, Complete())
+
+
+async def test_no_two_leases_have_the_same_token(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    """Else the client of the first one would settle the second one's message."""
+    one, _ = await pair_of(network)
+    twice = iter(["a", "a", "a", "b"])
+    leases = Leases(network.broker, wall_clock, elsewhere=Repeats(one.cluster.peers, twice))
+    await network.nursery.start(leases.run)
+
+    first, second = await leases.receive(ORDERS, 2)
+
+    assert (first.lock_token, second.lock_token) == ("a", "b")
+
+
+@attrs.frozen
+class Repeats:
+    """The other gateways, with these tokens next."""
+
+    inner: Peers
+    tokens: Iterator[str]
+
+    def new_token(self) -> str:
+        return next(self.tokens)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
 
 
 async def test_so_is_one_that_is_dead_lettered_with_its_reason(

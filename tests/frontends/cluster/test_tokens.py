@@ -27,6 +27,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.storage_queue.poison import Terms
 from gateway.domain.storage_queue.pop_receipt import TakenMessage
+from gateway.frontends.cluster.options import ALONE
 from gateway.frontends.leases import Leases
 from gateway.offering import required
 from gateway.wire.http.messages import Request, Response
@@ -288,6 +289,22 @@ async def test_service_bus_rest_holds_what_a_queue_service_renews_with_another_r
 
     assert (await rest_of(gateways.two).ask("POST", target)).status == 200
     assert (await rest_of(gateways.two).ask("DELETE", target)).status == 200
+
+
+async def test_a_gateway_alone_with_workers_seals_nothing(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    """No other gateway could open it, and its secret ends with it."""
+    async with harness() as made:
+        await made.broker.create_queue(ORDERS, QueueProperties())
+        await made.broker.send(ORDERS, [Message(body=b"1")])
+        network.adapters[ALONE] = made.broker
+        parent, *_ = await network.start_workers(ALONE)
+
+        assert not await parent.leases.hides(ORDERS)
+        (delivery,) = await parent.leases.receive(ORDERS, 1, any_token=True)
+        assert parent.leases.holds(delivery.lock_token or "")
+        assert parent.visibility is parent.held
 
 
 async def test_without_a_cluster_nothing_changes(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
+from gateway.wire.pairgate.cluster_tokens import Holder, HolderTokens, tag_of
 
 SECRET, OTHER = "s" * 32, "o" * 32
 ONE, TWO = "10.0.0.1:5680", "10.0.0.2:5680"
@@ -13,6 +13,11 @@ ONE, TWO = "10.0.0.1:5680", "10.0.0.2:5680"
 
 def tokens(address: str = ONE, *secrets: str) -> HolderTokens:
     return HolderTokens(tag_of(address), secrets or (SECRET,), random.Random(address))
+
+
+def tag_in(token: str, reader: HolderTokens) -> int | None:
+    holder = reader.holder_of(token)
+    return None if holder is None else holder.tag
 
 
 def test_a_lock_token_is_a_uuid_as_those_of_service_bus_are():
@@ -24,8 +29,23 @@ def test_a_lock_token_is_a_uuid_as_those_of_service_bus_are():
 def test_each_gateway_reads_who_holds_the_delivery_in_either_case():
     token = tokens(ONE).new_token()
 
-    assert tokens(TWO).holder_of(token) == tag_of(ONE)
-    assert tokens(TWO).holder_of(token.upper()) == tag_of(ONE)
+    assert tag_in(token, tokens(TWO)) == tag_of(ONE)
+    assert tag_in(token.upper(), tokens(TWO)) == tag_of(ONE)
+
+
+@pytest.mark.parametrize("process", [0, 1, 64, 255])
+def test_it_names_the_process_of_the_gateway(process):
+    made = HolderTokens(tag_of(ONE), (SECRET,), random.Random(1), process).new_token()
+
+    assert tokens(TWO).holder_of(made) == Holder(tag_of(ONE), process)
+
+
+@pytest.mark.parametrize(("process", "is_here"), [(None, True), (1, True), (2, False)])
+def test_a_gateway_of_one_process_has_made_all_with_its_tag(process, is_here):
+    own = HolderTokens(tag_of(ONE), (SECRET,), random.Random(1), process)
+
+    assert own.is_made_here(Holder(tag_of(ONE), 1)) is is_here
+    assert not own.is_made_here(Holder(tag_of(TWO), 1))
 
 
 def test_no_two_tokens_are_the_same():
@@ -74,8 +94,8 @@ def test_a_token_of_another_cluster_is_nobodys():
 def test_while_the_secret_is_changed_both_are_read_and_the_first_is_used():
     before, between, after = tokens(ONE, SECRET), tokens(ONE, OTHER, SECRET), tokens(ONE, OTHER)
 
-    assert between.holder_of(before.new_token()) == tag_of(ONE)
-    assert after.holder_of(between.new_token()) == tag_of(ONE)
+    assert tag_in(before.new_token(), between) == tag_of(ONE)
+    assert tag_in(between.new_token(), after) == tag_of(ONE)
     assert before.holder_of(between.new_token()) is None
     assert [between.marks(b"text")[1]] == before.marks(b"text")
     assert between.marks(b"text")[0] == after.marks(b"text")[0]

@@ -1,0 +1,55 @@
+"""The cluster that a process is in: with other gateways, with those of its own, or with both."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from gateway.app.runtime import Runtime
+from gateway.config.options import Config
+from gateway.frontends.cluster.cluster import Cluster
+from gateway.frontends.cluster.options import ALONE, SHORTEST_SECRET, ClusterOptions
+from gateway.frontends.cluster.processes import PARENT, Processes
+
+_REQUESTS: Final = 256  # to one process at once
+
+
+def make_cluster(config: Config, runtime: Runtime) -> Cluster | None:
+    """The cluster of a gateway, or of the parent of workers; None: it is one process alone."""
+    options = config.cluster
+    if config.workers == 1:
+        return None if options is None else _cluster(options, runtime, None)
+    if options is None:
+        secret = b64encode(runtime.rng("secret").randbytes(SHORTEST_SECRET)).decode()
+        options = ClusterOptions(address=ALONE, secrets=(secret,))
+    return _cluster(options, runtime, _processes(config, options, runtime, PARENT))
+
+
+def told_of(cluster: Cluster) -> Mapping[str, Any]:
+    """The parent's cluster, as its greeting tells a worker."""
+    options = cluster.options
+    return {"address": options.address, "secrets": options.secrets, "timeout": options.timeout}
+
+
+def join_cluster(config: Config, runtime: Runtime, greeting: Mapping[str, Any]) -> Cluster:
+    """The same in the worker that was greeted so, which knows no gateway but its own."""
+    told = greeting["cluster"]
+    options = ClusterOptions(
+        address=told["address"], secrets=tuple(told["secrets"]), timeout=told["timeout"]
+    )
+    return _cluster(options, runtime, _processes(config, options, runtime, greeting["worker"]))
+
+
+def _processes(config: Config, options: ClusterOptions, runtime: Runtime, number: int) -> Processes:
+    return Processes(
+        own=number,
+        workers=config.workers,
+        options=attrs.evolve(options, max_requests=_REQUESTS),
+        rng=runtime.rng("processes"),
+        observer=runtime.observer,
+    )
+
+
+def _cluster(options: ClusterOptions, runtime: Runtime, processes: Processes | None) -> Cluster:
+    return Cluster.of(options, runtime.rng("cluster"), runtime.observer, processes)

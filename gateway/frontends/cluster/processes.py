@@ -1,0 +1,94 @@
+"""
+The processes of a gateway with workers. Each settles for the others what it holds, as the gateways
+of a cluster do:
+
+    worker → worker               what another worker holds
+    worker → parent               what the parent holds, or another gateway
+    gateway → parent → worker     what a worker holds, for a client of another gateway
+"""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Delivery, Settlement
+from gateway.frontends.cluster.options import ClusterOptions
+from gateway.frontends.cluster.peer import Dial, Peer
+from gateway.frontends.leases import Leases
+from gateway.ports import Observer
+from gateway.wire.pairgate.cluster_tokens import Holder
+
+PARENT: Final = 0  # its number; workers count from 1
+
+
+def name_of(number: int) -> str:
+    """The process as a peer has it in place of an address."""
+    return f"worker {number}" if number else "parent"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Processes:
+    """The other processes of this gateway, each asked for what it holds."""
+
+    own: int  # the number of this process
+    workers: int  # how many there are
+    _options: ClusterOptions
+    _rng: random.Random
+    _observer: Observer
+    dial: Dial | None = None  # connects to a process by its name; None: none of them runs yet
+    _peers: dict[int, Peer] = attrs.field(factory=dict, init=False)  # by number
+
+    def find(self, holder: Holder, own_tag: int) -> Peer | None:
+        """
+        The process that holds the delivery, or that knows who does; None: no other process of this
+        gateway. `own_tag` is this gateway's.
+        """
+        number = holder.process if holder.tag == own_tag else PARENT
+        if self.dial is None or number == self.own or number > self.workers:
+            return None
+        peer = self._peers.get(number)
+        if peer is None:
+            peer = Peer(name_of(number), self._options, self.dial, self._rng, self._observer)
+            self._peers[number] = peer
+        return peer
+
+    async def close_unused(self) -> None:
+        """As `Peer.close_unused`, for all of them."""
+        await trio.lowlevel.checkpoint()
+        for peer in list(self._peers.values()):
+            await peer.close_unused()
+
+    async def aclose(self) -> None:
+        """As `Peer.aclose`, for all of them."""
+        await trio.lowlevel.checkpoint()
+        for peer in list(self._peers.values()):
+            await peer.aclose()
+
+
+@attrs.frozen(eq=False)
+class Forwarded:
+    """
+    `gateway.frontends.cluster.server.HeldHere`: a delivery of this process, and one of another
+    process or gateway if `forwards` says so of its lock token.
+    """
+
+    _leases: Leases
+    _forwards: Callable[[str], bool]
+
+    async def settle_here(
+        self, entity: EntityPath, lock_token: str, settlement: Settlement
+    ) -> None:
+        """As `Leases.settle`."""
+        leases = self._leases
+        settle = leases.settle if self._forwards(lock_token) else leases.settle_here
+        await settle(entity, lock_token, settlement)
+
+    async def renew_here(self, entity: EntityPath, lock_token: str) -> Delivery:
+        """As `Leases.renew`."""
+        leases = self._leases
+        renew = leases.renew if self._forwards(lock_token) else leases.renew_here
+        return await renew(entity, lock_token)
