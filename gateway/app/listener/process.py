@@ -34,7 +34,7 @@ from gateway.app.serving import watch_store
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.servicebus.broker import ServiceBusRestOptions
 from gateway.config.file import Loaded
-from gateway.config.options import LISTEN, Config, Namespace
+from gateway.config.options import AMQP, LISTEN, Config, Namespace
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
@@ -243,13 +243,17 @@ async def _open_target(
 
 
 async def find_gateway(config: Config, wanted: Wanted) -> Namespace | None:
-    """As `find_way_in`; over REST, few receives wait at a time."""
+    """
+    As `find_way_in`; over REST, few receives wait at a time. AMQP is preferred for more queues than
+    that: each is a link there, a hundred to a connection.
+    """
     found = await find_way_in(
         config,
         Right.LISTEN,
         port_offset=wanted.admin.port_offset,
         # With `triggers`, the certificates on the command line are for those gateways.
         tls=ClientTlsOptions() if wanted.triggers else wanted.admin.tls,
+        prefers=AMQP if len(wanted.queues.split()) > MOST_POLLS else None,
     )
     if found is None or not isinstance(found.options, ServiceBusRestOptions):
         return found

@@ -100,12 +100,17 @@ _KINDS: Final[Mapping[str, Callable[[_Found], Namespace]]] = {
 
 
 async def find_way_in(
-    config: Config, right: Right, *, port_offset: int = 0, tls: ClientTlsOptions
+    config: Config,
+    right: Right,
+    *,
+    port_offset: int = 0,
+    tls: ClientTlsOptions,
+    prefers: str | None = None,
 ) -> Namespace | None:
     """
-    The first listening endpoint, Service Bus before Storage, plain text before TLS; None if none
-    listens. An endpoint that can't be received from isn't used to receive, and topics are created
-    through REST only.
+    The first listening endpoint, those of the protocol `prefers` before all others, Service Bus
+    before Storage, plain text before TLS; None if none listens. An endpoint that can't be received
+    from isn't used to receive, and topics are created through REST only.
 
     Raises:
         Failure: no configured policy has the right, or each listening endpoint demands a client
@@ -115,7 +120,11 @@ async def find_way_in(
     kinds, demanding = list(_KINDS), None
     for endpoint in sorted(
         (each for each in config.endpoints if each.protocol in kinds),
-        key=lambda each: (kinds.index(each.protocol), trust_of(each, tls) is not None),
+        key=lambda each: (
+            each.protocol != prefers,
+            kinds.index(each.protocol),
+            trust_of(each, tls) is not None,
+        ),
     ):
         address = address_of(endpoint, port_offset)
         if address is None or not _fits(config, endpoint, right) or not await answers(address):
