@@ -251,6 +251,8 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
     if (order := pair.order) is not None:
         unknown = f", {order.unknown} queues are unknown" if order.unknown else ""
         leases = "" if order.leases is None else f", {order.leases} leases are held here"
+        if order.missed:
+            leases += f", {order.missed} sends got no lease"
         lines.append(
             Text(
                 f"order    {order.away} keys are away, {order.waiting} sends wait{unknown}{leases}"

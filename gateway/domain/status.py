@@ -152,6 +152,9 @@ class OrderStatus:
     waiting: int  # sends that wait for their key's return
     # Ordered backlog queues whose orderer this gateway is; None: it is that of all (no leases).
     leases: int | None = None
+    missed: int = 0  # sends that ended without having got the lease, since the start
+    # Sends that were forwarded, by result, since the start; None: none is.
+    forwarded: Mapping[str, int] | None = None
 
 
 class Cause(enum.Enum):

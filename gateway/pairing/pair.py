@@ -81,7 +81,13 @@ class Pair:
         """The keys of ordered entities in numbers; None: no entity keeps its order."""
         if self.order is None:
             return None
-        return self.order.status(None if self.leases is None else self.leases.held)
+        status = self.order.status()
+        if self.leases is None:
+            return status
+        leases = self.leases
+        return attrs.evolve(
+            status, leases=leases.held, missed=leases.missed, forwarded=leases.forwarded
+        )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled. Entity states from before a restart are restored at the start."""

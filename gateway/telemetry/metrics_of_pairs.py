@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 
 from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
 from gateway.domain.health.depth_history import MOST_QUEUES as MOST_BACKLOG_QUEUES
-from gateway.domain.status import BacklogStatus, PairStatus, SpoolStatus, SyphonStatus
+from gateway.domain.status import BacklogStatus, OrderStatus, PairStatus, SpoolStatus, SyphonStatus
 
 OTHERS: Final = "(others)"
 _REFUSALS: Final = ("Busy", "InvalidRequest", "MessageTooLarge")  # those of `pairing.admission`
@@ -62,27 +62,45 @@ def pair_metrics(pair: PairStatus) -> Iterator[Metric]:
         yield from _spool(pair.spool)
     yield from _syphon(pair.syphon)
     if pair.order is not None:
+        yield from _order(pair.order)
+
+
+def _order(order: OrderStatus) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "pairgate_ordered_keys_away",
+        "Keys of ordered entities whose sends go to the backlog.",
+        order.away,
+    )
+    yield GaugeMetricFamily(
+        "pairgate_ordered_sends_waiting",
+        "Sends that wait until their key's messages have left the backlog.",
+        order.waiting,
+    )
+    yield GaugeMetricFamily(
+        "pairgate_ordered_queues_unknown",
+        "Ordered backlog queues that may have messages of any key.",
+        order.unknown,
+    )
+    if order.leases is not None:
         yield GaugeMetricFamily(
-            "pairgate_ordered_keys_away",
-            "Keys of ordered entities whose sends go to the backlog.",
-            pair.order.away,
+            "pairgate_ordered_leases",
+            "Ordered backlog queues whose lease this gateway has.",
+            order.leases,
         )
-        yield GaugeMetricFamily(
-            "pairgate_ordered_sends_waiting",
-            "Sends that wait until their key's messages have left the backlog.",
-            pair.order.waiting,
+        yield CounterMetricFamily(
+            "pairgate_ordered_missed_sends",
+            "Sends that ended as they had neither the lease nor an orderer.",
+            value=order.missed,
         )
-        yield GaugeMetricFamily(
-            "pairgate_ordered_queues_unknown",
-            "Ordered backlog queues that may have messages of any key.",
-            pair.order.unknown,
+    if order.forwarded is not None:
+        forwarded = CounterMetricFamily(
+            "pairgate_ordered_forwarded_sends",
+            "Sends that were forwarded to the orderer, by result.",
+            labels=["result"],
         )
-        if pair.order.leases is not None:
-            yield GaugeMetricFamily(
-                "pairgate_ordered_leases",
-                "Ordered backlog queues whose lease this gateway has.",
-                pair.order.leases,
-            )
+        for result, number in order.forwarded.items():
+            forwarded.add_metric([result], number)
+        yield forwarded
 
 
 def _backlog(backlog: BacklogStatus) -> Iterator[Metric]:

@@ -43,6 +43,7 @@ pytestmark = virtual_time
 
 PRIMARY, BACKLOG = AcceptedBy.PRIMARY, AcceptedBy.BACKLOG
 ADDRESSES = tuple(f"gateway-{number}.test:5680" for number in range(3))
+RESULTS = [each.value for each in lease.ForwardResult]
 QUEUE = backlog.ordered_queue(LABEL, KEY.number)
 SOON = 1.0
 
@@ -205,6 +206,28 @@ async def test_the_gateway_that_had_a_send_from_a_client_counts_it_and_the_order
 
     counted = [each.pair.broker.sends.all() for each in (one, other)]
     assert [sum(row.messages for row in rows) for rows in counted] == [1, 3]
+
+
+async def test_the_status_says_how_sends_that_were_forwarded_ended(harness, cluster):
+    one, other = await cluster.start(), await cluster.start(send_timeout=8.0)
+    await one.send("a")
+    assert other.pair.order_status().forwarded == dict.fromkeys(RESULTS, 0)
+    await other.send("b")
+    harness.primary.fail(Refuse(lambda: QuotaExceeded("full")), Operation.SEND, times=1)
+    with pytest.raises(QuotaExceeded):
+        await other.send("c")
+    cluster.silence(one)
+    with pytest.raises(OutcomeUnknown):
+        await other.send("d")
+
+    status = other.pair.order_status()
+    assert status.forwarded == {
+        **dict.fromkeys(RESULTS, 0),
+        "accepted": 1,
+        "refused": 1,
+        "no-answer": 1,
+    }
+    assert one.pair.order_status().missed == 0
 
 
 async def test_the_orderers_error_is_the_clients(harness, cluster):
@@ -464,6 +487,7 @@ async def test_a_send_that_gets_neither_lease_nor_orderer_in_its_time_isnt_sent(
 
     assert caught.value.outcome is Outcome.NOT_SENT
     assert await harness.primary.ids() == []
+    assert one.pair.order_status().missed == 1
 
 
 async def test_forwarded_sends_leave_connections_for_settlements(harness, cluster):

@@ -160,6 +160,19 @@ CASES: Final = {
             'pairgate_admission_refused_messages_total{error_type="MessageTooLarge"}': growing(60),
         },
     ),
+    "PairgateOrderLeaseMissed": Case(
+        {"pairgate_ordered_missed_sends_total": growing(1)},
+        {"pairgate_ordered_missed_sends_total": "7x300"},
+    ),
+    "PairgateSendsNotForwarded": Case(
+        {'pairgate_ordered_forwarded_sends_total{result="unreachable"}': growing(1)},
+        {
+            'pairgate_ordered_forwarded_sends_total{result="unreachable"}': "7x300",
+            'pairgate_ordered_forwarded_sends_total{result="accepted"}': growing(60),
+            'pairgate_ordered_forwarded_sends_total{result="refused"}': growing(1),
+        },
+        {"result": "unreachable"},
+    ),
     "PairgateConnectionsFull": Case(
         {
             'pairgate_connections{protocol="amqp"}': "10x300",

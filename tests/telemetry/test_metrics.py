@@ -125,6 +125,20 @@ def test_what_a_namespace_does_is_told_apart_and_what_isnt_known_is_missing() ->
     assert value(WELL, able, "east", "send") is None
 
 
+def test_leases_of_ordered_entities_and_forwarded_sends_are_told_where_there_are_some() -> None:
+    forwarded = "pairgate_ordered_forwarded_sends_total"
+
+    assert value(OUTAGE, "pairgate_ordered_leases") == 1
+    assert value(OUTAGE, "pairgate_ordered_missed_sends_total") == 4
+    assert value(OUTAGE, forwarded, "accepted") == 5
+    assert OUTAGE.pair is not None
+    assert OUTAGE.pair.order is not None
+    order = attrs.evolve(OUTAGE.pair.order, leases=None, forwarded=None)
+    alone = attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, order=order))
+    assert value(alone, "pairgate_ordered_missed_sends_total") is None
+    assert value(alone, forwarded, "accepted") is None
+
+
 def test_the_spool_is_told_where_there_is_one() -> None:
     names = ["messages", "oldest_age_seconds", "in_messages_per_second",
              "out_messages_per_second", "free_bytes"]  # fmt: skip

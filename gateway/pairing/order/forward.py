@@ -26,7 +26,7 @@ from gateway.domain.errors import (
     NotSupported,
     Unreachable,
 )
-from gateway.pairing.order.lease import OrderLease
+from gateway.pairing.order.lease import ForwardResult, OrderLease
 from gateway.pairing.order.peers import OrderPeers
 from gateway.pairing.sending import Batch, Sending
 
@@ -41,23 +41,37 @@ async def forward(peers: OrderPeers, sending: Sending, lease: OrderLease, until:
     """
     for batch in sending.pending:
         error = await _forward(peers, sending, batch, lease, until)
+        result = _result(error)
+        lease.note_forwarded(result)
         if error is None:
-            lease.note_forwarded()
             continue
-        match error:
-            case NotOrderer():
+        match result:
+            case ForwardResult.NOT_ORDERER:
                 lease.forget_orderer()
-            case Unreachable():
+            case ForwardResult.UNREACHABLE:
                 lease.forget_orderer(in_vain=True)
-            case NotSupported():
-                return False
-            case NoAnswer():
+            case ForwardResult.NO_ANSWER:
                 lease.forget_orderer(in_vain=True)
                 sending.failed(batch, error)
-            case _:
+            case ForwardResult.REFUSED:
                 batch.fail(error)
-        return True
+        return result is not ForwardResult.TOO_LARGE
     return True
+
+
+def _result(error: BrokerError | None) -> ForwardResult:
+    match error:
+        case None:
+            return ForwardResult.ACCEPTED
+        case NotOrderer():
+            return ForwardResult.NOT_ORDERER
+        case Unreachable():
+            return ForwardResult.UNREACHABLE
+        case NotSupported():
+            return ForwardResult.TOO_LARGE
+        case NoAnswer():
+            return ForwardResult.NO_ANSWER
+    return ForwardResult.REFUSED
 
 
 async def _forward(

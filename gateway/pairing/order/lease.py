@@ -24,9 +24,11 @@ An orderer that stands still for longer, or is cut off, does no harm later, what
 Clocks of different machines are never compared. They need to run equally fast, to a tenth.
 """
 
+import enum
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from math import inf
@@ -76,6 +78,17 @@ ADDRESS: Final = "address"  # the property of such a request
 _KEY: Final = "pairgate-order"
 
 
+class ForwardResult(enum.Enum):
+    """The end of a send's attempt to be forwarded."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"  # with the orderer's own error
+    NOT_ORDERER = "not-orderer"  # nothing was sent
+    UNREACHABLE = "unreachable"  # nothing was sent
+    TOO_LARGE = "too-large"  # nothing was sent
+    NO_ANSWER = "no-answer"  # the outcome is unknown
+
+
 @attrs.frozen
 class _LastOrderer:
     """The content of a session's state."""
@@ -95,6 +108,8 @@ class OrderLease:
     name: str  # of its session
     goes_on: bool  # whether sends to the primary go on while the lease can't be renewed
     changes: Changes = attrs.field(factory=Changes, init=False)
+    missed: int = attrs.field(default=0, init=False)  # sends that ended without the lease
+    forwarded: Counter[ForwardResult] = attrs.field(factory=Counter, init=False)
     reason: str = attrs.field(default="no answer yet", init=False)  # why the lease can't be had
     _valid_until: float = attrs.field(default=-inf, init=False)
     _since: float = attrs.field(default=-inf, init=False)
@@ -149,6 +164,7 @@ class OrderLease:
         finally:
             self._waiting -= 1
             self._taking -= not forwards
+        self.missed += 1
         raise Unavailable(f"the lease of {self.queue.path} can't be had: {self.reason}")
 
     async def wait_taken(self) -> None:
@@ -192,9 +208,11 @@ class OrderLease:
         if in_vain:
             self._in_vain = MOST_IN_VAIN
 
-    def note_forwarded(self) -> None:
-        """The orderer has accepted a send."""
-        self._in_vain = 0
+    def note_forwarded(self, result: ForwardResult) -> None:
+        """A send that was forwarded has ended so."""
+        self.forwarded[result] += 1
+        if result is ForwardResult.ACCEPTED:
+            self._in_vain = 0
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -340,6 +358,21 @@ class OrderLeases:
     def held(self) -> int:
         """The number of queues of which this gateway is the orderer."""
         return sum(lease.is_valid for lease in self._leases)
+
+    @property
+    def missed(self) -> int:
+        """The number of sends that ended without having got the lease."""
+        return sum(lease.missed for lease in self._leases)
+
+    @property
+    def forwarded(self) -> Mapping[str, int] | None:
+        """The number of forwarded sends by their `ForwardResult`; None: sends aren't forwarded."""
+        if self.peers is None:
+            return None
+        return {
+            result.value: sum(lease.forwarded[result] for lease in self._leases)
+            for result in ForwardResult
+        }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the leases until cancelled. Then those without a send under way are let go."""

@@ -141,10 +141,9 @@ class OrderWatch:
         queue = self.queue_of(key)
         return queue.any_key is None and key.digest not in queue.away
 
-    def status(self, leases: int | None = None) -> OrderStatus:
-        """The keys in numbers; `leases` is as there."""
+    def status(self) -> OrderStatus:
+        """The keys in numbers."""
         return OrderStatus(
-            leases=leases,
             away=sum(len(queue.away) for queue in self.queues),
             unknown=sum(queue.any_key is not None for queue in self.queues),
             waiting=sum(queue.waiting for queue in self.queues),

@@ -71,7 +71,9 @@ OUTAGE = Status(
         ),
     ),
     pair=PairStatus(
-        order=OrderStatus(away=3, unknown=1, waiting=2, leases=1),
+        order=OrderStatus(
+            away=3, unknown=1, waiting=2, leases=1, missed=4, forwarded={"accepted": 5}
+        ),
         label="east",
         states={"suspect": 0, "secondary": 1, "half-open": 0, "pinned": 0},
         entities=(
