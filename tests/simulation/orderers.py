@@ -1,15 +1,18 @@
 """
-A simulated pair with two gateways that send to the same ordered entity, one at a time.
+A simulated pair with gateways that send to the same ordered entity, one at a time: the others wait
+for the lease, or forward their sends.
 
 Each producer sends one message after the other, each until it is acknowledged, through one gateway
 or any: so every two acknowledged messages of a key have an order, unless they were sent at once.
-Faults strike the connections of one gateway, or a namespace as a whole; a held connection delays
-requests and answers for longer than a lease is valid.
+Faults strike the connections of one gateway, or a namespace as a whole, or the connections between
+the gateways; a held connection delays requests and answers for longer than a lease is valid.
 """
 
 import random
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from math import inf
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -18,15 +21,16 @@ from gateway.brokers.local.memory import MemoryBroker
 from gateway.checker.history import Run
 from gateway.checker.operations import Acked, Failed, Found, Invoked, Place, Record, Unknown
 from gateway.checker.order import order_kept
+from gateway.deadlines import answered_within
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, Outcome
+from gateway.domain.errors import BrokerError, NoAnswer, Outcome, Unreachable
 from gateway.domain.events.gateway import Event
-from gateway.domain.message import Message
+from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, SyphonOptions
 from gateway.pairing.order.keys import key_of
-from gateway.pairing.pair import PairDependencies
+from gateway.pairing.pair import Pair, PairDependencies
 from gateway.ports import Broker
 from gateway.wire.amqp.message import encoded_size
 from tests.harness.clocks import VirtualClock
@@ -41,7 +45,9 @@ from tests.simulation.scenario import Parts, Scenario
 ORDERS: Final = EntityPath("orders")
 LABEL: Final = "east"
 NAMES: Final = ("primary", "secondary")
+PEERS: Final = "peers"  # stands for a namespace where a gateway reaches the others
 GATEWAYS: Final = ("gateway-0", "gateway-1")
+FORWARDING: Final = (*GATEWAYS, "gateway-2")  # one may forward to another that a third one replaced
 ALL: Final = "all"  # gateways
 KEYS: Final = ("a", "b")
 PRODUCERS: Final = 3
@@ -50,6 +56,8 @@ LONGEST: Final = 50.0  # seconds of one fault
 MOST_TRIES: Final = 12  # for one message
 DRAIN: Final = 300  # seconds
 SPAN: Final = 0.02  # seconds, at most, of one way to a namespace
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -78,6 +86,7 @@ class Told:
     acked: int  # messages
     by_backlog: int  # of them
     gateways: int  # that were orderers
+    forwarded: int  # sends that the orderer accepted for the other gateway
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -86,24 +95,96 @@ class _Network(Installation):
 
     troubles: Sequence[Trouble]
     rng: random.Random
+    world: "Orderers"
+
+    def pair(self, origin: str, *arguments: Any) -> Pair:
+        pair = super().pair(origin, *arguments)
+        if pair.leases is not None and self.world.forwards:
+            pair.leases.peers = _Channel(self, origin)
+        return pair
 
     async def connect(self, process: str, namespace: str) -> FaultyBroker:
         gateway = process.removeprefix("syphon in ")
 
         def fault(operation: Operation, entity: EntityPath) -> Fault | None:
-            struck = any(one.strikes("refuse", gateway, namespace) for one in self.troubles)
-            return Refuse() if struck else None
+            return Refuse() if self.refuses(gateway, namespace) else None
 
         def latency() -> float:
-            ends = [o.end for o in self.troubles if o.strikes("hold", gateway, namespace)]
-            return max(0.0, max(ends, default=0.0) - trio.current_time()) + self.rng.uniform(
-                0, SPAN
-            )
+            return self.latency(gateway, namespace)
 
         inner: Broker = self.primary if namespace == "primary" else self.secondary
         link = FaultySessionsBroker(inner=inner, fault=fault, latency=latency)
         await self.home.start(link.run)
         return link
+
+    def refuses(self, gateway: str, namespace: str) -> bool:
+        return any(one.strikes("refuse", gateway, namespace) for one in self.troubles)
+
+    def latency(self, gateway: str, namespace: str) -> float:
+        """Seconds for one way, from now on."""
+        ends = [o.end for o in self.troubles if o.strikes("hold", gateway, namespace)]
+        held = max(0.0, max(ends, default=0.0) - trio.current_time())
+        return held + self.rng.uniform(0, SPAN)
+
+
+@attrs.frozen(eq=False)
+class _Channel:
+    """
+    The other gateways as the gateway `own` reaches them. A request that has left goes on, although
+    the asking gateway gives it up or dies. Implements `OrderPeers`.
+    """
+
+    network: _Network
+    own: str
+
+    async def forward(
+        self,
+        address: str,
+        entity: EntityPath,
+        queue: EntityPath,
+        messages: Sequence[Message],
+        seconds: float,
+    ) -> AcceptedBy:
+        peer = self._peer(address)
+        accepted_by = await self._ask(
+            partial(peer.send_forwarded, entity, queue, messages, seconds), seconds
+        )
+        self.network.world.forwarded += 1
+        return accepted_by
+
+    async def tell_orderer(self, address: str, queue: EntityPath) -> None:
+        peer = self._peer(address)
+
+        async def note() -> None:
+            if peer.pair is not None:
+                peer.pair.broker.note_orderer(queue, self.own)
+
+        await self._ask(note, inf)
+
+    def _peer(self, address: str) -> GatewayProcess:
+        [peer] = [each for each in self.network.world.gateways if each.name == address]
+        if peer.pair is None or self.network.refuses(self.own, PEERS):
+            raise Unreachable("no connection")
+        return peer
+
+    async def _ask(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
+        answer, answers = trio.open_memory_channel[T | BrokerError](1)
+
+        async def ask() -> None:
+            await trio.sleep(self.network.latency(self.own, PEERS))
+            try:
+                result: T | BrokerError = await work()
+            except BrokerError as error:
+                result = error
+            await trio.sleep(self.network.latency(self.own, PEERS))
+            answer.send_nowait(result)
+
+        self.network.home.start_soon(ask)
+        with answered_within(seconds, error=NoAnswer):
+            found = await answers.receive()
+        if isinstance(found, BrokerError):
+            raise found
+        return found
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -111,6 +192,7 @@ class Orderers:
     """One history: `run` is all of it."""
 
     seed: int
+    forwards: bool = False
     rng: random.Random = attrs.field(init=False)
     clock: VirtualClock = attrs.field(factory=VirtualClock)
     records: list[Record] = attrs.field(factory=list)
@@ -119,10 +201,11 @@ class Orderers:
     stores: dict[str, MemoryBroker] = attrs.field(init=False)
     orderers: set[str] = attrs.field(factory=set)
     by_backlog: int = 0
+    forwarded: int = 0
     held_from: float = 0.0  # from then on the first gateway is held, and others are sent to
 
     def __attrs_post_init__(self) -> None:
-        self.rng = random.Random(f"orderers {self.seed}")
+        self.rng = random.Random(f"{'forwarders' if self.forwards else 'orderers'} {self.seed}")
         self.stores = {name: MemoryBroker(self.clock, self.rng) for name in NAMES}
 
     async def run(self) -> Told:
@@ -139,7 +222,9 @@ class Orderers:
         found = {one.message_id for one in self.records if isinstance(one, Found)}
         problems += [f"{each} is lost" for each in sorted(acked - found)]
         problems += decision.problems
-        return Told(tuple(problems), len(acked), self.by_backlog, len(self.orderers))
+        return Told(
+            tuple(problems), len(acked), self.by_backlog, len(self.orderers), self.forwarded
+        )
 
     # --- the installation
 
@@ -154,7 +239,7 @@ class Orderers:
         for namespace in namespaces:
             await nursery.start(namespace.run)
         troubles = self._troubles()
-        for number, name in enumerate(GATEWAYS):
+        for number, name in enumerate(self.names):
             installation = _Network(
                 scenario=self._scenario(),
                 primary=namespaces[0],
@@ -166,6 +251,7 @@ class Orderers:
                 names=Names(),
                 troubles=troubles,
                 rng=self.rng,
+                world=self,
             )
             gateway = GatewayProcess(name=name, installation=installation, syphons=number == 0)
             self.gateways.append(gateway)
@@ -191,7 +277,7 @@ class Orderers:
                 successes_to_return=1,
                 backlog_queues=1,
                 ordered=("orders",),
-                order_lease=OrderLeaseMode.WAIT,
+                order_lease=OrderLeaseMode.FORWARD if self.forwards else OrderLeaseMode.WAIT,
                 on_lease_lost=OnLeaseLost.RAISE,
             ),
             syphon=SyphonOptions(
@@ -214,6 +300,10 @@ class Orderers:
             observer=_Observer(self, process),
             measure=encoded_size,
         )
+
+    @property
+    def names(self) -> Sequence[str]:
+        return FORWARDING if self.forwards else GATEWAYS
 
     @property
     def _is_patient(self) -> bool:
@@ -249,7 +339,7 @@ class Orderers:
     def _outage(self) -> Trouble:
         """Of the primary, for one gateway or for all."""
         start = self.rng.uniform(5.0, CHAOS - LONGEST)
-        gateway = self.rng.choice([*GATEWAYS, ALL])
+        gateway = self.rng.choice([*self.names, ALL])
         return Trouble("refuse", gateway, "primary", start, start + self.rng.uniform(5.0, LONGEST))
 
     def _trouble(self) -> Trouble:
@@ -257,8 +347,8 @@ class Orderers:
         start = rng.uniform(5.0, CHAOS - 10.0)
         return Trouble(
             kind=rng.choice(["refuse", "refuse", "hold", "hold", "kill"]),
-            gateway=rng.choice([*GATEWAYS, *GATEWAYS, ALL]),
-            namespace=rng.choice(NAMES),
+            gateway=rng.choice([*self.names, *self.names, ALL]),
+            namespace=rng.choice([*NAMES, PEERS] if self.forwards else NAMES),
             start=start,
             end=min(CHAOS, start + rng.choice([2.0, 15.0, LONGEST]) * rng.uniform(0.5, 1.0)),
         )
@@ -277,7 +367,7 @@ class Orderers:
     async def _produce(self, number: int) -> None:
         known, longest_pause = self.gateways, 1.5
         if self.held_from:
-            known, longest_pause = self.gateways[number > 0 :][:1], 0.5
+            known, longest_pause = self.gateways[1:] if number else self.gateways[:1], 0.5
             await trio.sleep_until(self.held_from + 0.5 if number else 0.0)
             if number == 0 and self._is_patient:
                 longest_pause = 3.0
@@ -352,14 +442,15 @@ class _Observer:
             self.world.orderers.add(self.process)
 
 
-def run_orderers(seed: int) -> Told:
+def run_orderers(seed: int, *, forwards: bool = False) -> Told:
     """The history of that seed."""
-    return run_seeded(Orderers(seed=seed).run, seed=seed)
+    return run_seeded(Orderers(seed=seed, forwards=forwards).run, seed=seed)
 
 
-def first_overtaken(seeds: Iterable[int]) -> int | None:
+def first_overtaken(seeds: Iterable[int], *, forwards: bool = False) -> int | None:
     """The first seed in whose history a message overtook one that was acknowledged before."""
     for seed in seeds:
-        if any("arrived before" in problem for problem in run_orderers(seed).problems):
+        problems = run_orderers(seed, forwards=forwards).problems
+        if any("arrived before" in problem for problem in problems):
             return seed
     return None

@@ -15,7 +15,13 @@ from gateway.capabilities import Batches, SendsMany
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
-from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    NoAnswer,
+    OutcomeUnknown,
+    Unavailable,
+    Unreachable,
+)
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.offering import required
@@ -286,6 +292,17 @@ class GatewayProcess(Process):
                 return await client.send_many(entity, batches)
             return await required(self._broker, SendsMany).send_many(entity, batches)
         raise OutcomeUnknown("the gateway died")
+
+    async def send_forwarded(
+        self, entity: EntityPath, queue: EntityPath, messages: Sequence[Message], seconds: float
+    ) -> AcceptedBy:
+        """As another gateway of the cluster sees it, over a connection to this one."""
+        await trio.lowlevel.checkpoint()
+        if self.pair is None:
+            raise Unreachable("connection refused by the gateway")
+        with self._until_death():
+            return await self.pair.broker.send_forwarded(entity, queue, messages, seconds)
+        raise NoAnswer("the gateway died")
 
     @property
     def _broker(self) -> GatheringBroker:
