@@ -39,19 +39,20 @@ async def forward(peers: OrderPeers, sending: Sending, lease: OrderLease, until:
     Have the known orderer send the pending batches until then. Those without a verdict certainly
     weren't sent, or are tainted. False: the send can't be forwarded, so that it needs the lease.
     """
+    orderer = lease.orderer
     for batch in sending.pending:
-        error = await _forward(peers, sending, batch, lease, until)
+        error = await _forward(peers, orderer, sending, batch, lease, until)
         result = _result(error)
         lease.note_forwarded(result)
         if error is None:
             continue
         match result:
             case ForwardResult.NOT_ORDERER:
-                lease.forget_orderer()
+                lease.forget_orderer(orderer)
             case ForwardResult.UNREACHABLE:
-                lease.forget_orderer(in_vain=True)
+                lease.forget_orderer(orderer, in_vain=True)
             case ForwardResult.NO_ANSWER:
-                lease.forget_orderer(in_vain=True)
+                lease.forget_orderer(orderer, in_vain=True)
                 sending.failed(batch, error)
             case ForwardResult.REFUSED:
                 batch.fail(error)
@@ -75,17 +76,22 @@ def _result(error: BrokerError | None) -> ForwardResult:
 
 
 async def _forward(
-    peers: OrderPeers, sending: Sending, batch: Batch, lease: OrderLease, until: float
+    peers: OrderPeers,
+    orderer: str,
+    sending: Sending,
+    batch: Batch,
+    lease: OrderLease,
+    until: float,
 ) -> BrokerError | None:
     """Forward one batch; return the error. It is unknown if this gateway took the lease before."""
     error: BrokerError | None = NoAnswer(
-        f"the orderer {lease.orderer} gave no answer until this gateway had the lease"
+        f"the orderer {orderer} gave no answer until this gateway had the lease"
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_take_lease, lease, nursery.cancel_scope)
         try:
             batch.accepted_by = await peers.forward(
-                lease.orderer,
+                orderer,
                 sending.entity,
                 lease.queue.path,
                 sending.handed_over(batch),

@@ -202,9 +202,13 @@ class OrderLease:
             self._orderer = address
             self.changes.note()
 
-    def forget_orderer(self, *, in_vain: bool = False) -> None:
-        """The orderer has none of a send; `in_vain`: and can't be asked, or doesn't answer."""
-        self._orderer = ""
+    def forget_orderer(self, address: str, *, in_vain: bool = False) -> None:
+        """
+        The gateway with that address isn't the orderer; or (`in_vain`) it can't be asked, or
+        doesn't answer.
+        """
+        if self._orderer == address:
+            self._orderer = ""
         if in_vain:
             self._in_vain = MOST_IN_VAIN
 
