@@ -50,6 +50,7 @@ from gateway.pairing.state_file import StateFileError
 from gateway.ports import Observer, Service
 
 SAVE_SECONDS: Final = 5.0
+FORWARDED_SECONDS: Final = 5.0  # for sends that other gateways have forwarded
 LAST_WORDS: Final = 1.0  # seconds
 
 
@@ -406,6 +407,9 @@ async def run_parts(
             await services.start(service.run)
         with ending.connections:
             await _serve_all(endpoints, ending, announce, trimmer, pool)
+        if parts.pair is not None and parts.pair.leases is not None:
+            with trio.move_on_after(FORWARDED_SECONDS):
+                await parts.pair.leases.close()
         if parts.pair is not None and parts.pair.state is not None:
             with trio.move_on_after(SAVE_SECONDS):
                 await parts.pair.state.save()

@@ -18,6 +18,7 @@ from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete
 from gateway.offering import required
+from gateway.pairing.order.lease import LEASE
 from gateway.pairing.provision import provision
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
@@ -113,6 +114,23 @@ async def test_a_gateway_forwards_its_sends_to_the_orderer(gateways: Gateways) -
     assert (one.count("order_lease_taken"), other.count("order_lease_taken")) == (1, 0)
     await primary.start()
     assert list(dict.fromkeys(await all_bodies(primary, 12))) == list(range(12))
+
+
+async def test_an_orderer_that_is_stopped_leaves_no_send_unknown(gateways: Gateways) -> None:
+    primary, one, other = await forwarding(gateways)
+    history = History()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(history.produce, "other", other)
+        await history.acknowledged("other", 5)
+        began = trio.current_time()
+        await one.stop()
+        await history.acknowledged("other", history.numbers["other"] + 2)
+        history.is_over = True
+
+    assert trio.current_time() - began < LEASE
+    await history.find(primary)
+    copies = Counter(each.message_id for each in history.records if isinstance(each, Found))
+    assert {number for body, number in copies.items() if body.startswith("other-")} == {1}
 
 
 async def test_a_frozen_orderers_sends_are_not_out_of_order_once_it_goes_on(

@@ -263,6 +263,29 @@ async def test_after_an_orderer_that_ended_the_other_one_sends_itself(harness, c
     assert await harness.primary.ids() == ["a", "b", "c"]
 
 
+async def test_an_orderer_that_ends_finishes_what_was_forwarded_and_lets_go(harness, cluster):
+    one, other = await cluster.start(), await cluster.start(on_unknown=OnUnknown.RAISE)
+    await one.send("a")
+    await other.send("b")
+    harness.primary.fail(Slow(3.0), Operation.SEND, times=1)
+
+    async def end():
+        await trio.sleep(0.1)
+        await one.pair.leases.close()
+        one.stop()
+        await cluster.nodes[one].kill()
+
+    harness.nursery.start_soon(end)
+    with Timed() as took:
+        assert await other.send("c") is PRIMARY
+    assert took.seconds == pytest.approx(3.0)
+
+    with Timed() as took:
+        assert await other.send("d") is PRIMARY
+    assert took.seconds < 2 * SOON
+    assert await harness.primary.ids() == ["a", "b", "c", "d"]
+
+
 async def test_after_an_orderer_that_was_killed_the_other_one_waits_for_the_lease(harness, cluster):
     one, other = await cluster.start(), await cluster.start()
     await one.send("a")

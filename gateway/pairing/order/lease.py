@@ -363,6 +363,15 @@ class OrderLeases:
         """The number of queues of which this gateway is the orderer."""
         return sum(lease.is_valid for lease in self._leases)
 
+    async def close(self) -> None:
+        """
+        Let no further send begin; return when none is under way. Then `run` can be cancelled, which
+        lets the leases go.
+        """
+        async with trio.open_nursery() as nursery:
+            for lease in self._leases:
+                nursery.start_soon(lease.close)
+
     @property
     def missed(self) -> int:
         """The number of sends that ended without having got the lease."""
