@@ -53,6 +53,7 @@ from gateway.settling import settle_all, settle_one
 LATE: Final = 3.0  # attempt time-outs until a send without an answer is cancelled
 GIVING_UP: Final = 1.0  # seconds, at most, that the cancellation takes
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
+RENEWED: Final = 0.29  # of a lock: one that was renewed within that time is not due yet
 SHORTEST_LOCK: Final = 0.3
 _DONE: Final = Complete()
 GONE: Final = (EntityNotFound, EntityDisabled)
@@ -326,22 +327,50 @@ class Mover:
         return verdict is None
 
     async def _keep_locked(self, claimed: Sequence[BacklogMessage]) -> None:
+        """
+        Renew the locks that are due. While the backlog is too busy for that, the syphon sends and
+        receives less, so that there is room for the locks that it holds.
+
+        The locks of a batch are renewed at once: spread over a second or two, renewals leave a busy
+        backlog no moment for completions, and more messages are moved twice.
+        """
+        began = trio.current_time()
+        renewed: dict[CopyId, float] = {}
         while claimed:
-            await trio.sleep(lock_left(claimed, self.clock(), self.lock()) / LOCK_SHARE)
+            usual = self.lock()
+            left = lock_left(claimed, self.clock(), usual)
+            pause = left / LOCK_SHARE
+            soon = self.clock() + timedelta(seconds=left + pause)
+            await trio.sleep(pause)
+            latest = trio.current_time() - RENEWED * usual
+            busy: list[float] = []
             async with trio.open_nursery() as nursery:
                 for each in claimed:
-                    nursery.start_soon(self._renew, each)
+                    if renewed.get(each.copy, began) <= latest or _ends_by(each, soon):
+                        nursery.start_soon(self._renew, each, renewed, busy)
+            if busy:
+                self.backoffs.load.backlog_busy(min(busy))
 
-    async def _renew(self, message: BacklogMessage) -> None:
+    async def _renew(
+        self,
+        message: BacklogMessage,
+        renewed: dict[CopyId, float],
+        busy: list[float],
+    ) -> None:
+        """Renew one lock; note the begin in `renewed`, or in `busy`."""
+        began = trio.current_time()
         with trio.move_on_after(self.options.attempt_timeout):
             try:
                 until = await self.receiver.renew(message.delivery)
             except NotSupported:
                 return  # the lock lasts until its first date
             except BrokerError as error:
+                if isinstance(error, Busy):
+                    busy.append(began)
                 # Another syphon may receive the message as well: a duplicate, not a loss.
                 self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=str(error)))
             else:
+                renewed[message.copy] = began
                 message.delivery = attrs.evolve(message.delivery, locked_until=until)
 
 
@@ -351,6 +380,11 @@ def lock_left(claimed: Sequence[BacklogMessage], now: datetime, usual: float) ->
     soonest = min([date for date in dates if date is not None and date > now], default=None)
     left = usual if soonest is None else (soonest - now).total_seconds()
     return max(min(usual, left), SHORTEST_LOCK)
+
+
+def _ends_by(message: BacklogMessage, date: datetime) -> bool:
+    until = message.delivery.locked_until
+    return until is not None and until <= date
 
 
 def _is_expired(message: BacklogMessage, now: Now, options: SyphonOptions) -> bool:

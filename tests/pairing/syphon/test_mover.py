@@ -757,6 +757,53 @@ async def test_locks_are_renewed_while_a_slow_primary_takes_its_time(harness):
     assert renewed == [20, 40, 60, 80, 100]
 
 
+async def test_no_lock_is_lost_that_a_busy_backlog_renews_at_last(harness):
+    await harness.divert(*(message(str(number)) for number in range(9)))
+    harness.primary.fail(Slow(100.0), SEND)
+    harness.secondary.fail(busy(10.0), RENEW)
+    await harness.syphon(attempt_timeout=100.0)
+
+    await trio.sleep(55.0)
+    while_busy = len(harness.secondary.times(RENEW))
+    harness.secondary.heal()
+    await trio.sleep(50.0)
+
+    assert len(harness.events.of(SyphonFailed)) == while_busy > 9
+    assert await harness.secondary.ids(QUEUE) == []
+    assert len(await harness.primary.ids()) == 9
+    assert harness.primary.sends() == 1
+
+
+async def test_a_backlog_that_is_too_busy_to_renew_has_fewer_sends(harness, nursery):
+    await harness.divert(message())
+    harness.primary.fail(Slow(100.0), SEND)
+    harness.secondary.fail(busy(10.0), RENEW)
+    async with harness.secondary.broker.open_receiver(QUEUE) as receiver:
+        drain = harness.make_drain(attempt_timeout=100.0)
+        mover, before = harness.make_mover(drain, receiver), drain.backoffs.load.limit
+        [delivery] = await receiver.receive(1)
+        unwrapped = envelope().unwrap(delivery.message)
+        backlog_message = BacklogMessage.of(QUEUE, delivery, unwrapped, trio.current_time())
+        mover.claim(backlog_message)
+        nursery.start_soon(mover.move, ORDERS, [backlog_message])
+        await trio.sleep(10.0)
+        nursery.cancel_scope.cancel()
+
+    assert drain.backoffs.load.limit < before
+
+
+async def test_only_the_lock_whose_renewal_failed_is_renewed_again_soon(harness):
+    await harness.divert(*(message(str(number)) for number in range(9)))
+    harness.primary.fail(Slow(100.0), SEND)
+    await harness.syphon(attempt_timeout=100.0)
+
+    await trio.sleep(17.0)
+    harness.secondary.fail(Refuse(), RENEW, times=1)
+    await trio.sleep(18.0)
+
+    assert len(harness.secondary.times(RENEW)) == 10
+
+
 async def test_a_lock_that_cant_be_renewed_isnt_renewed_for_ever(harness):
     await harness.divert(message())
     harness.primary.fail(Slow(280.0), SEND)
