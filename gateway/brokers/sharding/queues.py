@@ -68,12 +68,20 @@ def _is_further_shard(table: ShardTable, path: EntityPath) -> bool:
 async def create_shards(
     broker: Broker, queue: ShardedQueue, entity: EntityPath, properties: QueueProperties
 ) -> EntityInfo:
-    """As `Broker.create_queue`: creates all shards. It exists if none of them is missing."""
+    """
+    As `Broker.create_queue`: creates all shards. The queue exists if none of them is missing. After
+    an error, the outcome is unknown if a shard was created.
+    """
     is_new = False
     for path in reversed(_paths(queue, entity)):  # the first stands for the queue
-        with suppress(EntityExists):
+        try:
             await broker.create_queue(path, properties)
-            is_new = True
+        except EntityExists:
+            continue
+        except BrokerError as error:
+            _refuse_halfway(error, is_new, "created")
+            raise
+        is_new = True
     if not is_new:
         raise EntityExists(f"{entity}: a queue of this name exists already")
     return await inspect_shards(broker, queue, entity)
@@ -86,11 +94,18 @@ async def update_shards(
     properties: QueueProperties,
     if_version: int | None,
 ) -> None:
-    """As `Updates.update_queue`; the version is that of the first shard."""
+    """
+    As `Updates.update_queue`; the version is that of the first shard. After an error, the outcome
+    is unknown if a shard was updated.
+    """
     first, *others = _paths(queue, entity)
     await updates.update_queue(first, properties, if_version=if_version)
     for path in others:
-        await updates.update_queue(path, properties)
+        try:
+            await updates.update_queue(path, properties)
+        except BrokerError as error:
+            _refuse_halfway(error, True, "updated")
+            raise
 
 
 async def delete_shards(
@@ -111,12 +126,20 @@ async def delete_shards(
         except EntityNotFound:
             continue
         except BrokerError as error:
-            if missing is None and error.outcome is Outcome.NOT_SENT:
-                raise OutcomeUnknown(f"only some shards were deleted, then: {error}") from error
+            _refuse_halfway(error, missing is None, "deleted")
             raise
         missing = None
     if missing is not None:
         raise missing
+
+
+def _refuse_halfway(error: BrokerError, has_changed: bool, done: str) -> None:
+    """
+    Raises:
+        OutcomeUnknown: another shard was changed before this one certainly wasn't.
+    """
+    if has_changed and error.outcome is Outcome.NOT_SENT:
+        raise OutcomeUnknown(f"only some shards were {done}, then: {error}") from error
 
 
 async def verify_shards(

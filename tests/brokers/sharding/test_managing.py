@@ -10,8 +10,16 @@ import trio
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.brokers.sharding.table import ShardingRule
-from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound, OutcomeUnknown, Unavailable
+from gateway.capabilities import Updates
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    EntityExists,
+    EntityNotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.offering import required
 from tests.brokers.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import VirtualClock
 
@@ -19,13 +27,27 @@ FOUR = ShardingRule(queue="orders", shards=4)
 
 
 class Refusing(Altered):
-    """A namespace that doesn't delete one of its queues now."""
+    """A namespace that can't create, update or delete one of its queues now."""
 
     refused: EntityPath | None = None
 
-    async def delete_queue(self, entity: EntityPath) -> None:
+    def check(self, entity: EntityPath) -> None:
         if entity == self.refused:
             raise Unavailable("down")
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        self.check(entity)
+        return await self.broker.create_queue(entity, properties)
+
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo:
+        self.check(entity)
+        updates = required(self.broker, Updates)
+        return await updates.update_queue(entity, properties, if_version=if_version)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        self.check(entity)
         await self.broker.delete_queue(entity)
 
 
@@ -63,3 +85,34 @@ async def test_a_deletion_that_deleted_nothing_has_its_own_error(
             await broker.delete_queue(ORDERS)
 
         assert len(await namespace.broker.list_queues()) == 4
+
+
+async def test_a_creation_that_failed_halfway_is_unknown_and_completed_by_the_next_one(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as (broker, namespace):
+        await broker.delete_queue(ORDERS)
+        namespace.refused = ORDERS.shard(1)
+        with pytest.raises(OutcomeUnknown, match="only some shards were created, then: down"):
+            await broker.create_queue(ORDERS, QueueProperties())
+        with pytest.raises(Unavailable):  # the others exist: this call has created none
+            await broker.create_queue(ORDERS, QueueProperties())
+
+        namespace.refused = None
+        await broker.create_queue(ORDERS, QueueProperties())
+        assert len(await namespace.broker.list_queues()) == 4
+        with pytest.raises(EntityExists):
+            await broker.create_queue(ORDERS, QueueProperties())
+
+
+@pytest.mark.parametrize(("shard", "error"), [(0, Unavailable), (2, OutcomeUnknown)])
+async def test_the_outcome_of_an_update_is_unknown_after_its_first_shard(
+    autojump_clock: trio.abc.Clock, shard: int, error: type[BrokerError]
+) -> None:
+    async with stand() as (broker, namespace):
+        namespace.refused = ORDERS.shard(shard)
+        with pytest.raises(error, match="down"):
+            await broker.update_queue(ORDERS, QueueProperties(max_delivery_count=3))
+
+        first = await namespace.broker.inspect(ORDERS)
+        assert (first.properties.max_delivery_count == 3) is (error is OutcomeUnknown)
