@@ -69,14 +69,15 @@ ruff:
 # what these rules are about, and without the rules that tests are free of. What is left of them for
 # tests is about clean-up, and generators.
 with = $(shell grep --recursive --files-with-matches --include='*.py' --extended-regexp '$(1)' $(2))
+CONCURRENT := async |await |trio|except:|BaseException|Cancelled
 flake8:
 	@echo flake8 gateway
-	@.venv/bin/flake8 $(call with,async def|trio|except:|BaseException|Cancelled,gateway)
+	@.venv/bin/python -m tests.lint $(call with,$(CONCURRENT),gateway)
 
 flake8-tests:
 	@echo flake8 tests benchmarks examples
-	@.venv/bin/flake8 --disable=ASYNC124 \
-	  $(call with,except|finally|__aexit__|yield,$(filter-out gateway,$(SOURCES)))
+	@.venv/bin/python -m tests.lint --disable=ASYNC124 \
+	  $(call with,$(CONCURRENT),$(call with,except|finally|__aexit__|yield,$(filter-out gateway,$(SOURCES))))
 
 mypy:
 	.venv/bin/mypy --strict
