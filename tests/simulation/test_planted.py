@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.simulation.bugs import BUGS, first_problem, first_seeds
+from tests.simulation.bugs import BUGS, JUDGED, first_problem, first_seeds
 
-SEEDS = 100
 LONGEST = 1200  # seconds of a processor that others use too, if all seeds have to be tried
 
 
@@ -20,9 +19,10 @@ def test_a_planted_bug_breaks_its_law(bug):
 @pytest.mark.slow
 @pytest.mark.timeout(LONGEST)
 def test_no_bug_means_no_finding():
-    found = {seed for bug in BUGS for seed in bug.found}
+    """Of the first seeds, `test_histories` shows it."""
+    found = {seed for bug in BUGS for seed in bug.found if seed not in JUDGED}
 
-    assert first_problem(sorted({*range(SEEDS), *found})) is None
+    assert first_problem(sorted(found)) is None
 
 
 def test_each_bug_has_a_law_that_must_find_it():
