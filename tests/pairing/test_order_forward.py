@@ -491,12 +491,14 @@ async def test_a_send_that_finds_no_room_at_the_orderer_doesnt_keep_the_others_w
 async def test_an_address_in_the_lease_queue_that_is_no_peers_is_not_connected_to(harness, cluster):
     one = await cluster.start()
     await one.send("a")
+    elsewhere = await cluster.network.start("elsewhere.test:1", peers=ADDRESSES)
     request = Message(
         body=b"somebody", session_id=NAME, properties={lease.ADDRESS: "elsewhere.test:1"}
     )
     await harness.secondary.store.send(LEASES, [request])
     await trio.sleep(lease.TENURE + SOON)
 
+    assert elsewhere.connections == []
     assert leases(one) == [0], "it lets go, as if asked to"
 
 
