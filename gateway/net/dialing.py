@@ -7,6 +7,8 @@ import errno
 import os
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import attrs
@@ -81,14 +83,19 @@ async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.a
 
 
 async def open_tcp(host: str, port: int) -> trio.SocketStream:
-    """
-    Connect without TLS. Raises the exceptions in `FAILURES`.
+    """Connect without TLS. Raises the exceptions in `FAILURES`."""
+    with looking_up(host):
+        return await trio.open_tcp_stream(host, port)
 
+
+@contextmanager
+def looking_up(host: str) -> Iterator[None]:
+    """
     Names are looked up in a thread. If no thread can be started, that is an OSError, too, as any
     other lack of resources.
     """
     try:
-        return await trio.open_tcp_stream(host, port)
+        yield
     except RuntimeError as error:
         if type(error) is not RuntimeError:  # Python has no class of its own for "no thread"
             raise

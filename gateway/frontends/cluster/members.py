@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from gateway.frontends.cluster.options import ClusterOptions
+from gateway.net.dialing import looking_up
 from gateway.net.listeners import split_address, written
 from gateway.wire.pairgate.cluster_tokens import tag_of
 
@@ -41,9 +42,13 @@ async def look_up(host: str, port: int) -> Sequence[str]:
     The addresses of the name, by DNS.
 
     Raises:
-        OSError: DNS doesn't answer, or doesn't know the name.
+        OSError: DNS doesn't answer, or doesn't know the name, or no host can have it.
     """
-    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        with looking_up(host):
+            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # from IDNA
+        raise OSError(f"{host:.80} is no host name: {error}") from error
     return [normal(written(address)) for *_, address in found]
 
 

@@ -168,6 +168,11 @@ class Peer:
         try:
             with answered_within(seconds, "of the peer", at=self.address, error=HolderSilent):
                 return await self._answer(content)
+        except HolderSilent:
+            # Its machine may be gone, which the other connections don't show: a new one tells.
+            for each in self._idle:
+                each.idle_since = -math.inf
+            raise
         finally:
             self._slots.release()
 

@@ -53,6 +53,28 @@ def test_each_address_is_written_in_one_way(address, expected):
     assert normal(address) == expected
 
 
+class NoThread(trio.abc.HostnameResolver):
+    """As Trio's own where the machine has no thread to give."""
+
+    async def getaddrinfo(self, host, port, family=0, kind=0, proto=0, flags=0):
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("can't start new thread")
+
+    async def getnameinfo(self, sockaddr, flags):
+        raise AssertionError("nobody asks for that")
+
+
+@pytest.mark.parametrize("service", [f"{'a' * 70}.test:5680", "gateways.test:5680"])
+async def test_a_name_that_cannot_be_looked_up_doesnt_end_the_gateway(service):
+    """The first one can't be a host's; for the second one there is no thread."""
+    trio.socket.set_custom_hostname_resolver(NoThread())
+    configured = ClusterOptions(address=ONE, peers=(TWO,), service=service, secrets=(SECRET,))
+    known = Members(configured)
+
+    assert await known.find(tag_of(THREE)) is None
+    assert await known.find(tag_of(TWO)) == TWO
+
+
 def test_what_is_no_address_is_refused():
     with pytest.raises(CannotListen):
         normal("gateway-1")

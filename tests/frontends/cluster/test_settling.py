@@ -260,6 +260,28 @@ async def test_a_machine_that_doesnt_answer_costs_one_timeout_a_second(
     assert [type(event) for event in two.events] == [PeerLost, PeerFound]
 
 
+async def test_a_machine_that_has_lost_its_power_leaves_one_outcome_unknown(
+    network: Network, autojump_clock: MockClock
+) -> None:
+    """Its idle connections look as if it were there."""
+    one, two = await pair_of(network)
+    held = [(await one.received()).lock_token for _ in range(3)]
+    async with trio.open_nursery() as nursery:
+        for token in held:
+            nursery.start_soon(two.leases.renew, ORDERS, token)
+    assert len(one.connections) == 3
+    one.hindered.hangs = one.hangs = True
+
+    with pytest.raises(HolderSilent):
+        await two.leases.settle(ORDERS, held[0], Complete())
+    began = trio.current_time()
+    for token in held[1:]:
+        with pytest.raises(LockLost, match="didn't connect"):
+            await two.leases.settle(ORDERS, token, Complete())
+
+    assert trio.current_time() - began == two.cluster.options.connect_timeout
+
+
 async def test_a_gateway_that_left_the_cluster_has_lost_its_locks(
     network: Network, autojump_clock: MockClock
 ) -> None:
