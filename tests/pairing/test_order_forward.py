@@ -273,7 +273,7 @@ async def test_an_orderer_that_ends_finishes_what_was_forwarded_and_lets_go(harn
         await trio.sleep(0.1)
         await one.pair.leases.close()
         one.stop()
-        await cluster.nodes[one].kill()
+        cluster.nodes[one].stop()
 
     harness.nursery.start_soon(end)
     with Timed() as took:

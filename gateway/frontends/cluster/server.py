@@ -97,7 +97,8 @@ class ClusterServer:
             if content is None:
                 return
             answer = build_answer(await self._answer(content))
-            with trio.move_on_after(WRITE_SECONDS) as scope:
+            # Shielded: as the gateway ends, a request that was done would have an unknown outcome.
+            with trio.move_on_after(WRITE_SECONDS, shield=True) as scope:
                 await channel.send(answer)
             if scope.cancelled_caught:
                 return

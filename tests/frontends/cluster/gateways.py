@@ -48,6 +48,7 @@ class Node:
     orders: SendsInOrder | None = None
     hangs: bool = False  # a connection to it is neither refused nor accepted
     connections: list[trio.abc.Stream] = attrs.field(factory=list)
+    serving: list[trio.CancelScope] = attrs.field(factory=list)  # one for each of them
 
     @property
     def visibility(self):
@@ -68,6 +69,12 @@ class Node:
         terms = Terms(hidden=timedelta(seconds=30))
         (taken,) = await self.visibility.take(entity, 1, lambda _: terms)
         return taken
+
+    def stop(self) -> None:
+        """In good order, as by SIGTERM: nobody can connect, and its connections are cancelled."""
+        self.is_up = False
+        for scope in self.serving:
+            scope.cancel()
 
     async def kill(self) -> None:
         """As if by SIGKILL: its connections end, and nobody can connect."""
@@ -205,13 +212,17 @@ class Network:
             raise ConnectionRefusedError(111, "Connection refused")
         ours, theirs = memory_stream_pair()
         node.connections.append(theirs)
-        self.nursery.start_soon(self._serve, node.server(is_inside), theirs)
+        node.serving.append(scope := trio.CancelScope())
+        self.nursery.start_soon(self._serve, node.server(is_inside), theirs, scope)
         return ours
 
-    async def _serve(self, server: ClusterServer, stream: trio.abc.Stream) -> None:
+    async def _serve(
+        self, server: ClusterServer, stream: trio.abc.Stream, scope: trio.CancelScope
+    ) -> None:
         try:
             async with stream:
-                await server.serve_connection(stream)
+                with scope:
+                    await server.serve_connection(stream)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
