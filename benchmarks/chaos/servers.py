@@ -21,7 +21,7 @@ from gateway.domain.backoff import Backoff
 from gateway.ports import Broker
 from tests.harness.azurite import ACCOUNT
 from tests.harness.azurite import KEY as AZURITE_KEY
-from tests.harness.rabbitmq import USER, control
+from tests.harness.rabbitmq import USER, keep_queues
 from tests.harness.rabbitmq_cluster import Cluster
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess
@@ -174,8 +174,8 @@ class RabbitServer(_ForeignServer):
         super().__init__(process, USER, keeps_completions=False)
 
     async def keep_queues(self) -> None:
-        """RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds."""
-        await control(self.process, "eval", "[dets:sync(Table) || Table <- dets:all()].")
+        """As `rabbitmq.keep_queues`."""
+        await keep_queues(self.process)
 
     def url(self, port: int) -> str:
         return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\npassword = {self.reference}'

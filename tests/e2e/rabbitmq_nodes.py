@@ -18,12 +18,20 @@ from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.message import ReceiveMode
 from gateway.ports import Receiver
 from tests.e2e.processes import ROOT
-from tests.harness.rabbitmq import USER, LastingNode, control
+from tests.harness.rabbitmq import USER, LastingNode, control, evaluate, keep_queues
+from tests.harness.servers import ServerProcess
 
 EXAMPLES: Final = ROOT / "conf" / "examples"
 VHOST: Final = "pairgate"
 PASSWORD: Final = "SAS_KEY_VALUE"  # that of all users: see `processes.environment`
-_SYNC: Final = "[dets:sync(Table) || Table <- dets:all()]."
+# Of the queues: a text, or [] if there are none.
+_NAMES: Final = f"""
+string:join([
+    binary_to_list(Name)
+    || Queue <- rabbit_amqqueue:list(<<"{VHOST}">>),
+    {{resource, _, _, Name}} <- [amqqueue:get_name(Queue)]
+], " ").
+"""
 
 
 @attrs.define(eq=False)
@@ -57,17 +65,19 @@ class ExampleNode:
         await self.control("set_permissions", "-p", VHOST, user, *rights)
 
     async def keep_queues(self) -> None:
-        """RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds."""
-        await self.control("eval", _SYNC)
+        """As `rabbitmq.keep_queues`."""
+        await keep_queues(await self._process())
 
     async def control(self, *arguments: str) -> str:
-        process = await trio.to_thread.run_sync(lambda: self.node.process)
-        return await control(process, *arguments)
+        return await control(await self._process(), *arguments)
+
+    async def _process(self) -> ServerProcess:
+        return await trio.to_thread.run_sync(lambda: self.node.process)
 
     async def queues(self) -> list[EntityPath]:
         """All that are there, but for those of dead letters, which belong to them."""
-        listed = await self.control("list_queues", "-p", VHOST, "--no-table-headers", "name")
-        names = set(listed.split())
+        listed = await evaluate(await self._process(), _NAMES)
+        names = set() if listed == "[]" else set(listed.strip('"').split())
         mains = {name.removesuffix(DEAD_LETTER) for name in names}
         assert mains <= names, f"dead letters of no queue: {names}"
         return [EntityPath(name) for name in sorted(mains)]

@@ -19,7 +19,7 @@ from tests.e2e.test_admin import ADMIN, get
 from tests.e2e.test_serve import pairgate, with_fixed_port
 from tests.e2e.test_status import samples
 from tests.harness.chaos_proxy import ChaosProxy, Pass, Refuse
-from tests.harness.rabbitmq import USER, control
+from tests.harness.rabbitmq import USER, evaluate
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -84,7 +84,7 @@ class Installation:
     async def audit(self) -> int:
         begin = time.time()
         process = self.nodes.process("secondary")
-        messages = int(await control(process, "eval", _TOTAL.format(self.label)))
+        messages = int(await evaluate(process, _TOTAL.format(self.label)))
         self.audits.append(Audit(begin, time.time(), messages))
         return messages
 

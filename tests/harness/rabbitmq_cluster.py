@@ -21,19 +21,19 @@ import trio
 from gateway.demo.ports import free_port
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass
 from tests.harness.erlang_names import NameService
-from tests.harness.rabbitmq import control, node_environment, node_process, prepare
+from tests.harness.rabbitmq import evaluate, keep_queues, node_environment, node_process, prepare
 from tests.harness.servers import STOP_LIMIT, ServerProcess, running
 
 NAMES: Final = ("a", "b", "c")
 _COOKIE: Final = "the-tests-of-pairgate"
 TICK: Final = 8  # seconds after which a node that isn't heard is down: Erlang's net_ticktime
 _PAUSE: Final = 0.5
-_RUNNING: Final = "rabbit_nodes:all_running()."
+# A node that is running may still start its listeners.
+_READY: Final = "[Node || Node <- rabbit_nodes:all_running(), rabbit:is_booted(Node)]."
 _LEADER: Final = (
     '{{ok, Queue}} = rabbit_amqqueue:lookup({{resource, <<"/">>, queue, <<"{}">>}}),'
     " {{_, Node}} = amqqueue:get_pid(Queue), Node."
 )
-_SYNC: Final = "[dets:sync(Table) || Table <- dets:all()]."
 
 
 @attrs.define(eq=False)
@@ -48,13 +48,13 @@ class Cluster:
     async def leader_of(self, queue: str) -> str:
         """The node that leads that quorum queue of the vhost `/`. All nodes must run."""
         node = next(iter(self.nodes.values()))
-        return (await control(node, "eval", _LEADER.format(queue))).strip(" \n'").partition("@")[0]
+        return (await evaluate(node, _LEADER.format(queue))).strip("'").partition("@")[0]
 
     async def wait_whole(self) -> None:
         """Return when each node runs and is with all others."""
         await trio.lowlevel.checkpoint()
         for node in self.nodes.values():
-            while (await control(node, "eval", _RUNNING)).count("@") < len(self.nodes):  # noqa: ASYNC110 nobody tells
+            while (await evaluate(node, _READY)).count("@") < len(self.nodes):  # noqa: ASYNC110 nobody tells
                 await trio.sleep(_PAUSE)
 
     @property
@@ -83,10 +83,10 @@ class Cluster:
         self._set(name, Pass())
 
     async def keep_queues(self) -> None:
-        """RabbitMQ 3.10 forgets its newest quorum queues when it is killed within seconds."""
+        """As `rabbitmq.keep_queues`, of all nodes."""
         async with trio.open_nursery() as nursery:
             for node in self.nodes.values():
-                nursery.start_soon(control, node, "eval", _SYNC)
+                nursery.start_soon(keep_queues, node)
 
     def port_of(self, asking: str, name: str) -> int | None:
         """Where a node finds another one, if that runs."""

@@ -25,7 +25,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Complete, Message
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, Refuse
-from tests.harness.rabbitmq import control, rabbitmq
+from tests.harness.rabbitmq import control, keep_queues, rabbitmq
 from tests.harness.servers import frozen
 
 pytestmark = pytest.mark.live
@@ -95,8 +95,7 @@ async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_
     counts, numbers = SendCounts(), itertools.count()
     async with rabbitmq(tmp_path) as (node, port), client(port) as broker:
         await broker.create_queue(ORDERS, QueueProperties())
-        # RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds.
-        await control(node, "eval", "[dets:sync(Table) || Table <- dets:all()].")
+        await keep_queues(node)
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
                 for _ in range(SENDERS):
