@@ -2,7 +2,7 @@ PYTHON ?= python3
 SOURCES := $(wildcard gateway tests benchmarks examples)
 CORES := $(shell nproc 2>/dev/null || echo 2)
 # More than there are cores: many tests wait for other processes.
-WORKERS ?= $(shell expr $(CORES) + 1)
+WORKERS ?= $(shell expr $(CORES) + 2)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES := chromium libfaketime libnginx-mod-stream nginx-light prometheus rabbitmq-server strace systemd

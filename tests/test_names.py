@@ -39,7 +39,7 @@ PLAIN_TEXT: Final = """
     encrypt every exec expire fail fetch figure first for format found frame free gateway
     gone good group handle handshake head here host idle in inflight item jitter keep kept
     kid kill kind label last late left legacy level lifetime line link listen live load log
-    longest loop lost mac made management match max memory metric min missing mode most move
+    longest loop lost mac made management match max memory metric min miss missing mode most move
     name need next not now number off oldest on open operation origin out pairgate parallel
     partial password pause pending per pid pin ping poll port possibly problem progress
     protocol python quota ready reason receive redriven refuse regain reload remedy remove renew

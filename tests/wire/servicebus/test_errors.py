@@ -18,6 +18,7 @@ from gateway.domain.errors import (
     NoAnswer,
     NotAuthorized,
     NoToken,
+    NotOrderer,
     NotSupported,
     Outcome,
     OutcomeUnknown,
@@ -30,8 +31,9 @@ from gateway.domain.errors import (
 from gateway.wire.http.messages import Headers, Response
 from gateway.wire.servicebus.errors import build_error, parse_error
 
-# Of a gateway's own connections and credentials: another gateway is told what they extend.
-LOCAL = {Unreachable, NoAnswer, HolderSilent, NoToken, CredentialRefused}
+# Of a gateway's own connections and credentials, or of its cluster: clients are told what they
+# extend.
+LOCAL = {Unreachable, NoAnswer, HolderSilent, NotOrderer, NoToken, CredentialRefused}
 ALL = [
     error
     for error in vars(errors).values()

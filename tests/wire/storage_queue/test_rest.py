@@ -456,8 +456,8 @@ ALL = [
     error
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, BrokerError) and error is not BrokerError
-    # Those two are of a gateway's own connections: another one is told what they extend.
-    if error not in {errors.Unreachable, errors.NoAnswer, errors.HolderSilent}
+    # Of a gateway's own connections, or of its cluster: clients are told what they extend.
+    if error not in {errors.Unreachable, errors.NoAnswer, errors.HolderSilent, errors.NotOrderer}
 ]
 
 
