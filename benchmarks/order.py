@@ -1,5 +1,6 @@
 """
-The cost of an order: an ordered entity beside a plain one, by the number of keys.
+The cost of an order: an ordered entity beside a plain one, by the number of keys; and one whose
+order is kept by leases, with one gateway.
 
     32 senders ──▶ pair ──▶ primary                      healthy
                         └─▶ secondary                    outage: the entity is pinned to the backlog
@@ -38,14 +39,14 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
 from gateway.forwarding_broker import ForwardingBroker
-from gateway.pairing.options import PairOptions, SyphonOptions
+from gateway.pairing.options import OrderLeaseMode, PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import Backlog, provision
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Receiver
 from gateway.wire.amqp.message import encoded_size
 
-PLAIN, ORDERED = WAYS = ("plain", "ordered")
+PLAIN, ORDERED, LEASED = WAYS = ("plain", "ordered", "leased")
 ENTITY: Final = EntityPath("orders")
 LABEL: Final = "bench"
 BODY: Final = b"x" * 1024
@@ -184,7 +185,7 @@ async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
     rng = runtime.rng("order")
     primary, secondary = (MemoryBroker(runtime.now, rng, options) for _ in range(2))
     await primary.create_queue(ENTITY, QueueProperties())
-    await provision(secondary, LABEL, QUEUES, ordered=True)
+    await provision(secondary, LABEL, QUEUES, ordered=True, leases=True)
     far, away = FarBroker(primary, delay), FarBroker(secondary, delay)
     queues = tuple(backlog.queue_name(LABEL, index) for index in range(QUEUES))
     dependencies = PairDependencies(
@@ -197,7 +198,11 @@ async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
     pair = PairParts(
         primary=far,
         secondary=away,
-        options=PairOptions(label=LABEL, ordered=("*",) if way == ORDERED else ()),
+        options=PairOptions(
+            label=LABEL,
+            ordered=() if way == PLAIN else ("*",),
+            order_lease=OrderLeaseMode.WAIT if way == LEASED else OrderLeaseMode.OFF,
+        ),
         backlog=Backlog(queues=queues, max_message_size=None),
         envelope=bench_envelope(encrypts=False),
         dependencies=dependencies,
@@ -228,7 +233,7 @@ async def measure(
             for way in WAYS:
                 async with open_round(way, each, delay) as made:
                     found = await made.run(seconds)
-                    await made.check(ordered=way == ORDERED)
+                    await made.check(ordered=way != PLAIN)
                 if number:  # round 0 warms up
                     taken[way, each].append(found)
     figures = [_figures(way, each, taken) for each in keys for way in WAYS]
