@@ -75,8 +75,7 @@ def text_of(parent: Element, name: str) -> str:
 
 def is_legal(text: str) -> bool:
     """True if a document can contain the text."""
-    # What is printable is legal, and `isprintable` takes a tenth of the time of the search.
-    return text.isprintable() or _ILLEGAL.search(text) is None
+    return _ILLEGAL.search(text) is None
 
 
 def without_illegal(text: str) -> str:
