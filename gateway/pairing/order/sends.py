@@ -20,7 +20,7 @@ it, each of which has its own verdict.
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from itertools import count, islice, takewhile
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import trio
@@ -183,14 +183,7 @@ class OrderedSends:
         for part in parts:
             by_key.setdefault(part.key.digest, []).append(part)
         calls = [
-            self._call(
-                digest,
-                parts=mine,
-                taken=taken.monotonic,
-                deadline=deadline,
-                is_forwarded=is_forwarded,
-            )
-            for digest, mine in by_key.items()
+            self._call(mine, taken, deadline, is_forwarded=is_forwarded) for mine in by_key.values()
         ]
         if len(calls) == 1:
             await self._deliver_call(calls[0], deliver)
@@ -202,9 +195,18 @@ class OrderedSends:
             if batch.is_pending:
                 _join(batch, [part.batch for part in parts if part.parent is batch])
 
-    def _call(self, digest: str, **fields: Any) -> _Call:
-        """A call with the next place among those of its key."""
-        call = _Call(turn=self._turns.take(digest), **fields)
+    def _call(
+        self, parts: Sequence[_Part], taken: Now, deadline: float, *, is_forwarded: bool
+    ) -> _Call:
+        """A call, whose parts have one key, with the next place among those of that key."""
+        digest = parts[0].key.digest
+        call = _Call(
+            parts=parts,
+            turn=self._turns.take(digest),
+            taken=taken.monotonic,
+            deadline=deadline,
+            is_forwarded=is_forwarded,
+        )
         self._calls.setdefault(digest, {})[call] = None
         return call
 
