@@ -373,7 +373,7 @@ const parts = {
         }
         longest = Math.max(longest, (performance.now() - began) / 1000);
         sent.push(messageId);
-        if (sent.length === 1) process.stdout.write("\n"); // a sign that it has begun
+        process.stdout.write("\n"); // a sign that it goes on
         await pause(20);
       }
       return { sent, longest };

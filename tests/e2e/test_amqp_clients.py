@@ -11,6 +11,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.changes import Changes
 from gateway.net.certs import write_certificates
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 
@@ -227,6 +228,13 @@ class Producer:
     sent: list[str] = attrs.field(factory=list)
     longest: float = 0.0
     _stop: trio.Event = attrs.field(factory=trio.Event)
+    _output: bytes = b""  # of its process: line ends as a sign that it goes on, then its result
+    _printed: Changes = attrs.field(factory=Changes)
+
+    async def has_sent(self, number: int) -> None:
+        """Return when that many messages were accepted, of a client that tells of each one."""
+        while self._output.count(b"\n") < number:
+            await self._printed.wait_next()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Started when the first message was accepted."""
@@ -238,15 +246,21 @@ class Producer:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        output = bytes(await process.stdout.receive_some())
-        task_status.started()
-        await self._stop.wait()
-        await process.stdin.send_all(b"\n")
-        output += b"".join([part async for part in process.stdout])
+        self._output = bytes(await process.stdout.receive_some())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read, process.stdout)
+            task_status.started()
+            await self._stop.wait()
+            await process.stdin.send_all(b"\n")
         await process.wait()
-        found = json.loads(output)[self.part]
+        found = json.loads(self._output)[self.part]
         assert isinstance(found, dict), found
         self.sent, self.longest = found["sent"], found["longest"]
+
+    async def _read(self, stdout: trio.abc.ReceiveStream) -> None:
+        async for part in stdout:
+            self._output += part
+            self._printed.note()
 
     def stop(self) -> None:
         self._stop.set()
