@@ -7,10 +7,16 @@ from tests.pairing.harness import Events, Harness
 
 
 @pytest.fixture
-async def harness() -> AsyncIterator[Harness]:
+def ordered() -> bool:
+    """True in modules whose harness has backlog queues for ordered entities."""
+    return False
+
+
+@pytest.fixture
+async def harness(ordered: bool) -> AsyncIterator[Harness]:
     async with trio.open_nursery() as nursery:
         harness = Harness(nursery=nursery)
-        await harness.open()
+        await harness.open(ordered=ordered)
         yield harness
         nursery.cancel_scope.cancel()
 

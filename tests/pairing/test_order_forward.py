@@ -1,6 +1,6 @@
 """Several gateways send to one ordered entity: the others forward their sends to the orderer."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import attrs
 import pytest
@@ -106,12 +106,8 @@ class Cluster:
 
 
 @pytest.fixture
-async def harness() -> AsyncIterator[Harness]:
-    async with trio.open_nursery() as nursery:
-        harness = Harness(nursery=nursery)
-        await harness.open(ordered=True)
-        yield harness
-        nursery.cancel_scope.cancel()
+def ordered() -> bool:
+    return True
 
 
 @pytest.fixture
