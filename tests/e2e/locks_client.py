@@ -1,5 +1,5 @@
 """
-What azure-servicebus 7.15 settles on another connection than the one that has received the message.
+Settles messages by azure-servicebus 7.15 over another connection than that which received them.
 
 Runs in `.venv-azure`, as a process of its own, and prints one JSON object: how many messages were
 settled, and each error. The first half of them is received at the first address and
