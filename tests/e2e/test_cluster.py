@@ -26,6 +26,7 @@ from tests.e2e.rest import request, send
 from tests.e2e.test_azure_client import AZURE_PYTHON, HERE
 from tests.frontends import storage_client
 from tests.harness.azurite import KEY, azurite
+from tests.harness.servers import freeze
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -154,7 +155,7 @@ async def test_a_gateway_suspects_what_another_one_suspects_before_it_has_sent_i
     for gateway in (one, two):
         assert await send(gateway.address, "orders", b"before") == (201, "primary")
 
-    gateways.processes[0].signal(signal.SIGSTOP)
+    await freeze(gateways.processes[0].pid)
     assert await send(one.address, "orders", b"at one") == (201, "backlog")
     found = await two.seen("entity_state_changed", entity="orders", before="primary")
 

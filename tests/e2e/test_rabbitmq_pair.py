@@ -25,6 +25,7 @@ from tests.e2e.rabbitmq_pair import (
     provision,
     sending,
 )
+from tests.harness import servers
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -102,8 +103,7 @@ async def start(harness: Harness) -> None:
 
 
 async def freeze(harness: Harness) -> None:
-    await trio.lowlevel.checkpoint()
-    os.kill(harness.north.node.process.pid, signal.SIGSTOP)
+    await servers.freeze(harness.north.node.process.pid)
 
 
 async def thaw(harness: Harness) -> None:

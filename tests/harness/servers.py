@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ import trio
 START_LIMIT: Final = 60.0  # seconds
 STOP_LIMIT: Final = 20.0
 _KNOCK_PAUSE: Final = 0.05
+_STOP_PAUSE: Final = 0.001
 _ANSWER_LIMIT: Final = 2.0
 _LOG_TAIL: Final = 2000  # bytes
 # Of util-linux: the kernel kills the server when the thread that started it ends, however it does.
@@ -105,14 +106,32 @@ async def running(server: ServerProcess) -> AsyncIterator[None]:
             await server.kill()
 
 
-@contextmanager
-def frozen(server: ServerProcess) -> Iterator[None]:
+@asynccontextmanager
+async def frozen(server: ServerProcess) -> AsyncIterator[None]:
     """SIGSTOP while the block runs, SIGCONT afterwards: the server is there and answers nothing."""
-    os.kill(server.pid, signal.SIGSTOP)
     try:
+        await freeze(server.pid)
         yield
     finally:
         os.kill(server.pid, signal.SIGCONT)
+
+
+async def freeze(process: int) -> None:
+    """
+    Send SIGSTOP, and return when every thread of the process has stopped.
+
+    `kill` returns earlier: the other threads run until the first thread has taken the signal.
+    """
+    os.kill(process, signal.SIGSTOP)
+    while any(state not in "TZ" for state in _states(process)):  # noqa: ASYNC110 the kernel's
+        await trio.sleep(_STOP_PAUSE)
+
+
+def _states(process: int) -> Iterator[str]:
+    """Of each thread, by proc(5): T is stopped, Z has ended."""
+    for stat in Path(f"/proc/{process}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            yield stat.read_text().rpartition(")")[2].split()[0]
 
 
 async def kill(process: trio.Process) -> None:

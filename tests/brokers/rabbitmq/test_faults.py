@@ -117,13 +117,14 @@ async def test_a_frozen_node_is_found_dead_and_used_again_when_it_goes_on(tmp_pa
     async with rabbitmq(tmp_path) as (node, port), client(port, **IMPATIENT) as broker:
         await broker.create_queue(ORDERS, QueueProperties())
         await broker.send(ORDERS, [message(1)])
-        with frozen(node), trio.fail_after(PATIENCE):
-            with pytest.raises(OutcomeUnknown, match="not a byte"):
-                await broker.send(ORDERS, [message(2)])
-            with pytest.raises(Unavailable, match="no handshake within"):
-                await broker.send(ORDERS, [message(3)])
-            with pytest.raises(Unavailable):
-                await broker.probe(ORDERS)
+        with trio.fail_after(PATIENCE):
+            async with frozen(node):
+                with pytest.raises(OutcomeUnknown, match="not a byte"):
+                    await broker.send(ORDERS, [message(2)])
+                with pytest.raises(Unavailable, match="no handshake within"):
+                    await broker.send(ORDERS, [message(3)])
+                with pytest.raises(Unavailable):
+                    await broker.probe(ORDERS)
         await send_patiently(broker, ORDERS, message("last"))
         taken = await taken_from(broker, ORDERS, "last")
 
