@@ -1,5 +1,5 @@
 """
-What azure-servicebus 7.15 gets from a Pairgate over AMQP, as it is without and with asyncio.
+azure-servicebus 7.15, plain and with asyncio, talks to a Pairgate over AMQP.
 
 Runs in `.venv-azure`, as a process of its own, and prints one JSON object. The parts run side by
 side, each with a client of its own.
@@ -48,7 +48,7 @@ def client(connection=CONNECTION):
     return API.ServiceBusClient.from_connection_string(connection, **options)
 
 
-# What the two have in common.
+# The functions that plain and asyncio clients share.
 
 
 async def do(result):

@@ -1,5 +1,5 @@
 """
-What ServiceBusAdministrationClient of azure-servicebus 7.15 gets from a Pairgate, over TLS.
+ServiceBusAdministrationClient of azure-servicebus 7.15 manages a Pairgate over TLS.
 
 Runs in `.venv-azure`, as a process of its own, and prints one JSON object.
 Usage: azure_client.py PORT CA PART...

@@ -71,14 +71,14 @@ async def under_load(run: Installation) -> AsyncIterator[None]:
 
 
 async def started(gateways: Gateways, **options: Any) -> Installation:
-    """One that runs; its syphon is inside the gateway, unless the options say otherwise."""
+    """Start an installation; its syphon is inside the gateway, unless the options say otherwise."""
     run = Installation(gateways=gateways, **{"syphons": 0, "rate": RATE, **options})
     await run.start()
     return run
 
 
 async def proxied(gateways: Gateways, **options: Any) -> tuple[Installation, ChaosProxy]:
-    """One whose gateway and syphons reach the primary by a proxy."""
+    """Start an installation whose gateway and syphons reach the primary through a proxy."""
     run = Installation(gateways=gateways, **{"syphons": 0, "rate": RATE, **options})
     await run.start_brokers()
     proxy = ChaosProxy("127.0.0.1", run.primary.port, rng=random.Random(1))
@@ -96,7 +96,7 @@ def mean(names: Path, *lines: str) -> None:
 
 
 async def named(gateways: Gateways, names: Path, **options: Any) -> Installation:
-    """One whose gateway knows the primary by a name, which means what that file says."""
+    """Start an installation whose gateway knows the primary by a name, which `names` resolves."""
     run = Installation(gateways=gateways, **{"syphons": 0, "rate": RATE, **options})
     await run.start_brokers()
     mean(names, AT_HOME)

@@ -34,8 +34,8 @@ LABEL: Final = "east"
 ENTITIES: Final = ("orders", "invoices", "audit/log")
 BACKLOG_QUEUES: Final = 4
 SYPHON_BATCH: Final = 10
-# What a killed syphon had locked stays locked: a lock belongs to its token, not to a connection.
-# The pair takes backlog queues as it finds them, so that here they have shorter locks than its own.
+# The locks of a killed syphon stay: a lock belongs to its token, not to a connection. The pair
+# takes backlog queues as it finds them, so that here they have shorter locks than its own.
 LOCK: Final = timedelta(seconds=5)
 BATCH: Final = 5  # messages that a producer sends at once
 TRIALS: Final = 3  # of a suspect entity, until the interval of a second is over
@@ -113,7 +113,7 @@ class Installation:
         await self._make_queues()
 
     async def start_gateways(self) -> None:
-        """Those that `configure` has prepared."""
+        """Start the processes that `configure` has prepared."""
         await _start_all([self.gateway, *self.syphon])
 
     def configure(self, primary: str, secondary: str) -> None:
@@ -232,7 +232,7 @@ class Installation:
                         nursery.start_soon(self._restart, victim, rng.uniform(0.0, longest))
 
     async def _restart(self, victim: GatewayProcess, pause: float) -> None:
-        """It may be killed while it starts."""
+        """Start the process again after `pause` seconds; it may be killed while it starts."""
         await trio.sleep(pause)
         if not victim.running:
             await victim.start(wait=False)

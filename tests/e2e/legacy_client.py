@@ -1,5 +1,5 @@
 """
-What azure-servicebus 0.21.1 gets when it talks to a Pairgate: prints one JSON object.
+azure-servicebus 0.21.1 talks to a Pairgate; prints one JSON object.
 
 Runs in `.venv-legacy`, as a process of its own. Usage: legacy_client.py PORT KEY PART...
 """
@@ -284,7 +284,7 @@ OUTAGE_MESSAGES = 5
 
 
 def send_in_an_outage(service):
-    """What a producer is told while its primary is down."""
+    """Send while the primary is down, and return the error of each send."""
     return [
         error_of(
             service.send_queue_message,

@@ -93,11 +93,11 @@ class Network:
             await broker.probe(queue)
 
     def report(self, event: Event) -> None:
-        """It is the observer, too."""
+        """Record the event: the network is the pair's observer, too."""
         self.events.append(event)
 
     async def send(self, message_id: str) -> AcceptedBy | Outcome:
-        """What the sender is told: what accepted the message, or the outcome of the error."""
+        """Send a message; return what accepted it, or the outcome of the error."""
         message = Message(message_id=message_id, body=b"x" * 300, properties={"n": 1})
         now = trio.current_time()
         sent = Invoked(
@@ -142,7 +142,7 @@ class Network:
 
     @property
     def backoffs(self) -> int:
-        """How often the syphon let the entity rest since nobody knew what became of a send."""
+        """Return how often the syphon backed off since the outcome of a send was unknown."""
         held = [event for event in self.events if isinstance(event, SyphonBackedOff)]
         return sum(
             "OutcomeUnknown" in event.reason or "no answer" in event.reason for event in held

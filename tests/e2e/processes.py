@@ -246,7 +246,9 @@ async def open_gateways(folder: Path) -> AsyncIterator[Gateways]:
 
 
 def environment() -> dict[str, str]:
-    """What a process of this test gets to see: little, and the keys of the configurations here."""
+    """
+    Return the environment of a process of these tests: little, and the keys of its configuration.
+    """
     return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": str(ROOT),

@@ -1,5 +1,5 @@
 """
-What Qpid Proton's own client for Python gets from a Pairgate: AMQP 1.0 without any SDK's habits.
+Qpid Proton's own client for Python talks to a Pairgate: AMQP 1.0 without any SDK's habits.
 
 Runs as a process of its own and prints one JSON object. The parts run side by side, each with a
 connection of its own.
@@ -132,7 +132,7 @@ def copied(value):
 
 
 def left(connection, queue):
-    """What can still be received."""
+    """Receive and accept until the queue is empty; return the bodies."""
     receiver = receiver_of(connection, queue, credit=10)
     found = []
     try:
@@ -275,7 +275,7 @@ def deleting():
 
 
 def draining():
-    """What is there now, and not more: the credit comes back."""
+    """A drain delivers the messages that are there, and returns the rest of the credit."""
     with connected() as connection:
         receiver = receiver_of(connection, "draining", credit=0)
         send(connection, "draining", "0", "1", "2")
@@ -413,7 +413,7 @@ def heartbeats():
 
 
 def certificates():
-    """What comes of a connection as the options want it."""
+    """Send over a connection with the certificates of the options; return the error."""
     return error_of(sending)
 
 

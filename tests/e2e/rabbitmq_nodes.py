@@ -59,7 +59,7 @@ class ExampleNode:
         await self.control("close_all_user_connections", user, "its rights were taken")
 
     async def give_rights(self, user: str) -> None:
-        """Those of the file."""
+        """Give the user the rights that the file of definitions gives."""
         [given] = [each for each in _read(self._definitions)["permissions"] if each["user"] == user]
         rights = [given[right] for right in ("configure", "write", "read")]
         await self.control("set_permissions", "-p", VHOST, user, *rights)

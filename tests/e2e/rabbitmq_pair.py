@@ -51,9 +51,10 @@ QUICK_NODE: Final = 'heartbeat = "1s"\nconnect_timeout = "1s"\n'
 
 def example(name: str, label: str, urls: Mapping[str, str]) -> str:
     """
-    That file with other addresses and short times; `label` is what its own address would give.
+    Return the example `name` with other addresses and short times.
 
-    Every secret is the one that the nodes of the tests, and Pairgates, know.
+    `label` is the label that its own address would give. Every secret is the one that the nodes of
+    the tests, and Pairgates, know.
     """
     text = (EXAMPLES / name).read_text()
     for shipped, url in urls.items():
@@ -85,7 +86,7 @@ class Installation:
 
     @property
     def states(self) -> list[str]:
-        """That the entity went through, after the first."""
+        """The states that the entity went through, after the first."""
         lines = [line for line in self.gateway.log if line.get("event") == "entity_state_changed"]
         return [line["after"] for line in lines if line["entity"] == ORDERS.name]
 
@@ -166,7 +167,7 @@ async def check(gateways: Gateways, config: str) -> None:
 
 
 async def emptied(broker: Broker) -> list[Record]:
-    """What a consumer has taken from the queue until it was empty."""
+    """Consume the queue until it is empty; return the records of that."""
     records: list[Record] = []
     async with broker.open_receiver(ORDERS) as receiver:
         with trio.fail_after(PATIENCE):

@@ -154,7 +154,7 @@ class Senders:
 
 
 def _message(name: str, number: int) -> Message:
-    """What `amqp_senders.py` sends."""
+    """Return the message that `amqp_senders.py` sends under that name and number."""
     return Message(
         message_id=name,
         body=f"order {number}".encode(),

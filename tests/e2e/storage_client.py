@@ -1,5 +1,5 @@
 """
-What azure-storage-queue gets from a Pairgate, plain or on asyncio, and what kombu does.
+azure-storage-queue, plain or on asyncio, and kombu talk to a Pairgate.
 
 Runs in .venv-azure as a process of its own, and prints one JSON object.
 Usage: storage_client.py CONNECTION_STRING {plain,asyncio} PART...

@@ -70,7 +70,7 @@ class Floor:
 
 
 def exists(pid: int) -> bool:
-    """Whether there is such a process that isn't just waiting to be reaped."""
+    """True if the process exists and isn't just waiting to be reaped."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

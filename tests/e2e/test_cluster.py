@@ -90,7 +90,7 @@ def queue_client(http: HttpClient) -> storage_client.Client:
 
 
 async def locked(gateway: GatewayProcess) -> str:
-    """Where the lock of the next message is settled, at whatever gateway."""
+    """Lock the next message, and return the path at which any gateway settles it."""
     status, headers, _ = await request(
         gateway.address, "POST", "/orders/messages/head?timeout=20", patience=40
     )

@@ -100,7 +100,7 @@ async def expect_hidden(folders: Sequence[Path], stored: bytes) -> None:
 
 
 async def expect_home(gateway: GatewayProcess, *sent: Message) -> None:
-    """These messages reach the primary, and nothing is missing of them."""
+    """Assert that these messages reach the primary, and nothing is missing of them."""
     found = {}
     async with client(gateway) as broker, broker.open_receiver(ORDERS) as receiver:
         with trio.fail_after(60):

@@ -125,7 +125,7 @@ async def connected(process: GatewayProcess, context: ssl.SSLContext) -> trio.SS
 
 
 async def answers(stream: trio.SSLStream) -> bool:
-    """Whether the server answers a request; with an error, as it has no key."""
+    """True if the server answers a request; its answer is an error, as the request has no key."""
     with trio.fail_after(30):
         await stream.send_all(b"POST /orders/messages HTTP/1.1\r\nHost: localhost\r\n\r\n")
         try:
@@ -135,7 +135,7 @@ async def answers(stream: trio.SSLStream) -> bool:
 
 
 async def trusts(context: ssl.SSLContext, process: GatewayProcess) -> bool:
-    """Whether both ends trust each other."""
+    """True if the TLS client and the server accept each other's certificates."""
     stream = await connected(process, context)
     try:
         return await answers(stream)

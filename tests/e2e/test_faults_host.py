@@ -1,4 +1,4 @@
-"""What the machine may do to real processes: its disk, its clocks, what it runs out of."""
+"""Faults of the machine hit real processes: of its disk, its clocks and its resources."""
 
 import os
 import resource
@@ -122,7 +122,7 @@ async def without_descriptors(late: Broker) -> None:
 
 
 async def test_a_gateway_without_memory_loses_nothing(gateways: Gateways) -> None:
-    """Whether it lives through that is the allocator's luck; what it acknowledged is safe."""
+    """Survival depends on the allocator's luck; what was acknowledged is safe in any case."""
     run = await started(gateways)
 
     async with under_load(run):
@@ -197,7 +197,7 @@ async def test_clocks_that_jump_lose_nothing_and_renew_tokens(gateways: Gateways
 
 
 def states(gateway: GatewayProcess) -> set[str]:
-    """Where the entities stand, by the log."""
+    """The states that the entities are in, by the log."""
     moves = [line for line in gateway.log if line.get("event") == MOVED]
     last = {line["entity"]: line["after"] for line in moves}
     return {last.get(entity, "primary") for entity in ENTITIES}

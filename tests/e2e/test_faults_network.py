@@ -1,4 +1,4 @@
-"""What a pair makes of each way in which a network fails, over real sockets."""
+"""A pair meets each way in which a network fails, over real sockets."""
 
 import attrs
 import pytest

@@ -175,7 +175,7 @@ async def test_a_primary_that_comes_back_empty_gets_what_was_diverted(gateways: 
 
 @attrs.frozen
 class Deadly(Pass):
-    """Whoever sends these bytes is killed before they arrive."""
+    """Kills the syphon that sends the poison message, before the message arrives."""
 
     syphon: Installation
     victims: list[int] = attrs.field(factory=list, eq=False)

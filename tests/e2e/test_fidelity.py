@@ -1,4 +1,4 @@
-"""What comes home after an outage is what was sent: every type, and every size up to the limit."""
+"""Messages come home from an outage as they were sent: every type, every size up to the limit."""
 
 import signal
 import uuid
@@ -165,7 +165,7 @@ def of_all_shapes() -> list[Message]:
 
 def at_home(message: Message) -> Message:
     """
-    What stands in for what a diversion may change, on both sides.
+    Return the message with those fields replaced that a diversion may change.
 
     A session is the partition key; the remaining time to live is judged by itself; the absolute
     expiry says the same once more, and isn't brought back.
@@ -188,7 +188,7 @@ def of_size(size: int, **fields: object) -> Message:
 
 
 async def answer_to(broker: Broker, message: Message) -> str:
-    """Where the message went, or the text of its refusal."""
+    """Send the message; return what accepted it, or the text of its refusal."""
     try:
         accepted_by = await send_accepted_by(broker, ORDERS, [message])
     except MessageTooLarge as error:

@@ -53,7 +53,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 @attrs.frozen
 class Audit:
-    """What lay in the backlog queues, locked or not, at some moment between two dates."""
+    """The messages of the backlog queues, locked or not, counted between two dates."""
 
     begin: float
     end: float
@@ -62,7 +62,7 @@ class Audit:
 
 @attrs.frozen
 class Answer:
-    """What was asked at a date and answered at another."""
+    """A status that the gateway answered; `end` is the date at which the answer was complete."""
 
     end: float
     good: bool

@@ -1,4 +1,4 @@
-"""What `serve` can't set up in an outage it sets up as soon as the namespace answers."""
+"""`serve` sets up what an outage prevented as soon as the namespace answers."""
 
 import json
 

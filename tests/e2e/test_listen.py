@@ -127,7 +127,9 @@ def repeated(*listeners: GatewayProcess) -> set[str]:
 
 
 def too_late(*listeners: GatewayProcess) -> set[str]:
-    """What comes twice by right: its lock ended on a busy machine, and the listener said so."""
+    """
+    The messages that may come twice: the listener said that it settled them after their lock ended.
+    """
     lines = [line for listener in listeners for line in listener.log]
     return {line["message_id"] for line in lines if line.get("event") == "settled_too_late"}
 
@@ -182,7 +184,7 @@ async def test_a_listener_that_is_killed_in_the_middle_loses_nothing(
             await until_noted(goal, *listeners)
             if goal < len(SENT):
                 await listeners[-1].kill()
-        # What a killed one has noted, and had no time to complete, comes again when its lock ends.
+        # Messages that a killed listener noted and didn't complete come again when their locks end.
         await until_active(place.broker, ORDERS, 0)
         code = await listeners[-1].stop()
 

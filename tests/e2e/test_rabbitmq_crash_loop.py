@@ -33,7 +33,7 @@ attempt_timeout = "2s"
 
 @attrs.frozen
 class Deadly(Pass):
-    """Whoever sends these bytes is killed before they arrive."""
+    """Kills the syphon that sends the poison message, before the message arrives."""
 
     syphon: GatewayProcess
 

@@ -86,7 +86,7 @@ async def test_rabbitmq_keeps_what_a_killed_service_bus_can_not_take(
 
 
 def service_bus(process: GatewayProcess) -> str:
-    """What a Pairgate in Azure's place is called."""
+    """Return the connection string of a Pairgate that stands in for Azure Service Bus."""
     return (
         f"servicebus:Endpoint=sb://{process.address}/;"
         "SharedAccessKeyName=RootManageSharedAccessKey;UseDevelopmentEmulator=true"

@@ -161,7 +161,7 @@ async def test_no_producer_notices_an_outage_and_nothing_is_lost(
     assert harness.run.diverted >= SOME, said
 
 
-# What is no outage: the producer is told, and nothing fails over.
+# Errors that are no outage: the producer is told, and nothing fails over.
 
 
 async def delete_queue(harness: Harness) -> None:

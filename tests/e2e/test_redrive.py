@@ -302,7 +302,7 @@ async def test_a_terminal_shows_how_far_it_is_and_nothing_else_does(gateways: Ga
 
 
 def on_terminal(process: GatewayProcess, *arguments: str) -> str:
-    """What `pairgate redrive --execute` writes to a terminal."""
+    """Return the output of `pairgate redrive --execute` on a terminal."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "gateway", "redrive", "--execute", "--config"]
     with subprocess.Popen(

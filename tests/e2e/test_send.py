@@ -27,7 +27,7 @@ def pair(tmp_path: Path) -> Path:
 
 
 def sent(pair: Path, *arguments: str, stdin: bytes = b"") -> dict[str, Any]:
-    """What `peek` shows of a message that was sent with these arguments."""
+    """Send a message with these arguments; return it as `peek` shows it."""
     result = pairgate("send", "orders", *arguments, "--config", pair, stdin=stdin)
     assert result.exit_code == 0, result.stderr
     seen: dict[str, Any] = json.loads(pairgate("peek", "orders", "--json", "--config", pair).stdout)

@@ -1,4 +1,4 @@
-"""How a gateway and a listener are, asked of real processes."""
+"""Real processes of a gateway and a listener tell their status."""
 
 import json
 import re

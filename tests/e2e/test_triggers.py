@@ -1,4 +1,4 @@
-"""How listeners of other processes hear of a message: over a topic, and from several gateways."""
+"""Listeners in other processes get triggers: over a topic, and from several gateways."""
 
 import random
 from typing import Final
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 TOPIC: Final = '\n[triggers]\ntopic = "pairgate-triggers"\n'
 BACKLOG: Final = tuple(queue_name("east", index).name for index in range(2))
-# It asks for a second, finds nothing, and asks no more: from then on only a trigger wakes it.
+# The listener polls for a second, finds nothing, and stops: then only a trigger wakes it.
 SOON_IDLE: Final = '\n[listener]\nidle_max = "1s"\n'
 
 UNSWEPT: Final = f'{SOON_IDLE}sweep = "off"\n'
@@ -51,7 +51,9 @@ async def until_idle(listener: GatewayProcess) -> None:
 
 
 async def idle_listener(gateways: Gateways, config: str, *options: str) -> GatewayProcess:
-    """One of `orders` in the namespace `here`, which has found nothing there."""
+    """
+    Start a listener of `orders` in the namespace `here`, and wait until it has found nothing there.
+    """
     command = ("listen", "orders", "--namespace", "here", *options, *NOTE)
     listener = await gateways.start(config, name="listener", command=command)
     await until_idle(listener)

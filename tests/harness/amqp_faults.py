@@ -46,7 +46,7 @@ Handle = tuple[int, int]  # the server's channel, and its handle there
 
 @attrs.define(eq=False)
 class Answers:
-    """What a server has sent on one connection, frame by frame."""
+    """The frames that a server has sent on one connection, and the links that they concern."""
 
     senders: set[Handle] = attrs.field(factory=set)  # links on which the client sends
     ended: set[Handle] = attrs.field(factory=set)  # detached by us; the server doesn't know
@@ -104,7 +104,7 @@ class _OnFrames(Pass):
         return self.change(answers, frame, code, fields)
 
     def change(self, answers: Answers, frame: bytes, code: int, fields: list[Any]) -> bytes:
-        """What the client gets instead of that frame."""
+        """Return the bytes that the client gets instead of `frame`."""
         return frame
 
 
@@ -154,7 +154,7 @@ def _is_for_tokens(fields: list[Any]) -> bool:
 
 
 def _of_ended(answers: Answers, code: int, channel: int, fields: list[Any]) -> bool:
-    """Whether the frame is of a link that the client knows to be over."""
+    """True if the frame belongs to a link that the client believes to be detached."""
     if code not in {DETACH, FLOW}:
         return False
     handle = channel, field(fields, 0 if code == DETACH else 4, int, -1)

@@ -155,7 +155,7 @@ def browser(profile: Path) -> Iterator[Browser]:
     assert command is not None, "Chromium isn't installed: Debian's package is chromium"
     their_in, our_out = os.pipe()
     our_in, their_out = os.pipe()
-    # It reads from descriptor 3 and writes to 4, whatever ours are.
+    # Chromium reads from descriptor 3 and writes to 4, whichever descriptors the pipes have here.
     shell = f'exec "$@" 3</dev/fd/{their_in} 4>/dev/fd/{their_out}'
     rights = ["--no-sandbox"] if os.geteuid() == 0 else []
     with (profile.parent / "chromium.log").open("wb") as log:

@@ -20,5 +20,5 @@ class VirtualClock:
 
 
 def seconds(date: datetime) -> float:
-    """That date on Trio's clock, if the skew is zero."""
+    """Return `date` on Trio's clock, if the skew is zero."""
     return (date - START).total_seconds()

@@ -91,7 +91,7 @@ def write_image(folder: Path, image: Image, names: Iterable[str]) -> None:
 
 
 class Ailment(enum.Enum):
-    """What a disk may say no to."""
+    """The kinds of calls to a disk that may fail."""
 
     WRITE = "a write (EIO)"  # half of it is done
     SYNC = "a sync (EIO)"  # nobody knows what of it is done
@@ -201,7 +201,7 @@ class Replay:
 
     @property
     def certain(self) -> bool:
-        """Whether a crash leaves nothing to chance but files that are never synced."""
+        """True if a crash can leave only one image, apart from files that are never synced."""
         return not self._ghosts and not any(
             changes for file, changes in self._pending.items() if not file.endswith(".hwm")
         )
@@ -232,11 +232,13 @@ class Replay:
                     self._sync_folder()
 
     def after_kill(self) -> Image:
-        """What the end of the process leaves: everything that was written."""
+        """
+        Return the files as the end of the process leaves them: with everything that was written.
+        """
         return self._build(self._pending)
 
     def after_power_cut(self, rng: random.Random) -> Image:
-        """One of the many things that a power cut may leave."""
+        """Return the files as a power cut may leave them, chosen by `rng`."""
         keep = rng.choice((_none, _some, _some, _some, _most, _beginning))
         kept = {file: keep(changes, rng) for file, changes in self._pending.items()}
         image = dict(self._build(kept))
@@ -249,7 +251,9 @@ class Replay:
         return image
 
     def _build(self, kept: Mapping[str, Sequence[Written | Truncated]]) -> Image:
-        """What isn't changed is the same object in each image: to compare them is cheap."""
+        """
+        A file without changes is the same object in each image, so that comparing images is cheap.
+        """
         image = dict(self._durable)
         for file, changes in kept.items():
             image[file] = _applied(image.get(file, b""), changes)
@@ -302,5 +306,5 @@ def _beginning(
 
 
 def full_name(name: apsw.URIFilename | str) -> Path:
-    """What SQLite asks a VFS to open; no store of ours has files without a name."""
+    """Return the path that SQLite asks a VFS to open; no store of ours has files without a name."""
     return Path(name if isinstance(name, str) else name.filename())

@@ -34,7 +34,7 @@ class JumpingClock(trio.abc.Clock):
     _now: float = 0.0
 
     def start_clock(self) -> None:
-        """It goes by itself."""
+        """Nothing to do: the clock needs no start."""
 
     def current_time(self) -> float:
         return self._now

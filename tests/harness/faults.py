@@ -49,7 +49,7 @@ class Operation(enum.Enum):
 
 
 class Fault(Protocol):
-    """What happens to an operation instead of its success."""
+    """A failure that an operation meets instead of its success."""
 
     async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
         """Do `work`, or not, or later, in that nursery; answer, or not, or with an error."""
@@ -97,7 +97,7 @@ class Reset:
 
 @attrs.frozen
 class LoseAnswer:
-    """It is done, and the answer gets lost: the connection breaks."""
+    """Does the operation, and loses its answer: the connection breaks."""
 
     async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
         await work()
@@ -106,7 +106,7 @@ class LoseAnswer:
 
 @attrs.frozen
 class SwallowAnswer:
-    """It is done, and no answer ever comes."""
+    """Does the operation, and never answers."""
 
     async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
         await work()
@@ -323,7 +323,7 @@ class FaultyBroker:
             self.watch(end)
 
     def under_way(self, operation: Operation) -> int:
-        """How many of these have no answer yet."""
+        """Return the number of these operations that have no answer yet."""
         return sum(call.operation is operation for call in self._under_way.values())
 
     def check_up(self) -> None:

@@ -8,7 +8,7 @@ from tests.harness.faults import T, Work
 
 @attrs.frozen
 class AnswerLate:
-    """It is done at once, and the answer takes so many seconds."""
+    """Does the operation at once, and answers `seconds` later."""
 
     seconds: float
 

@@ -110,7 +110,7 @@ class IdentityProvider:
 
 
 def identity_provider(folder: Path) -> IdentityProvider:
-    """One with its files in `folder`, not yet started."""
+    """Make an identity provider with its files in `folder`; it isn't started yet."""
     folder.mkdir(parents=True, exist_ok=True)
     write_certificates(folder, now=datetime.now(UTC))
     _put(folder, Answers())

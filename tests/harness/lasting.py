@@ -1,4 +1,6 @@
-"""What many tests share, in a Trio of its own, in a thread: it outlives the Trio of a test."""
+"""
+Resources that many tests share: in a thread with its own Trio, they outlive the Trio of a test.
+"""
 
 import threading
 from collections.abc import Awaitable, Callable
@@ -32,7 +34,7 @@ class Lasting(Generic[T]):
     @property
     def value(self) -> T:
         """
-        What was entered; blocks until it's ready.
+        The value of the entered context; blocks until it's ready.
 
         Raises:
             ServerFailed: it didn't start.

@@ -196,7 +196,7 @@ def prepare(folder: Path, plugins: Sequence[str], settings: Sequence[str]) -> No
 
 def home_of() -> Path:
     """
-    Where Debian's package is; the folder's name has the version.
+    Return the folder of Debian's package, whose name has the version.
 
     Raises:
         ServerFailed: it isn't installed.
@@ -208,7 +208,11 @@ def home_of() -> Path:
 
 
 def node_environment(folder: Path, node: str, port: int, names_port: int) -> dict[str, str]:
-    """How a node is told all that is its own; `names_port` is that of Erlang's name service."""
+    """
+    The environment that gives a node its own folders and ports.
+
+    `names_port` is the port of Erlang's name service.
+    """
     return {
         "HOME": str(folder / "home"),  # the cookie is made there
         "RUNNING_UNDER_SYSTEMD": "true",  # no shell around it: signals reach it

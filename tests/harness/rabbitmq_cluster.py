@@ -89,7 +89,9 @@ class Cluster:
                 nursery.start_soon(keep_queues, node)
 
     def port_of(self, asking: str, name: str) -> int | None:
-        """Where a node finds another one, if that runs."""
+        """
+        Return the port at which the node `asking` finds the node `name`; None if that doesn't run.
+        """
         runs = name in self.naming and name in self.naming[name].names
         return self.between[asking, name].port if runs else None
 

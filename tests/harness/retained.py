@@ -1,4 +1,4 @@
-"""How much an object holds: what is over leaves nothing behind, wherever it was kept."""
+"""Counts the entries that an object holds: work that is over must leave none behind."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator

@@ -97,7 +97,11 @@ class ServerProcess:
 
 @asynccontextmanager
 async def running(server: ServerProcess) -> AsyncIterator[None]:
-    """It's ready, and killed afterwards. Raises what `start` does."""
+    """
+    Run `server` within the context, ready from the begin and killed at the end.
+
+    Raises what `start` raises.
+    """
     try:
         await server.start()
         yield
@@ -141,7 +145,7 @@ async def kill(process: trio.Process) -> None:
 
 
 async def answers(port: int, question: bytes, start: bytes) -> bool:
-    """Whether somebody on that port answers `question` with bytes that begin with `start`."""
+    """True if a server on that port answers `question` with bytes that begin with `start`."""
     found = b""
     with trio.move_on_after(_ANSWER_LIMIT):
         try:

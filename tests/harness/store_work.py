@@ -57,7 +57,7 @@ _LIVE: Final = (State.ACTIVE, State.DEAD)
 
 @attrs.define
 class Kept:
-    """What has to be in one queue: messages by content, with their state and when they are due."""
+    """The messages that must be in one queue, by content: each with its state and its due date."""
 
     messages: dict[bytes, tuple[State, int | None]] = attrs.field(factory=dict)
     sessions: dict[str, bytes] = attrs.field(factory=dict)  # states
@@ -121,7 +121,7 @@ def connection_of(store: Store) -> apsw.Connection:
 
 def read_world(store: Store) -> World:
     """
-    What is in a store.
+    Return the content of a store, by queue.
 
     Raises:
         AssertionError: a message is there twice, or damaged.

@@ -59,7 +59,12 @@ async def injected(pid: int, *injections: str) -> AsyncIterator[None]:
 
 
 async def _wait_attached(process: trio.Process) -> None:
-    """It says so of the process, and of each thread that there is."""
+    """
+    Return when strace has said that it is attached.
+
+    Raises:
+        ServerFailed: strace ended, or didn't say so within the limit.
+    """
     assert process.stderr is not None
     said = b""
     with trio.move_on_after(_LIMIT):

@@ -1,4 +1,4 @@
-"""What a sender makes of a server that speaks AMQP and takes nothing, or doesn't answer."""
+"""A sender meets a server that speaks AMQP, and accepts no messages or doesn't answer."""
 
 import pytest
 import trio

@@ -26,7 +26,7 @@ found: 8
 
 @pytest.fixture
 def diff(tmp_path):
-    """One that makes reasons short."""
+    """A diff that makes the longest reason of a dead letter shorter."""
     right = (ROOT / FILE).read_text().splitlines(keepends=True)
     name = "MAX_REASON_LENGTH: Final = "
     wrong = [f"{name}7\n" if line.startswith(name) else line for line in right]

@@ -1,4 +1,4 @@
-"""What may be done to the calls of a process."""
+"""`injected` refuses to break the calls that wake up the process itself."""
 
 import os
 

@@ -26,7 +26,7 @@ class WallClock:
     @property
     def environment(self) -> Mapping[str, str]:
         """
-        What a process must be started with. Its monotonic clock stays the machine's.
+        The environment of a process that has this clock. Its monotonic clock stays the machine's.
 
         Raises:
             ServerFailed: libfaketime isn't installed.
