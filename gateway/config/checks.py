@@ -46,7 +46,8 @@ from gateway.net.listeners import CannotListen, split_address
 from gateway.wire.azure_blob import check_container, parse_blob_account
 
 _KEY_IN_URL: Final = re.compile(
-    r"^(?:servicebus|storage-queue):.*\b(?:SharedAccessKey|AccountKey|SharedAccessSignature) *=",
+    r"^(?:servicebus|storage-queue):.*"
+    r"(?:\b(?:SharedAccessKey|AccountKey|SharedAccessSignature)|[?&]sig) *=",
     re.IGNORECASE,
 )
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
@@ -410,9 +411,9 @@ def _traces(config: Config) -> Iterator[str]:
     if traces is None:
         return
     if not _COLLECTOR.fullmatch(traces.endpoint):
-        yield (
+        yield (  # without what was found: a password may be in it
             "traces.endpoint: http(s)://HOST[:PORT]/PATH expected, such as"
-            f" http://127.0.0.1:4318/v1/traces, without a user, found {traces.endpoint!r:.80}"
+            " http://127.0.0.1:4318/v1/traces, without a user"
         )
     if not _is_there("opentelemetry.exporter.otlp.proto.http"):
         yield "traces: needs the extra `otel`: pip install 'pairgate[otel]'"

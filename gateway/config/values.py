@@ -72,12 +72,17 @@ def _not_above(most: float, value: float) -> float:
 
 
 def expected(what: str, value: Any) -> ValueError:
-    """An error that says what was expected and shows the start of the actual value."""
+    """
+    An error that says what was expected and shows the start of the actual value: its kind only
+    where it has another kind, since it may be meant as a secret.
+    """
     match value:
         case dict():
-            found = "a table"  # not its content: it may be meant as a secret
+            found = "a table"
         case list():
             found = "a list"
+        case str() if what.endswith(("a list", "a table")):
+            found = "a text"
         case _:
             found = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     return ValueError(f"{what} expected, found {found}")

@@ -118,7 +118,8 @@ def _located(endpoint: str) -> tuple[str, int, bool, str]:
         url = urlsplit(endpoint)
         port = url.port
     except ValueError as error:
-        raise _wrong(f"BlobEndpoint: {error}") from error
+        # Not the error's text: where a password has a slash, it takes its start for the port.
+        raise _wrong("BlobEndpoint: no valid host and port") from error
     if url.scheme not in _PORTS or not url.hostname or url.query or "@" in url.netloc:
         raise _wrong("BlobEndpoint: http(s)://HOST[:PORT][/ACCOUNT] expected")
     return url.hostname, port or _PORTS[url.scheme], url.scheme == "https", url.path.rstrip("/")

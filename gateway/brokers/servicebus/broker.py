@@ -106,7 +106,8 @@ def open_namespace(
     try:
         port = parts.port or _PORTS[scheme]
     except ValueError as error:
-        raise InvalidRequest(f"URL of a namespace: {error}") from error
+        # Not the error's text: where a password has a slash, it takes its start for the port.
+        raise InvalidRequest("URL of a namespace: no valid host and port") from error
     refuse_key(options.credential, has_key=bool(options.key or parts.username))
     needs_name = options.credential is None
     if not parts.hostname or (needs_name and not parts.username) or parts.password is not None:

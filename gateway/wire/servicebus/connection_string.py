@@ -72,7 +72,8 @@ def _location(endpoint: str) -> tuple[str, int | None]:
         url = urlsplit(endpoint)
         host, port = url.hostname, url.port
     except ValueError as error:
-        raise InvalidRequest(f"connection string: Endpoint: {error}") from error
+        # Not the error's text: where a password has a slash, it takes its start for the port.
+        raise InvalidRequest("connection string: Endpoint: no valid host and port") from error
     if not host or url.path not in {"", "/"} or url.query or url.fragment or "@" in url.netloc:
         raise InvalidRequest("connection string: Endpoint=sb://HOST[:PORT]/ expected")
     return host, port

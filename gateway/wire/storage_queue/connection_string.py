@@ -131,7 +131,8 @@ def _located(endpoint: str, account: str, *, key: bytes, sas: str) -> StorageCon
         url = urlsplit(endpoint)
         port = url.port
     except ValueError as error:
-        raise _wrong(f"QueueEndpoint: {error}") from error
+        # Not the error's text: where a password has a slash, it takes its start for the port.
+        raise _wrong("QueueEndpoint: no valid host and port") from error
     if url.scheme not in _PORTS or not url.hostname or url.query or url.fragment:
         raise _wrong("http(s)://HOST[:PORT][/ACCOUNT] expected as QueueEndpoint")
     if "@" in url.netloc:

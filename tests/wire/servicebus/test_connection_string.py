@@ -32,6 +32,7 @@ def test_what_is_not_said_is_told_elsewhere():
         ("Endpoint=sb://a:port/;SharedAccessKeyName=a", "Endpoint"),
         ("Endpoint=sb://a/queue;SharedAccessKeyName=a", "HOST"),
         ("Endpoint=sb://user@a/;SharedAccessKeyName=a", "HOST"),
+        ("Endpoint=sb://user:secret/@a/;SharedAccessKeyName=a", "no valid host and port"),
         (f"{GOOD};Endpoint=sb://b", "Endpoint is given twice"),
         (f"{GOOD};Password=secret", "NAME=VALUE expected"),
         (f"{GOOD};secret", "NAME=VALUE expected"),

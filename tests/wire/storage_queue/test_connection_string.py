@@ -87,6 +87,7 @@ def test_they_are_read(text: str, found: StorageConnection) -> None:
         ("AccountName=contoso;QueueEndpoint=http://a?b", "http\\(s\\)://HOST"),
         ("AccountName=contoso;QueueEndpoint=http://a:x/", "QueueEndpoint: "),
         ("AccountName=contoso;QueueEndpoint=http://u:secret@a/", "no user expected"),
+        ("AccountName=contoso;QueueEndpoint=http://u:secret/@a/", "no valid host and port"),
         ("SharedAccessSignature=sig=secret", "QueueEndpoint is missing"),
         ("UseDevelopmentStorage=true;AccountName=contoso", "nothing expected beside"),
     ],
