@@ -1,4 +1,4 @@
-"""What the machine draws: properties, messages, moments."""
+"""Strategies of the machine: properties, messages, moments."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Capability(enum.Flag):
-    """What not every namespace can do."""
+    """The abilities that some kinds of namespaces lack."""
 
     PEEK = enum.auto()
     SCHEDULE = enum.auto()
@@ -78,7 +78,7 @@ EVERYTHING = ~Capability.TOKENS  # that a namespace with locks of its own can do
 
 @attrs.frozen
 class Place:
-    """Where a test may put what it needs: a folder of its own, and processes shared by all."""
+    """The resources of a test: a folder of its own, and processes that all tests share."""
 
     folder: Path
     elsewhere: Elsewhere
@@ -201,7 +201,7 @@ def announced(inner: Open) -> Open:
 
 
 def watched(inner: Open, clock: WallClock) -> Open:
-    """What the namespace does and fails to do is noted."""
+    """Wrap the namespace in `Watched`, which notes its successes and failures."""
 
     @asynccontextmanager
     async def open_watched(place: Place) -> AsyncIterator[Broker]:
@@ -280,7 +280,7 @@ OVER_HTTP = ~(
     | Capability.BATCH_DELETE
 )
 
-# What a cancelled receive had on its way stays locked until its lock runs out.
+# Messages that a cancelled receive had on their way stay locked until their locks end.
 OVER_AMQP = EVERYTHING & ~(
     Capability.PROMPT_CANCEL
     | Capability.DEFERRED_COUNT
@@ -297,8 +297,8 @@ WITH_SHARDS = ~(
     Capability.TOPICS | Capability.FORWARDING | Capability.DUPLICATES | Capability.TOKENS
 )
 
-# What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
-# comes back behind all others, by a way that promises no order among them.
+# Plain AMQP 1.0, and RabbitMQ's plugin for it: a quorum queue puts each message that comes back
+# behind all others, by a way that promises no order among them.
 PLAIN = (
     Capability.SENDS_MANY
     | Capability.RECEIVE_AND_DELETE
@@ -321,7 +321,7 @@ RABBITMQ = (
     | Capability.IDENTITY
 )
 
-# What a cancelled receive had on its way stays hidden until its lock runs out.
+# Messages that a cancelled receive had on their way stay hidden until their locks end.
 STORAGE_QUEUE = (
     Capability.TIME_TO_LIVE
     | Capability.SCHEDULE

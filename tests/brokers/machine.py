@@ -61,7 +61,7 @@ STATES = {
 
 @attrs.define(eq=False)
 class Held:
-    """What a receiver holds: the lock as each of the two knows it."""
+    """A delivery that a receiver holds: its lock as the model and the broker know it."""
 
     place: str
     grip: Grip
@@ -153,7 +153,10 @@ class Machine(RuleBasedStateMachine):
         name=st.sampled_from(EVERYTHING),
     )
     def manage(self, data: st.DataObject, what: str, name: str) -> None:
-        """One rule for all of it, so that it isn't most of what happens."""
+        """
+        Create, update or delete an entity, or put a rule: all in one rule, so that it isn't drawn
+        often.
+        """
         if what == "create":
             self.create(name, data.draw(PROPERTIES[kind_of(name)]), data.draw(FILTERS))
         elif what == "update":
@@ -254,7 +257,10 @@ class Machine(RuleBasedStateMachine):
         )
 
     def there(self, name: str, state: str = "") -> str:
-        """That entity, or another one with such messages: fewer steps are in vain."""
+        """
+        Return `name`, or another entity if only that has messages in `state`: fewer steps are in
+        vain.
+        """
         places = [p for p in self.model.places.values() if not state or p.of(state)]
         if state == ACTIVE:
             places = [p for p in places if not p.requires_session and not p.forward_to]
@@ -306,7 +312,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from((*QUEUES, *SUBSCRIPTIONS)), limit=st.integers(1, 4))
     def take_some(self, name: str, limit: int) -> None:
-        """What is done most often is here twice."""
+        """
+        `take` with the usual arguments, so that the most frequent operation is drawn twice as
+        often.
+        """
         self.take(name, ACTIVE, limit, True)
 
     @precondition(lambda self: self.sessions)
@@ -552,7 +561,7 @@ class Machine(RuleBasedStateMachine):
             self.compare(found, self.adopt(found, mails) if states == (DEAD,) else mails)
 
     def all_of(self, path: EntityPath) -> list[Delivery]:
-        """What is there, looked at in a way that nobody counts as use."""
+        """Return the messages of an entity in a way that doesn't count as use of it."""
         states = [State.ACTIVE, State.SCHEDULED, State.DEFERRED]
         if path.is_dead_letter:
             states = [State.TRANSFER if path.is_transfer_dead_letter else State.DEAD]
@@ -634,13 +643,13 @@ class EmbeddedMachine(Machine):
 
     @rule(name=st.sampled_from(QUEUES), limit=st.integers(1, 3))
     def crash_of_a_receiver(self, name: str, limit: int) -> None:
-        """What was received a moment ago."""
+        """Crash right after a receive."""
         self.take(name, ACTIVE, limit, True)
         self.crash()
 
     @rule(name=st.sampled_from((*QUEUES, TOPIC)), batch=BATCHES)
     def crash_in_a_send(self, name: str, batch: list[Message]) -> None:
-        """What wasn't committed never was."""
+        """Crash within a send: the messages that weren't committed are gone."""
         self.broker.crash_within(self.broker.send(EntityPath(name), self.stamped(batch, None)))
         self.begin_again()
         self.accept_lower_counts()
@@ -688,7 +697,7 @@ def kind_of(name: str) -> Any:
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What it returns, or the class of the error."""
+    """Return the result of the call, or the class of its error."""
     try:
         return call()
     except BrokerError as error:

@@ -1,5 +1,5 @@
 """
-What a namespace does, as naively as can be: plain lists, every question asked by looking at all.
+A naive model of a namespace: plain lists, and each question is answered by a look at all of it.
 
 Written from Service Bus's documentation and the docstrings of `gateway/ports.py`, so that it
 shares no mistake with `gateway/domain/`. Each method is one operation at the moment `now`; what
@@ -62,7 +62,9 @@ class Grip:
 
 @attrs.define(eq=False)
 class Mail:
-    """One message in one place. `number` is what the real one calls it, once that was seen."""
+    """
+    One message in one place. `number` is its sequence number in the real namespace, once known.
+    """
 
     message: Message
     size: int
@@ -578,7 +580,7 @@ def to_now(date: Any) -> int:
 
 
 def takes(rule: Filter, message: Message) -> bool:
-    """Whether a rule takes it; the filters of the machine ask for the subject only."""
+    """True if the rule takes the message; the filters of the machine ask for the subject only."""
     match rule:
         case CorrelationFilter(label=label):
             return label == message.subject

@@ -44,7 +44,7 @@ START = 1_767_225_600_000_000  # 2026, in microseconds
 
 
 def done(call: Coroutine[Any, Any, T]) -> T:
-    """What the call returns, which never waits."""
+    """Return the result of the call, which must not wait."""
     try:
         call.send(None)
     except StopIteration as end:
@@ -188,7 +188,7 @@ class SteppedEmbedded(SteppedBroker):
         self.crash()
 
     def tidy(self) -> None:
-        """What the thread does when it's idle."""
+        """Tidy the store, as the writer's thread does when it is idle."""
         if self._committer.untidy:
             self._committer.tidy()
         assert not self._committer.failed

@@ -1,4 +1,4 @@
-"""What every broker must do. A new adapter is finished when it passes this file."""
+"""The contract of every broker. A new adapter is finished when it passes this file."""
 
 import uuid
 from collections.abc import Sequence
@@ -77,7 +77,10 @@ async def take_all(receiver: Receiver, wanted: int) -> list[Delivery]:
 
 
 async def is_empty(broker: Broker, queue: EntityPath) -> bool:
-    """Whether the next message is one that is sent now; without waiting for none to come."""
+    """
+    True if no message is ahead of one that is sent for this; doesn't wait for a message that may
+    come.
+    """
     await broker.send(queue, numbered("sentinel"))
     async with broker.open_receiver(queue) as receiver:
         delivery = await take_one(receiver)
@@ -734,7 +737,7 @@ async def test_creating_a_queue_twice_is_refused_and_changes_nothing(broker, ord
 
 @needs(Capability.MANAGEMENT)
 async def test_the_properties_of_a_queue_are_kept(broker):
-    # What the legacy library asked of its backlog queues.
+    # The properties that the legacy library gave its backlog queues.
     wanted = QueueProperties(
         lock_duration=timedelta(minutes=1),
         max_delivery_count=2**31 - 1,

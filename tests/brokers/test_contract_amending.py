@@ -1,4 +1,4 @@
-"""What a broker that can change a message's properties while it is settled must do."""
+"""The contract of brokers that can change a message's properties while it is settled."""
 
 from datetime import UTC, datetime
 from typing import Any

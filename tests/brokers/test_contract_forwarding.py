@@ -1,4 +1,4 @@
-"""What a broker that forwards must do."""
+"""The contract of brokers that forward messages."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,7 @@ from tests.brokers.test_contract import PATIENCE, SECOND, ids, make, numbered, t
 
 
 async def transfers(broker: Any, queue: EntityPath) -> list[str]:
-    """Why messages of that queue couldn't go on."""
+    """Return the reasons for which messages of that queue couldn't be forwarded."""
     info = await broker.inspect(queue)
     shown = await required(broker, Peeks).peek(queue.transfer_dead_letter, limit=100)
     assert info.transfer_dead_lettered == len(shown)

@@ -1,4 +1,4 @@
-"""What a namespace must do that says who it is."""
+"""The contract of namespaces that tell their identity."""
 
 from typing import Any
 

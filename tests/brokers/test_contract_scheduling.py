@@ -1,4 +1,4 @@
-"""What a broker that can defer, cancel schedules, detect duplicates or change queues must do."""
+"""The contract of brokers that defer, cancel schedules, detect duplicates or change queues."""
 
 from datetime import timedelta
 from typing import Any

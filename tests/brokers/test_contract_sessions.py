@@ -1,4 +1,4 @@
-"""What a broker with sessions must do."""
+"""The contract of brokers with sessions."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -45,7 +45,9 @@ async def make_sessions(broker: Any, **properties: Any) -> EntityPath:
 
 
 async def accepted(broker: Any, queue: EntityPath, *sessions: str | None) -> list[str]:
-    """Which sessions one gets in this order, each given back before the next one is asked for."""
+    """
+    Accept each session and release it before the next; return the session ids. None: any session.
+    """
     found = []
     for session in sessions:
         with trio.fail_after(PATIENCE):
@@ -55,7 +57,7 @@ async def accepted(broker: Any, queue: EntityPath, *sessions: str | None) -> lis
 
 
 async def nobody_waits(broker: Any, queue: EntityPath) -> bool:
-    """Whether there's no session to accept."""
+    """True if no session can be accepted."""
     with trio.move_on_after(SHORTLY):
         async with required(broker, Sessions).open_session(queue, None):
             return False

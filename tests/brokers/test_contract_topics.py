@@ -1,4 +1,4 @@
-"""What a broker with topics must do."""
+"""The contract of brokers with topics."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,7 @@
 """
-When an entity of our own counts as idle, and is deleted.
+Entities of the embedded broker count as idle, and are deleted, by Service Bus's rules.
 
-The rules are those of Service Bus's documentation of message expiration, section "Idleness".
+The rules stand in its documentation of message expiration, section "Idleness".
 """
 
 from datetime import timedelta
@@ -41,7 +41,7 @@ def pass_minutes(broker: SteppedBroker, minutes: int) -> None:
 
 
 def left(broker: SteppedBroker) -> list[str]:
-    """What is there two minutes later."""
+    """Let two minutes pass; return the names of the entities that are still there."""
     pass_minutes(broker, 2)
     space = broker.namespace
     return [path.name for path in (QUEUE, NEWS, READER) if space.known(path) is not None]

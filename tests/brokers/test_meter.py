@@ -32,7 +32,7 @@ SECOND = timedelta(seconds=1)
 
 
 async def counted(meter: Meter, work: Callable[[], Awaitable[object]]) -> Mapping[str, int]:
-    """What is counted while `work` is done."""
+    """Return the operations that the meter counts while `work` is done."""
     before = meter.usage().operations
     await work()
     after = meter.usage().operations

@@ -1,4 +1,4 @@
-"""What a pair does beyond the contract of a broker, while its primary is dead and afterwards."""
+"""A pair keeps more than the contract of a broker, while its primary is dead and afterwards."""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable

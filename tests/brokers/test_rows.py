@@ -230,7 +230,7 @@ class SessionHistory(History):
         return self.queue.sessions.page(None if since is None else since * 10**6, 0, 10)
 
     def nobody_waits_in_vain(self, now: Now) -> bool:
-        """Whether whoever asks for the next session, and the next, sees every available message."""
+        """True if accepting one session after the other yields every available message."""
         active = self.queue.info().active or 0
         seen = 0
         while (accepted := self.queue.sessions.accept(None, now)) is not None:

@@ -151,7 +151,7 @@ class Run:
 
     @contextmanager
     def _judged(self, receipt: PopReceipt) -> Iterator[None]:
-        """What the model says of a receipt is what the namespace does."""
+        """Check that the namespace judges the receipt within the context as the model does."""
         known = self.known.get(receipt.sequence)
         good = (
             known is not None

@@ -68,7 +68,7 @@ async def client(port: int, **options: Any) -> AsyncIterator[AmqpBroker]:
 
 
 class Queues(HttpClient):
-    """What RabbitMQ's own management makes and deletes."""
+    """Makes and deletes queues through RabbitMQ's own management API."""
 
     def __init__(self, port: int) -> None:
         super().__init__("127.0.0.1", port)

@@ -26,7 +26,7 @@ from tests.brokers.servicebus.served import KEY, POLICY, crashed, real_date
 
 @attrs.define(eq=False)
 class House:
-    """What is behind the endpoint, and where that is."""
+    """The namespace behind an endpoint, and the endpoint's port."""
 
     broker: MemoryBroker
     authorizer: Authorizer

@@ -1,4 +1,4 @@
-"""What a peer does to the links on which it is brought tokens: on a socket, with a script."""
+"""Tokens for a peer that ends their links, drops or refuses tokens: on a socket, with a script."""
 
 import pytest
 import trio

@@ -37,7 +37,7 @@ class Wire:
     broker: ServiceBusBroker
 
     async def sent(self) -> list[str]:
-        """What has arrived, in order."""
+        """Return the ids of the messages that have arrived, in order."""
         shown = await self.house.broker.peek(ORDERS, limit=100)
         return [each.message.message_id for each in shown]
 

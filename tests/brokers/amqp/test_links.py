@@ -1,4 +1,6 @@
-"""What a peer does to links and connections, and what callers get: on sockets, with a script."""
+"""
+A peer, following a script on sockets, ends links and connections; callers get the right errors.
+"""
 
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What a broker answers to a settlement, and what that means: on a socket, with a script."""
+"""Each answer of a broker to a settlement has its meaning: on a socket, with a script."""
 
 from functools import partial
 

@@ -15,7 +15,7 @@ SEED = 11
 
 
 def worlds_of(folder: Path, batches: int) -> list[World]:
-    """What the store holds after each batch, found on a healthy disk."""
+    """Return the content of the store after each batch, recorded on a healthy disk."""
     committer, store = open_committer(folder / STORE, roomy())
     connection_of(store).execute("PRAGMA synchronous = OFF")
     work = Work(committer, random.Random(SEED))

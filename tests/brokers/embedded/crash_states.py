@@ -1,4 +1,4 @@
-"""What a store is after a crash, compared with what it must be."""
+"""Compares a store after a crash with the contents that it may have."""
 
 import random
 from collections import Counter
@@ -38,14 +38,14 @@ _DUMP = (
 
 @attrs.frozen
 class Content:
-    """What a store holds: as it was worked out by hand, and every row of it."""
+    """The content of a store: the world that was worked out by hand, and every row."""
 
     world: World
     rows: Sequence[Any]
 
     @classmethod
     def of(cls, store: Store, world: World) -> "Content":
-        """Of a store that holds what it should."""
+        """The content of a store that holds `world`."""
         assert read_world(store) == world
         return cls(world, dump(store))
 
@@ -69,15 +69,17 @@ class Recording:
     moments: Sequence[Moment]
 
     def allowed(self, position: int) -> Sequence[Content]:
-        """What the store may hold when so much of the log was done."""
+        """Return the contents that the store may have after `position` entries of the log."""
         return [each for each in self.moments if each.position <= position][-1].allowed
 
 
 @attrs.frozen
 class Crash:
     """
-    What one has left. After the end of a process a power cut may still take what wasn't synced:
-    until the store is opened again, it may hold anything that is allowed.
+    The state that a crash leaves.
+
+    After the end of a process a power cut may still take what wasn't synced: until the store is
+    opened again, it may hold any content of `allowed`.
     """
 
     disk: Replay

@@ -73,7 +73,7 @@ class Filler:
         )
 
     def send(self) -> list[str]:
-        """What became of fifty messages of 16 KiB."""
+        """Send fifty messages of 16 KiB; return the name of each one's error, or "NoneType"."""
 
         def work(space: Namespace, now: Now) -> Sequence[int]:
             space.check_room()
@@ -83,7 +83,10 @@ class Filler:
         return [type(step.error).__name__ for step in self.run([work] * 50)]
 
     def complete(self) -> list[str]:
-        """What became of a hundred messages that were received."""
+        """
+        Receive and complete up to a hundred messages; return the name of each one's error, or
+        "NoneType".
+        """
         [taken] = self.run([lambda space, now: space.find(QUEUE).take(ACTIVE, 100, LOCK, now)])
         works = [
             lambda space, now, token=each.token: space.find(QUEUE).settle(token, DONE, now)

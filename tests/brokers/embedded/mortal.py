@@ -81,7 +81,7 @@ class MortalDisk(apsw.VFS):
 
 
 def mortal_calls(countdown: Countdown) -> None:
-    """What the gateway calls itself: the mark, the lock, how a store is made."""
+    """Count down at the gateway's own calls of `os`, too: for the mark, the lock, a new store."""
     for name in CALLS:
         setattr(os, name, mortal_call(countdown, getattr(os, name)))
 

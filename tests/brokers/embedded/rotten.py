@@ -45,7 +45,7 @@ QUEUES: Final = {
 
 @attrs.frozen
 class Found:
-    """What can be seen, read and received of a store, and how much of it was put aside."""
+    """Everything of a store that can be peeked, read and received, and how much it quarantined."""
 
     shown: Mapping[tuple[str, int], Row]
     entities: Sequence[StoredEntity]
@@ -201,7 +201,9 @@ def _session_states(owner: Owner) -> dict[str, bytes | None]:
 
 
 def _seen(store: Store) -> dict[str, int]:
-    """What is answered for each id that stands in the store, also if it stands there by mistake."""
+    """
+    Return the expiry of each id of the store's duplicate detection, even of ids there by mistake.
+    """
     seen: dict[str, int] = {}
     names: list[Any] = connection_of(store).execute("SELECT id FROM seen").fetchall()
     for entity, _ in store.load():
@@ -213,7 +215,7 @@ def _seen(store: Store) -> dict[str, int]:
 
 
 def _receive(owner: Owner, deferred: Sequence[int]) -> Iterator[tuple[str, bytes]]:
-    """What a client can get, when all that was scheduled is due."""
+    """Yield the contents that a client can receive once all scheduled messages are due."""
     for number in deferred:
         with suppress(MessageNotFound):
             for taken in owner.run(PLAIN, partial(_take_deferred, number)):
@@ -240,7 +242,10 @@ def _take_all(path: EntityPath, state: State, space: Namespace, now: Now) -> lis
 
 
 def judge(whole: Found, how: str, found: Found | None) -> str:
-    """What one flipped bit has done: one of the good words, or "lost" or "wrong"."""
+    """
+    Return the effect of one flipped bit: `how` if the store wasn't opened; else "told", "harmless",
+    or a word that begins with "lost" or "wrong".
+    """
     if found is None:
         return how
     if found.entities != whole.entities:

@@ -1,7 +1,8 @@
 """
-One flipped bit, in any kind of page: the store refuses to start, stops, or puts a message aside and
-says so, or says that the state of a session is damaged; or nothing has changed for anybody. Never
-is a message missing, or anything another than it was.
+One flipped bit, in any kind of page, never loses or changes a message unnoticed.
+
+The store refuses to start, stops, puts a message aside and says so, or says that the state of a
+session is damaged; or nothing has changed for anybody.
 """
 
 import random

@@ -1,4 +1,6 @@
-"""What only the embedded namespace promises: that it's still there afterwards."""
+"""
+The embedded namespace keeps its promise beyond the contract: everything is still there afterwards.
+"""
 
 import random
 import shutil
@@ -104,7 +106,10 @@ trio.run(main)
 
 
 def killed(program: str, folder: Path, lines: int = 0) -> list[str]:
-    """What a process printed until it was killed, by us after some lines, or by itself."""
+    """
+    Run a process that is killed, by us after `lines` lines or by itself; return the lines it
+    printed.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", program, str(folder)],
         stdout=subprocess.PIPE,

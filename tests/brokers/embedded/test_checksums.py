@@ -1,4 +1,4 @@
-"""What is stored beside messages is as it was written, or somebody is told."""
+"""The data that is stored beside messages is as it was written, or the damage is reported."""
 
 from pathlib import Path
 

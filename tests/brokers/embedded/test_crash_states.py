@@ -1,6 +1,8 @@
 """
-Whatever a power cut or the end of the process leaves of a store, what it acknowledged is there, as
-it was, and nothing that was settled is back. The negative controls show that a loss would be seen.
+A store has what it acknowledged after any power cut and any end of its process.
+
+Acknowledged messages are there, as they were, and nothing that was settled is back. The negative
+controls show that a loss would be seen.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Who a store is: the same in all copies of it, and after each opening."""
+"""The identity of a store is the same in all its copies, and after each opening."""
 
 import shutil
 
@@ -13,7 +13,9 @@ from tests.brokers.embedded.test_migration import MAKERS
 
 
 async def told(folder, path=None):
-    """Who the store in that folder is; of a file elsewhere when it is put there."""
+    """
+    Return the identity of the store in that folder; with `path`, of a copy of that file there.
+    """
     if path is not None:
         folder.mkdir()
         shutil.copy(path, folder / "a.db")

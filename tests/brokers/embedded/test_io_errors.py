@@ -113,7 +113,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
 
 @attrs.frozen
 class Life:
-    """How the batches ended, and what the store may hold now."""
+    """The outcomes of the batches, and the contents that the store may have afterwards."""
 
     outcomes: Sequence[str]
     allowed: Sequence[World]

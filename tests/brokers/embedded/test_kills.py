@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory) -> list[World]:
-    """What the store must hold after each batch: the same work, done without harm."""
+    """The content that the store must have after each batch: the same work, without a kill."""
     return mortal.live(tmp_path_factory.mktemp("unharmed"), lambda _: None)
 
 
@@ -47,7 +47,12 @@ def last_words(nursery: subprocess.Popen[str], calls: int, folder: Path) -> tupl
 def kill_at_each_call(
     folder: Path, nursery: subprocess.Popen[str], worlds: list[World]
 ) -> tuple[int, int, list[int]]:
-    """How many batches the last process acknowledged, the kills, and those after which it lied."""
+    """
+    Kill a process at its first call to the disk, the next one at its second, until one survives.
+
+    Returns the number of batches that the last process acknowledged, the number of processes, and
+    the calls after whose kill the store didn't have what was acknowledged.
+    """
     wrong: list[int] = []
     calls, acked, lived = 0, 0, False
     while not lived:

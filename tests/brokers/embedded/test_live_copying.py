@@ -155,7 +155,7 @@ def test_the_log_waits_for_a_backup_and_is_moved_afterwards(served):
         headers.append(log.read_bytes()[:32])
 
     served.back_up(between)
-    # It began again and again while the file was copied; the last attempt had one log.
+    # The log began again and again while the file was copied; the last attempt had one log.
     assert len(set(headers)) > 2
     assert served.work.committer.untidy
     store = served.folder / "a.db"

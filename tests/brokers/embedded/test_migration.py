@@ -82,7 +82,7 @@ def make_store_1(path: Path) -> None:
         connection.execute("INSERT INTO delivered VALUES (2, 5); COMMIT")
 
 
-# What version 2 had more than version 1.
+# The statements that made version 2 of version 1.
 ADDED_IN_2 = """
 ALTER TABLE queue ADD COLUMN updated INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE queue ADD COLUMN version INTEGER NOT NULL DEFAULT 0;

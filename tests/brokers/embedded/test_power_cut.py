@@ -92,7 +92,7 @@ def cut_at(disk: LoopDisk, acknowledgement: int, synchronous: str) -> int:
 
 
 def survivors(folder: Path) -> World | None:
-    """What the store holds; None where it's refused, loudly."""
+    """Return the content of the store; None if the store refuses to open, with a `StoreError`."""
     try:
         _committer, store = open_committer(folder / STORE, roomy())
     except StoreError:

@@ -1,4 +1,4 @@
-"""What a store does when nobody asks for anything, and when room is scarce."""
+"""A store is idle, or has little room left on its disk."""
 
 import itertools
 from collections.abc import Iterator

@@ -16,6 +16,6 @@ def running_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ident
 
 @pytest.fixture
 def provider(running_provider: IdentityProvider) -> IdentityProvider:
-    """One process for all tests of a file; it answers as usual."""
+    """An identity provider that answers as usual; its process serves all tests of a file."""
     running_provider.forget()
     return running_provider

@@ -1,4 +1,6 @@
-"""When access tokens are requested, and what a namespace has meanwhile: in virtual time."""
+"""
+Access tokens are requested at the right moments, and a namespace has one meanwhile: virtual time.
+"""
 
 import math
 from functools import partial

@@ -1,4 +1,4 @@
-"""What is RabbitMQ's own, beyond the contract of every namespace."""
+"""RabbitMQ's own behaviour, beyond the contract of every namespace."""
 
 import random
 import ssl

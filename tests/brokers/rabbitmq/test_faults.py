@@ -1,4 +1,4 @@
-"""What a RabbitMQ in trouble means for who sends and receives, on real nodes."""
+"""Senders and receivers meet a RabbitMQ in trouble, on real nodes."""
 
 import itertools
 import random
@@ -68,7 +68,7 @@ async def send_patiently(
 
 @attrs.define
 class SendCounts:
-    """What senders were told of each message."""
+    """The ids of the messages, by the outcome that their sender was told."""
 
     accepted: set[str] = attrs.field(factory=set)
     not_sent: set[str] = attrs.field(factory=set)
@@ -77,7 +77,7 @@ class SendCounts:
     enough: trio.Event = attrs.field(factory=trio.Event)
 
     async def keep_sending(self, broker: RabbitmqBroker, numbers: Iterator[int]) -> None:
-        """Until it fails."""
+        """Send one message after the other, until a send fails."""
         for number in numbers:
             try:
                 await broker.send(ORDERS, [message(number)])

@@ -1,4 +1,4 @@
-"""What a receiver holds of a live node: the node itself counts it."""
+"""A receiver holds a limited number of messages of a live node, which counts them itself."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,7 +35,11 @@ async def hoard(receiver: Receiver, found: set[str | None]) -> None:
 
 
 async def unsettled(nodes: Nodes, namespace: Namespace, at_least: int) -> int:
-    """How many deliveries the node waits for; it counts them every few seconds."""
+    """
+    Return the number of unsettled deliveries as soon as the node counts `at_least` so many.
+
+    The node counts them every few seconds.
+    """
     process, name = nodes.process("primary"), namespace.inside(ORDERS).name
     while True:
         listed = await control(process, "list_queues", "name", "messages_unacknowledged")

@@ -1,4 +1,4 @@
-"""What a receiver of RabbitMQ writes to settle what it holds."""
+"""A receiver of RabbitMQ bounds, settles and renews the deliveries that it holds."""
 
 import attrs
 import pytest

@@ -1,4 +1,6 @@
-"""What RabbitMQ's management plugin adds: policies are seen, queues are listed, on a real node."""
+"""
+RabbitMQ's management plugin adds two things: policies are seen, queues are listed. On a real node.
+"""
 
 import base64
 import json
@@ -150,7 +152,7 @@ async def test_what_policies_say_is_seen(rabbits: Nodes) -> None:
 
 
 async def test_an_overflow_by_policy_drops_in_spite_of_the_argument(rabbits: Nodes) -> None:
-    """Why the doubt is there: acknowledged messages are gone."""
+    """Shows why there is a doubt: acknowledged messages are gone."""
     case = CASES["overflow"]
     async with managed(rabbits) as namespace:
         await set_policy(rabbits, namespace, ORDERS.name, case)

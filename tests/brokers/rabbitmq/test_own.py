@@ -1,4 +1,4 @@
-"""What RabbitMQ tells without `management` of messages that receivers hold."""
+"""RabbitMQ tells, without `management`, of the messages that receivers hold."""
 
 import pytest
 import trio

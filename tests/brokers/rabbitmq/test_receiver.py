@@ -1,4 +1,4 @@
-"""How much a receiver of RabbitMQ takes, from a broker that always has more."""
+"""A receiver of RabbitMQ limits the messages that it takes of a broker that always has more."""
 
 import math
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a queue of RabbitMQ is made with, and what is seen of one that somebody else has made."""
+"""The arguments that a queue of RabbitMQ is declared with, and doubts about queues of others."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who a namespace over REST is, as far as what answers there says it."""
+"""The identity of a namespace over REST, as far as the peer's answer tells it."""
 
 import pytest
 

@@ -440,7 +440,7 @@ async def test_a_number_that_leads_to_no_message_of_any_shard_isnt_found(
 
 @attrs.define(eq=False, kw_only=True)
 class SlowlyOpened(Altered):
-    """One of its queues takes its time to be opened, or can't be."""
+    """Opens the receiver of the queue `slow` late, or not at all."""
 
     slow: EntityPath
     opens: trio.Event = attrs.field(factory=trio.Event)
@@ -570,7 +570,7 @@ async def test_no_session_is_left_out_if_a_namespace_returns_short_pages(
 
 @attrs.define(eq=False, kw_only=True)
 class ShortPages(Altered):
-    """It returns at most two sessions at once."""
+    """Returns at most two sessions at once."""
 
     def open_session(self, *arguments: Any, **options: Any) -> Any:
         return required(self.broker, Sessions).open_session(*arguments, **options)

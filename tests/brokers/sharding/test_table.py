@@ -1,4 +1,4 @@
-"""Which shard a message belongs to, and how a delivery leads back to its shard."""
+"""Each message belongs to a shard, and each delivery leads back to its shard."""
 
 import attrs
 import pytest

@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 @attrs.define(eq=False)
 class _Azurite:
-    """One server, in a Trio of its own: it outlives that of a test."""
+    """One server in a Trio of its own, which outlives the Trio of a test."""
 
     folder: Path
     port: int = 0
@@ -157,7 +157,7 @@ class Namespace:
         await self.broker.delete_queue(self.inside(entity))
 
     async def clear(self) -> None:
-        """What a server holds makes it slow."""
+        """Delete the queues of a test: their messages would slow down the server."""
         for queue in self._made:
             with suppress(BrokerError):
                 await self.broker.delete_queue(queue)

@@ -29,12 +29,12 @@ from tests.harness.clocks import VirtualClock
 ORDERS: Final = EntityPath("orders")
 
 Fault = Callable[[Request, Callable[[Request], Awaitable[Response]]], Awaitable[Response]]
-"""What happens to a request instead; it may pass it on."""
+"""Handles a request in place of the account, and may pass it on."""
 
 
 @attrs.define(eq=False)
 class Account:
-    """One account: what is in it, and what was asked of it."""
+    """A storage account: its queues, and the requests that it got."""
 
     store: MemoryBroker
     frontend: StorageQueueFrontend
