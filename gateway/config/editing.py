@@ -30,7 +30,8 @@ def with_value(text: str, section: str, wanted: dict[str, Any], key: str, value:
     `None` removes the key. `value` is TOML.
 
     Raises:
-        CannotEdit: there is no such table with a header of its own, or several.
+        CannotEdit: there is no such table with a header of its own, or several; or `key` is given
+            by sections below it.
     """
     lines = text.splitlines(keepends=True)
     statements = list(_statements(lines))
@@ -47,13 +48,34 @@ def with_value(text: str, section: str, wanted: dict[str, Any], key: str, value:
     new = [] if value is None else [f"{key} = {value}\n"]
     if found:
         (statement,) = found
+        if new:
+            new = [f"{key} = {value}{_comment_behind(lines[statement.first : statement.end])}"]
         lines[statement.first : statement.end] = new
+    elif any(_header(f"{section}.{key}").match(line) for line in lines):
+        raise CannotEdit(f"{key} has sections of its own, [[{section}.{key}]]")
     else:
         last = table[-1]
         if lines[last.end - 1 : last.end] and not lines[last.end - 1].endswith("\n"):
             lines[last.end - 1] += "\n"
         lines[last.end : last.end] = new
     return "".join(lines)
+
+
+def _comment_behind(lines: Sequence[str]) -> str:
+    """The end of a statement's last line: a comment, with the space before it, and the line end."""
+    value = tomllib.loads("".join(lines))
+    *before, last = lines
+    for hash_sign in re.finditer(r"\s*#", last):
+        try:
+            if tomllib.loads("".join([*before, last[: hash_sign.start()]])) == value:
+                return last[hash_sign.start() :]
+        except tomllib.TOMLDecodeError:
+            continue  # within a text
+    return "\n"
+
+
+def _header(section: str) -> re.Pattern[str]:
+    return re.compile(rf"\s*\[{{1,2}}\s*{re.escape(section)}\s*\]{{1,2}}")
 
 
 def _statements(lines: Sequence[str]) -> Iterator[_Statement]:
@@ -87,7 +109,7 @@ def _tables(
     lines: Sequence[str], statements: Sequence[_Statement], section: str
 ) -> Iterator[list[_Statement]]:
     """The statements of each table with that name, its header first."""
-    header = re.compile(rf"\s*\[{{1,2}}\s*{re.escape(section)}\s*\]{{1,2}}")
+    header = _header(section)
     current: list[_Statement] | None = None
     for statement in statements:
         if statement.key:

@@ -50,6 +50,7 @@ envelope_keys = [
     { id = "old", key = { file = "keys/envelope" } },
 ]
 """
+WITHOUT_KEYS = CONFIG[: CONFIG.index("envelope_keys")]
 OLD = "b2xkIGtleSBvZiBzaXh0ZWVuIGJ5dGVz"
 
 
@@ -314,6 +315,30 @@ def test_a_new_key_of_the_envelope_verifies_before_it_signs_and_then_alone(here:
     assert [each for each, _ in here.signers()] == ["1", "2"]
 
 
+def test_comments_of_the_envelope_s_keys_stay(here: Here) -> None:
+    line = 'envelope_keys = [{ id = "old#", key = { file = "keys/envelope" } }]  # of the safe'
+    here.file.write_text(f"{WITHOUT_KEYS}{line}\n# the last line")
+
+    for use, finish in ((False, False), (True, False), (False, True)):
+        here.envelope(use=use, finish=finish)
+        *_, changed, last = here.file.read_text().splitlines()
+
+        assert changed.startswith("envelope_keys = [{ id = ")
+        assert changed.endswith(" } }]  # of the safe")
+        assert last == "# the last line"
+
+
+def test_keys_of_the_envelope_in_sections_of_their_own_are_changed_by_hand(here: Here) -> None:
+    section = '[[pairing.envelope_keys]]\nid = "1"\nkey = { file = "keys/envelope" }\n'
+    text = WITHOUT_KEYS + section
+    here.file.write_text(text)
+
+    with pytest.raises(Failure, match=r"has sections of its own.*by hand"):
+        here.envelope()
+
+    assert here.file.read_text() == text
+
+
 def test_steps_of_the_envelope_can_be_repeated_and_not_be_left_out(here: Here) -> None:
     here.envelope()
     before = here.signers()
@@ -329,7 +354,7 @@ def test_steps_of_the_envelope_can_be_repeated_and_not_be_left_out(here: Here) -
 
 
 def test_without_a_key_of_the_envelope_the_failure_says_where_it_belongs(here: Here) -> None:
-    here.file.write_text(CONFIG[: CONFIG.index("envelope_keys")])
+    here.file.write_text(WITHOUT_KEYS)
 
     with pytest.raises(Failure, match=r"\[pairing\] envelope_keys"):
         here.envelope()
