@@ -7,6 +7,7 @@ import pkgutil
 import re
 import shlex
 import subprocess
+import textwrap
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import pytest
 from gateway.cli import COMMANDS, command_named, main
 from gateway.config.file import parse
 from tests import house
+from tests.harness.secret_files import write_secret
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -28,7 +30,8 @@ TUTORIAL = (DOCS / "tutorial" / "first-outage.md").read_text()
 CONFIGURATION = DOCS / "reference" / "configuration.md"
 GLOSSARY = DOCS / "reference" / "glossary.md"
 ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text()
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Also within an item of a list.
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 HEREDOC = re.compile(r"<<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 # The command and what follows it, in a block or within a sentence.
 PAIRGATE = re.compile(r"(?:^|`)(?:\.venv/bin/)?pairgate ([^`\n]*)", re.MULTILINE)
@@ -44,6 +47,7 @@ HEADLESS = re.compile(
     r"(?:^(?:#+ )?|\. |: |\| |- |\*\*)(?:What|Who|Whom|Whoever|Whatever|Whether)\b[^.?|]*",
     re.MULTILINE,
 )
+SECRET = "c2VjcmV0IG9mIG1hbnksIG1hbnkgYnl0ZXM="
 LONGEST_LINE = 200
 LONGEST_README = 150
 
@@ -75,8 +79,13 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def named_blocks(text: str) -> list[tuple[str, str]]:
+    """The language of each block, and its text without the indentation of a list."""
+    return [(name, textwrap.dedent(code)) for _, name, code in BLOCK.findall(text)]
+
+
 def blocks(text: str, language: str) -> list[str]:
-    return [code for name, code in BLOCK.findall(text) if name == language]
+    return [code for name, code in named_blocks(text) if name == language]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -174,30 +183,33 @@ def test_the_configurations_of_the_tutorial_are_ones_to_serve(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("page", "code"),
-    [
-        (name_of(page), code)
-        for page in PAGES
-        for code in BLOCK.findall(page.read_text())
-        if code[0] == "toml"
-    ],
+    ("page", "text"),
+    [(name_of(page), text) for page in PAGES for text in blocks(page.read_text(), "toml")],
 )
-def test_a_piece_of_configuration_is_understood(
-    page: str, code: tuple[str, str], tmp_path: Path
-) -> None:
-    _, text = code
-    environ = dict.fromkeys(
-        re.findall(r'env = "(\w+)"', text), "c2VjcmV0IG9mIG1hbnksIG1hbnkgYnl0ZXM="
-    )
-    missing = set(re.findall(r'^namespace = "(\w+)"', text, re.MULTILINE))
-    if "[namespaces." not in text:
-        missing.add("east")
+def test_a_piece_of_configuration_is_understood(page: str, text: str, tmp_path: Path) -> None:
+    """With its secrets, and within the smallest configuration that it can be a piece of."""
+    environ = dict.fromkeys(re.findall(r'env = "(\w+)"', text), SECRET)
+    for name in re.findall(r'key = { file = "([\w.-]+)" }', text):
+        write_secret(tmp_path / name, SECRET)
+    text = re.sub(r'command = \["[^"]*"', f'command = ["echo", "{SECRET}"', text)
+
+    parse(completed(text), source=page, folder=tmp_path, environ=environ)
+
+
+def completed(text: str) -> str:
+    if "[drill]" in text:
+        text += "\n[pairing]\n"
     if "[[agent." in text:
         text += '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
-    for name in missing:
+    if "[pairing]" in text and "[namespaces." not in text:
+        more = {"primary": "east", "secondary": "west", "label": "east"}
+        lines = [f'{name} = "{value}"' for name, value in more.items() if f"{name} =" not in text]
+        text = text.replace("[pairing]", "\n".join(["[pairing]", *lines]))
+    named = set(re.findall(r'^(?:namespace|primary|secondary) = "(\w+)"', text, re.MULTILINE))
+    given = set(re.findall(r"^\[namespaces\.(\w+)", text, re.MULTILINE))
+    for name in named - given if named or given else {"east"}:
         text += f'\n[namespaces.{name}]\nurl = "embedded:{name}.db"\n'
-
-    parse(text, source=page, folder=tmp_path, environ=environ)
+    return text
 
 
 def test_the_endpoint_for_the_management_client_has_tls() -> None:

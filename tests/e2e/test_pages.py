@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment, fork_server
-from tests.test_readme import BLOCK, CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks
+from tests.test_readme import CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks, named_blocks
 
 pytestmark = pytest.mark.slow
 
@@ -116,7 +116,7 @@ async def test_every_block_that_can_be_pasted_runs(page: str, gateway: GatewayPr
     [endpoint] = [code for code in blocks(CLIENTS, "toml") if "tls = {" in code]
     ports = ports_of(gateway, f"{EXAMPLE}\n{endpoint}")
     shown = list[str]()
-    for language, code in BLOCK.findall(text):
+    for language, code in named_blocks(text):
         pasted = with_ports(code, ports)
         if language == "python":
             sdk = "legacy" if "ServiceBusService" in code else "azure"

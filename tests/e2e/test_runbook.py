@@ -1,6 +1,7 @@
-"""The commands of the runbooks, typed as they stand against a running pair."""
+"""The commands of the runbooks and how-to pages, typed as they stand against a running pair."""
 
 import shlex
+from functools import reduce
 from typing import Final
 
 import pytest
@@ -9,9 +10,11 @@ from click.testing import CliRunner
 
 from gateway.app.failure import ExitCode
 from gateway.cli import main
-from tests.e2e.processes import Gateways
+from tests.e2e.processes import Gateways, fork_server
 from tests.e2e.test_drill import PAIR
-from tests.telemetry.test_alerts import BLOCK, PAGE
+from tests.harness.secret_files import write_secret
+from tests.telemetry.test_alerts import PAGE
+from tests.test_readme import blocks
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +28,7 @@ ENDLESS: Final = {"pairgate syphon", "pairgate status --watch"}
 TYPED: Final = [
     line
     for page in (PAGE, PAGE.with_name("steer-a-gateway.md"))
-    for block in BLOCK.findall(page.read_text())
+    for block in blocks(page.read_text(), "sh")
     for line in block.splitlines()
     if line.startswith("pairgate ") and line not in ENDLESS
 ]
@@ -49,7 +52,50 @@ async def test_the_commands_of_the_runbooks_work_as_they_stand(
         found = await trio.to_thread.run_sync(CliRunner().invoke, main, words)
         code, text = HEALTHY.get(line, (ExitCode.DONE, ""))
         if found.exit_code != code or text not in found.output:
-            wrong[line] = (found.exit_code, found.output)
+            wrong[line] = (
+                found.exit_code,
+                found.output,
+                found.exc_info,
+                __import__("traceback").format_tb(found.exc_info[2])[-3:],
+            )
 
     assert len(TYPED) > 30
+    assert wrong == {}
+
+
+# The pages, in an order in which each finds what it needs.
+PAGES: Final = (
+    "entities-by-hand.md",
+    "change-keys.md",
+    "back-up-and-repair-a-store.md",
+    "rehearse-an-outage.md",
+)
+# What differs from the page: a folder for backups, a short drill, and no terminal that asks.
+HERE: Final = {"/backups/": "", "$(date +%F)": "today", "--for 90s": "--for 2s --rate 5 --yes"}
+KEY: Final = """
+[[access]]
+name = "orders-sender"
+key = { file = "orders.key" }
+rights = ["Manage"]
+"""
+
+
+async def test_the_commands_of_how_to_pages_work_as_they_stand(gateways: Gateways) -> None:
+    gateway = gateways.prepare(PAIR + KEY)
+    gateway.folder.mkdir()
+    write_secret(gateway.folder / "orders.key", "a key of more than sixteen bytes")
+    await gateway.start()
+    (gateway.folder / "pairgate.toml").write_text(gateway.config)
+    ran, wrong = 0, {}
+    for page in PAGES:
+        for line in "".join(blocks(PAGE.with_name(page).read_text(), "sh")).splitlines():
+            typed = reduce(lambda text, change: text.replace(*change), HERE.items(), line)
+            name, *words = shlex.split(typed, comments=True)
+            assert name == "pairgate"
+            done = await fork_server().run(gateway.folder, words)
+            ran += 1
+            if done.returncode and line != "pairgate drill --end":  # it has ended by itself
+                wrong[line] = (done.returncode, done.stdout, done.stderr)
+
+    assert ran >= 11
     assert wrong == {}
