@@ -19,7 +19,7 @@ import attrs
 
 
 class Send(enum.IntEnum):
-    """How far a producer's message has come."""
+    """The progress of a producer's message."""
 
     IDLE = 0
     OPEN = 1  # the gateway has it, and nothing is on its way
@@ -34,7 +34,7 @@ class Send(enum.IntEnum):
 
 
 class Phase(enum.IntEnum):
-    """What a syphon does."""
+    """The phases of a syphon."""
 
     IDLE = 0
     LOCKED = 1
@@ -146,11 +146,11 @@ def start(*, messages: int, syphons: int, troubles: int) -> State:
 
 
 def with_owner(message: Message, copy: int, owner: int) -> Message:
-    """That copy is somebody's, or free, or gone."""
+    """Set the owner of a copy: a syphon, or that it is free or gone."""
     copies = (*message.copies[:copy], owner, *message.copies[copy + 1 :])
     return message._replace(copies=copies)
 
 
 def arrived(message: Message) -> Message:
-    """One more copy of it is on the primary."""
+    """Count one more copy of the message on the primary."""
     return message._replace(arrived=True, allowed=message.allowed - 1)

@@ -20,7 +20,7 @@ PLAIN: Final[dict[Send, tuple[tuple[Step, Send], ...]]] = {
 
 
 def send_steps(message: Message, design: Design) -> Iterator[SendStep]:
-    """What that message's send may do next, and what may happen to it."""
+    """Yield the next steps of that message's send, and the troubles that may hit it."""
     for step, after in PLAIN.get(message.send, ()):
         yield step, message._replace(send=after), 0
     if message.send is Send.OPEN:

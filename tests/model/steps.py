@@ -43,7 +43,7 @@ def moves(state: State, design: Design) -> Iterator[Move]:
 
 
 def _within_reach(syphon: Syphon, messages: int) -> range:
-    """Which messages its next step may be about."""
+    """Return the indices of the messages that the syphon's next step may be about."""
     if syphon.phase is Phase.IDLE:
         return range(messages)
     return range(syphon.message, syphon.message + 1)

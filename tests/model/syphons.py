@@ -20,7 +20,7 @@ from tests.model.protocol import (
 
 
 def syphon_steps(view: View, design: Design) -> Iterator[SyphonStep]:
-    """What that syphon may do next with that message, and what may happen to it."""
+    """Yield the next steps of that syphon with that message, and the troubles that may hit it."""
     syphon = view.syphon
     if syphon.stale and _owns(view):
         # A settlement of an earlier copy arrives, and hits what is locked by now.
@@ -114,7 +114,7 @@ def _troubles(view: View, design: Design) -> Iterator[SyphonStep]:
 
 
 def _owns(view: View) -> bool:
-    """Whether the syphon still has the lock of its copy."""
+    """True if the syphon still has the lock of its copy."""
     syphon = view.syphon
     return syphon.phase is not Phase.IDLE and view.message.copies[syphon.copy] == view.number
 

@@ -1,4 +1,4 @@
-"""What the simulation does is a way through the model, and what a planted bug does isn't."""
+"""The simulation follows a way through the model; a planted bug leaves it."""
 
 import attrs
 import pytest

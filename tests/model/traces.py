@@ -71,7 +71,7 @@ class Deviation:
 
 
 def deviations(records: Iterable[Record]) -> Iterator[Deviation]:
-    """Those of each message; the records in the order in which things happened."""
+    """Yield the deviation of each message that has one; `records` are in order of time."""
     for message_id, mine in _by_message(records).items():
         deviation = _deviation(message_id, mine)
         if deviation is not None:
@@ -79,7 +79,7 @@ def deviations(records: Iterable[Record]) -> Iterator[Deviation]:
 
 
 def followed(records: Iterable[Record]) -> int:
-    """How many messages of that history are compared with the model."""
+    """Return the number of messages of that history that are compared with the model."""
     return len(_by_message(records))
 
 
@@ -130,7 +130,7 @@ def _shows_a_copy(record: Record) -> bool:
 
 
 def _after(states: set[State], record: Record) -> Iterator[State]:
-    """Where the model may be when that was recorded."""
+    """Yield the states that the model may be in after that record."""
     if _shows_a_copy(record):
         yield from (state for state in states if state.messages[0].arrived)
     elif isinstance(record, Invoked):

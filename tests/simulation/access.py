@@ -1,4 +1,4 @@
-"""Where clients find a simulated gateway, and who they say they are."""
+"""The address of a simulated gateway, and the credentials of its clients."""
 
 from typing import Final
 

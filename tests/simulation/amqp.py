@@ -28,7 +28,7 @@ IDLE_TIMEOUT: Final = 240.0
 def serving(
     broker: Broker, leases: Leases, *, clock: WallClock, rng: random.Random, send_timeout: float
 ) -> Serve:
-    """What serves a connection."""
+    """Return the function that serves a connection."""
     frontend = AmqpFrontend(
         broker=broker,
         leases=leases,

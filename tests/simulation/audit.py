@@ -19,7 +19,7 @@ MOST: Final = 10_000  # messages of one queue
 
 
 async def left(store: LocalBroker) -> int:
-    """How many live messages there are."""
+    """Return the number of messages that can be peeked in all queues of the store."""
     await trio.lowlevel.checkpoint()
     queues = await store.list_queues()
     return sum([len(await store.peek(queue.path, limit=MOST)) for queue in queues])

@@ -1,4 +1,6 @@
-"""Who uses a pair: producers through the gateway, consumers at the primary. They write history."""
+"""
+The users of a pair: producers through the gateway, consumers at the primary. They write history.
+"""
 
 import random
 from collections import Counter
@@ -42,7 +44,9 @@ RECONNECT: Final = 60.0  # seconds that it keeps a receiver
 
 @attrs.define(eq=False, kw_only=True)
 class Journal:
-    """What all clients and watchers have seen; not where: the folder is another one each time."""
+    """
+    The observations of all clients and watchers, without the folder, which differs in each run.
+    """
 
     folder: Path
     records: list[Record] = attrs.field(factory=list)
@@ -124,7 +128,10 @@ class Producer:
         return self.journal.accepted_by.get(f"last-{entity}") if accepted else None
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> bool:
-        """Whether it was accepted; if not, it failed, or nobody knows."""
+        """
+        Send the messages; True if they were accepted. False: they were refused, or the outcome is
+        unknown.
+        """
         began = trio.current_time()
         self._invoke(entity, messages, began)
         answer, accepted_by = await self._send(entity, messages)

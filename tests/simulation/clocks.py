@@ -16,7 +16,7 @@ from tests.harness.clocks import START
 from tests.harness.determinism import JumpingClock
 from tests.simulation.scenario import CLOCKS, ClockStep
 
-# Who reads which clock, by the names of processes as they are recorded.
+# The processes that read each clock, by the names under which they are recorded.
 READERS: Final = {
     "gateway": ("gateway", "syphon in gateway"),
     "syphon": ("syphon-0", "syphon-1"),

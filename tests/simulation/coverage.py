@@ -1,4 +1,6 @@
-"""What runs must have seen to be worth judging: how often in a thousand of them, at least."""
+"""
+The events that runs must have seen to be worth judging: the least number in a thousand of them.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -82,7 +84,7 @@ SOMETIMES: Final = {
 
 
 def unseen(seen: Counter[str], runs: int) -> dict[str, tuple[int, int]]:
-    """What so many runs have seen too seldom: how often, and how often it must be at least."""
+    """Return the events that so many runs have seen too seldom: how often, and the least number."""
     least = {name: often * runs // 1000 for name, often in SOMETIMES.items()}
     return {name: (seen[name], least[name]) for name in SOMETIMES if seen[name] < least[name]}
 
@@ -99,7 +101,7 @@ def see_diverted(seen: Counter[str], messages: Sequence[Message], names: Names) 
 
 
 def see_the_whole(seen: Counter[str], scenario: Scenario, records: Sequence[Record]) -> None:
-    """What only the whole run shows."""
+    """Count the events that only the whole run shows."""
     if (front := scenario.parts.front) is not None:
         seen[f"acked over {front.value}"] += sum(isinstance(one, Acked) for one in records)
     moved_by = {

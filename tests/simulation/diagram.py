@@ -1,4 +1,4 @@
-"""What happened to one message, as a sequence of arrows between those who took part."""
+"""Draws the way of one message as a sequence of arrows between the processes that took part."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence

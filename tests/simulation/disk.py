@@ -73,7 +73,7 @@ class DiskBroker(EmbeddedBroker):
 
     @property
     def strokes(self) -> int:
-        """How many calls have failed."""
+        """The number of calls that have failed."""
         return self._vfs.strokes
 
     def start_again(self) -> None:

@@ -1,4 +1,4 @@
-"""What is done to a namespace and its disk: it's killed, its power is cut, its disk says no."""
+"""Harms a namespace and its disk: a kill, a power cut, a disk that fails."""
 
 import random
 from typing import Final
@@ -18,7 +18,7 @@ _A_WRITE: Final = 5.0  # seconds in which one is awaited, so that the power goes
 
 @attrs.frozen(kw_only=True)
 class Harm:
-    """To one namespace."""
+    """Harms one namespace."""
 
     name: str
     namespace: FaultyBroker

@@ -23,7 +23,7 @@ from tests.simulation.scenario import Front
 
 
 class Client(Protocol):
-    """Who sends to a gateway over the network."""
+    """A client that sends to a gateway over the network."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the connections, until cancelled."""
@@ -55,7 +55,7 @@ class AdapterClient:
 
 
 def client_of(front: Front, network: Network, *, clock: WallClock, rng: random.Random) -> Client:
-    """One more client of that front end; nothing connects before its first send."""
+    """Make a client of that front end; nothing connects before its first send."""
     match front:
         case Front.REST:
             return rest.RestClient.over(network, clock)
@@ -72,7 +72,7 @@ def _amqp() -> ModuleType:
 
 @attrs.define(eq=False, kw_only=True)
 class Endpoint:
-    """What one life of a gateway has at its port. `run` serves until it is cancelled."""
+    """The front end of one life of a gateway, at its port. `run` serves until it is cancelled."""
 
     front: Front
     broker: Broker

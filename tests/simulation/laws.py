@@ -1,4 +1,4 @@
-"""What a pair promises beside the fate of messages, judged while it runs."""
+"""The promises of a pair beside the fate of messages, judged while it runs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable
@@ -95,8 +95,9 @@ class Laws:
 
     def _note_probes(self, call: Call, streak: _Streak) -> None:
         """
-        Those in a row: an outage ends them, and a refusal doesn't. An attempt cut off soon, or a
-        send that was accepted late, may end them or not.
+        Count probes in a row: an outage ends the row, and a refusal doesn't.
+
+        An attempt cut off soon, or a send that was accepted late, may end the row or not.
         """
         is_probe = call.operation is Operation.PROBE
         says_little = call.error is None and call.took < JUDGED
@@ -327,7 +328,10 @@ class Laws:
             self.broken.append(f"the fault of another entity {moved}")
 
     def _judge_return(self, event: EntityStateChanged, streak: _Streak) -> None:
-        """It has proved enough; and more, where it has come back in vain."""
+        """
+        Judge that an entity came back after enough successes, and after a longer proof if it
+        flapped.
+        """
         now, enough = trio.current_time(), self.scenario.pair.successes_to_return
         proved = now - streak.changed
         if event.before == State.HALF_OPEN.value and proved < streak.proof - SLACK:
@@ -338,7 +342,9 @@ class Laws:
         streak.returned, streak.on_trial = now, by_asking or event.before in BACKLOG
 
     def _note_flap(self, streak: _Streak) -> None:
-        """It was well, and isn't any more."""
+        """
+        Count a flap if the entity failed again soon after its return; otherwise forget older flaps.
+        """
         well = trio.current_time() - streak.returned
         if streak.on_trial and well < WINDOW:
             streak.flaps = min(5, streak.flaps + 1)

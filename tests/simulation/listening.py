@@ -17,7 +17,7 @@ OPTIONS: Final = ListenerOptions(batch=10, poison_threshold=None, idle_max=10.0)
 
 
 class HandlerFailed(Exception):
-    """What a handler raises when its time has come."""
+    """The failure of a handler, raised on purpose."""
 
 
 @attrs.frozen

@@ -1,8 +1,8 @@
 """
-Which of the clients' messages a stored one is.
+Tells which of the clients' messages a stored message is.
 
-Storage Queue has texts only, and its front end gives each an id of its own: what a client of it has
-put is known by what its text says.
+Storage Queue has texts only, and its front end gives each message an id of its own: the text tells
+which message its client has put.
 """
 
 import random
@@ -62,7 +62,7 @@ class Names:
         return inner
 
     def read(self, message: Message) -> Message:
-        """What a client gets out of one that has arrived."""
+        """Return the message as a client reads it."""
         if str(message.message_id) not in self._put or not isinstance(message.body, bytes):
             return message
         return _read(str(message.message_id), message.body)

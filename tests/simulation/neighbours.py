@@ -83,7 +83,7 @@ def first_given_away(seeds: Iterable[int], folder: Path) -> int | None:
 
 
 def _is_foreign_backlog(record: Record) -> bool:
-    """Whether the audit found a message of the other pair where that belongs."""
+    """True if the audit found a message of the other pair in the backlog, where it belongs."""
     if not isinstance(record, Found) or record.place is not Place.BACKLOG:
         return False
     return record.message_id.startswith(_PREFIX)

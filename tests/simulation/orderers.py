@@ -80,7 +80,7 @@ class Trouble:
 
 @attrs.define(eq=False)
 class Told:
-    """How a history ended."""
+    """The result of a history: its problems and its figures."""
 
     problems: tuple[str, ...]
     acked: int  # messages
@@ -189,7 +189,7 @@ class _Channel:
 
 @attrs.define(eq=False, kw_only=True)
 class Orderers:
-    """One history: `run` is all of it."""
+    """One history of gateways that compete to be orderer; `run` is all of it."""
 
     seed: int
     forwards: bool = False

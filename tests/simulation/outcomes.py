@@ -1,4 +1,4 @@
-"""What one run led to, and what is wrong with it."""
+"""The outcomes of one run, and its problems."""
 
 from collections import Counter
 from hashlib import blake2b
@@ -15,7 +15,7 @@ from tests.simulation.scenario import Mode, Scenario
 
 @attrs.frozen(kw_only=True)
 class Outcomes:
-    """What one seed led to."""
+    """The outcomes of one seed."""
 
     scenario: Scenario
     judgement: Judgement
@@ -34,7 +34,9 @@ class Outcomes:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is broken, and what couldn't be decided; in safety mode what is to be safe."""
+        """
+        The broken rules and those that couldn't be decided; in safety mode, those of safety only.
+        """
         problems = [*self.judgement.undecided, *self.broken_laws]
         for one in self.judgement.decisions:
             asked = self.scenario.parts.mode is Mode.LIVENESS or one.invariant.name[0] == "S"
@@ -46,7 +48,7 @@ class Outcomes:
 
     @property
     def seconds(self) -> float:
-        """How long the run took, in its own time."""
+        """The length of the run, in its own time."""
         return max(record.at for record in self.records)
 
     @property

@@ -80,7 +80,7 @@ class KeptState(StateFile):
 
 @attrs.define(eq=False, kw_only=True)
 class Installation:
-    """What every process finds where it starts."""
+    """The namespaces, the network and the files that every process finds when it starts."""
 
     scenario: Scenario
     primary: Broker
@@ -186,7 +186,7 @@ class Installation:
 
 @attrs.frozen(eq=False)
 class Voice:
-    """What a process tells in one life: when it's killed its tasks still end, and nobody hears."""
+    """Passes on a process's events during one life; the tasks of a killed process end unheard."""
 
     _observer: Observer
     _life: trio.CancelScope

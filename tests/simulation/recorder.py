@@ -123,7 +123,10 @@ class Recorder:
         return fault
 
     def note_power_cut(self, namespace: str) -> None:
-        """What its disk hadn't written is gone; what it acknowledged is not."""
+        """
+        Record that a namespace lost its power: it keeps what it acknowledged, and loses unwritten
+        data.
+        """
         self.records.append(Killed(at=trio.current_time(), process=namespace, power_cut=True))
 
     def note_revival(self, process: str) -> None:

@@ -25,7 +25,7 @@ from tests.simulation.network import Network, Serve
 def serving(
     broker: Broker, leases: Leases, *, clock: WallClock, rng: random.Random, send_timeout: float
 ) -> Serve:
-    """What serves a connection."""
+    """Return the function that serves a connection."""
     frontend = ServiceBusRestFrontend(
         broker=broker,
         leases=leases,

@@ -22,7 +22,7 @@ WORTH_COVERING: Final = 500  # runs; fewer may miss what is rare
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """What one seed came to."""
+    """The figures of one seed."""
 
     seed: int
     seconds: float  # simulated
@@ -108,7 +108,7 @@ class Totals:
 
     @property
     def unseen(self) -> dict[str, tuple[int, int]]:
-        """What was seen too seldom; nothing is asked of a few runs."""
+        """The events that were seen too seldom; empty after only a few runs."""
         return unseen(self.seen, self.runs) if self.runs >= WORTH_COVERING else {}
 
     @property

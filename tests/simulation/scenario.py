@@ -1,4 +1,4 @@
-"""What a history comes from: the options of a pair, its producers, and a schedule of faults."""
+"""The origin of a history: the options of a pair, its producers, and a schedule of faults."""
 
 import enum
 import math
@@ -75,7 +75,7 @@ class Window:
 @attrs.frozen(kw_only=True)
 class Crash:
     """
-    What is killed, when, and when it is started again.
+    Kills `what` at `at`, and starts it again at `back`.
 
     `pause`: nothing is killed, but all processes stand still from `at` to `back`.
     """
@@ -119,7 +119,7 @@ class Front(enum.Enum):
 
 
 class Mode(enum.Enum):
-    """What is asked of a run in its end."""
+    """The question that a run must answer in its end."""
 
     LIVENESS = "liveness"  # all faults are healed, and all must come back
     SAFETY = "safety"  # no healing, no drain: what was done when the faults end must be right
@@ -127,7 +127,7 @@ class Mode(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Parts:
-    """What the installation is made of, beside pair and syphon."""
+    """The parts of the installation, beside pair and syphon."""
 
     on_disk: bool = False  # both namespaces are stores of our own, and a crash is a power cut
     front: Front | None = None  # None: clients call the pair without a network between
@@ -164,7 +164,7 @@ class Scenario:
 
     @property
     def entities(self) -> tuple[EntityPath, ...]:
-        """Those that clients send to: Storage Queue has no names for some."""
+        """The entities that clients send to: some have names that Storage Queue doesn't allow."""
         if self.parts.front is not Front.STORAGE_QUEUE:
             return ENTITIES
         return tuple(entity for entity in ENTITIES if is_name(entity.key))
@@ -201,7 +201,7 @@ class Scenario:
 
     @property
     def troubled_entities(self) -> frozenset[str]:
-        """Those on the primary that a fault may hit."""
+        """The keys of the entities on the primary that a fault may hit."""
         hit: set[str] = set()
         for window in self.windows:
             if window.namespace == "primary":
@@ -209,7 +209,7 @@ class Scenario:
         return frozenset(hit)
 
     def one_well(self, began: float, ended: float) -> bool:
-        """Whether one namespace was well in all that time."""
+        """True if at least one namespace was well in all that time."""
         troubles = [
             *((one.namespace, one.start, one.end) for one in self.windows),
             *((one.what, one.at, one.back) for one in self.crashes),

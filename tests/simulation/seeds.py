@@ -1,4 +1,4 @@
-"""What each seed stands for."""
+"""Draws the scenario of each seed."""
 
 import random
 from math import inf
@@ -32,7 +32,7 @@ from tests.simulation.scenario import (
 
 LONGEST_PAUSE: Final = 60.0  # seconds that something stays down
 OVER_NETWORK: Final = 0.17  # the share of runs whose clients reach the gateway over a network
-# What a disk of our own may do, beside losing its power.
+# The faults of an embedded broker's disk, beside the loss of its power.
 DISK_FAULTS: Final = (*Ailment, None)  # None: nearly full, so that the store takes nothing in
 STEPS: Final = (2.5, 30.0, 90.0, 1800.0, 10800.0)  # seconds by which a wall clock is off, about
 LASTING_STEP: Final = 1800.0  # tokens of an hour are good on both sides of it

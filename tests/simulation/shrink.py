@@ -12,7 +12,7 @@ TRIES = 60
 
 
 def with_faults(scenario: Scenario, kept: frozenset[int]) -> Scenario:
-    """That scenario with only these of its `faults`, by their numbers."""
+    """Return the scenario with only these of its `faults`, by their numbers."""
     faults = [each for number, each in enumerate(scenario.faults) if number in kept]
     return attrs.evolve(
         scenario,

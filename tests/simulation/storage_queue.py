@@ -52,7 +52,10 @@ def serving(
     send_timeout: float,
     note_put: NotePut,
 ) -> Serve:
-    """What serves a connection. A put is tried again for no longer than a send may take."""
+    """
+    Return the function that serves a connection. A put is retried for at most `send_timeout`
+    seconds.
+    """
     accounts = Accounts([ACCOUNT], wall_clock=clock, loopback=True)
     frontend = StorageQueueFrontend(
         operations=WatchedOperations(

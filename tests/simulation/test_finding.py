@@ -1,4 +1,4 @@
-"""What a person gets of a run that fails: a line to repeat it, few faults, one message's way."""
+"""A run that fails gives a line to repeat it, a schedule of few faults, and one message's way."""
 
 import json
 import math

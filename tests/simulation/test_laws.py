@@ -1,4 +1,4 @@
-"""What the laws of the simulation hold for broken, and what they don't."""
+"""The laws of the simulation take the right runs for broken, and no others."""
 
 import attrs
 import pytest

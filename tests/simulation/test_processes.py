@@ -88,7 +88,9 @@ async def test_a_process_that_lives_again_is_heard_again(process, heard, autojum
 async def test_a_killed_gateway_saves_nothing_while_its_tasks_end(
     installation, nursery, autojump_clock
 ):
-    """What changed less than a pause between two saves ago is unknown to the next life."""
+    """
+    A change of state shortly before the kill is unknown to the next life: it wasn't saved yet.
+    """
     gateway = GatewayProcess(name="gateway", installation=installation, syphons=False)
     await nursery.start(gateway.run)
     states = gateway.pair.states

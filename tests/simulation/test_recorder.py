@@ -1,4 +1,4 @@
-"""What the recorder of the simulation takes for a cause of one more copy."""
+"""The recorder of the simulation recognizes the causes of one more copy."""
 
 import attrs
 import pytest

@@ -85,7 +85,7 @@ def run_scenario(scenario: Scenario) -> Outcomes:
 
 @attrs.define(eq=False, kw_only=True)
 class World:
-    """One installation, from its start to its audit."""
+    """An installation, from its start to its audit."""
 
     scenario: Scenario
     folder: Path  # for what is on disk
