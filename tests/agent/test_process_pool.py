@@ -1,4 +1,6 @@
-"""How many processes a process pool keeps, on virtual time and with processes that are none."""
+"""
+A process pool keeps as many processes as the work needs, on virtual time and with fake processes.
+"""
 
 import random
 from itertools import pairwise

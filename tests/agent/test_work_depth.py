@@ -1,4 +1,4 @@
-"""How much work there is, asked of an admin endpoint over real sockets; how busy processors are."""
+"""An admin endpoint tells the depth of queues, over real sockets; the system tells its load."""
 
 import random
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What is said when two namespaces, or two pairs, seem to be one."""
+"""Errors and doubts if two namespaces, or two pairs, seem to be one."""
 
 from pathlib import Path
 from typing import Any

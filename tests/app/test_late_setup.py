@@ -1,4 +1,4 @@
-"""What is made when a namespace answers that didn't before, and what is told of it."""
+"""The setup of a namespace that answers late: missing queues are made, and events tell of it."""
 
 import random
 from pathlib import Path

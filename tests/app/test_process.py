@@ -1,4 +1,4 @@
-"""What a process asks of the system: files for its connections, and that free memory goes back."""
+"""A process asks the system for files for its connections, and gives free memory back."""
 
 import resource
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How the local spool is: depth, age, rates and room."""
+"""The gauge of the local spool: depth, age, rates and room."""
 
 import random
 from datetime import timedelta

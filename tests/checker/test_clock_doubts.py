@@ -1,4 +1,4 @@
-"""What the judge takes for the time that a message has lived, where clocks were set meanwhile."""
+"""The judge bounds the time that a message has lived, where clocks were set meanwhile."""
 
 import pytest
 

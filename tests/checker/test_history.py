@@ -1,4 +1,4 @@
-"""What a run promises where it says nothing else."""
+"""The default bounds of a run agree with the default options."""
 
 import pytest
 

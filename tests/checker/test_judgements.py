@@ -1,4 +1,4 @@
-"""How a decision is said."""
+"""The form of a decision."""
 
 from gateway.checker.judgements import Invariant, undecided
 

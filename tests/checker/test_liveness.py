@@ -1,4 +1,4 @@
-"""What must come once the faults are over: the bounds, one by one, and what nobody can decide."""
+"""The bounds of liveness once the faults are over, one by one, and those that can't be decided."""
 
 import attrs
 import pytest

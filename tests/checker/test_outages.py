@@ -1,4 +1,4 @@
-"""What an outage looks like to who can't tell which attempts counted."""
+"""An outage, seen by an observer that can't tell which attempts counted."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""What must never be seen in a run: the bounds of S5 to S11, one by one."""
+"""The bounds of S5 to S11, which no run may break, one by one."""
 
 import attrs
 import pytest

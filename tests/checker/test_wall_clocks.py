@@ -159,7 +159,7 @@ def test_what_expired_by_the_primarys_clock_is_not_lost():
     assert broken(OTHER, *DIRECT, audit_at=61) == set()
     assert broken(clock(20, "primary", -HOUR), *DIRECT) == {Violation.LOST}
     assert broken(ahead, *ROUND, audit_at=40) == {Violation.LOST}
-    # It would have lived for longer than a minute more.
+    # This message would have lived for longer than a minute more.
     long = [attrs.evolve(MORTAL, expires=400), *DIRECT[1:]]
     assert broken(ahead, *long, audit_at=79) == {Violation.LOST}
     assert broken(ahead, *long, audit_at=81) == set()
@@ -187,7 +187,7 @@ def test_a_date_that_was_wrong_for_a_moment_costs_nothing():
 
     assert broken(*steps, *long, audit_at=399) == {Violation.LOST}
     assert broken(*steps, *long, audit_at=401) == set()
-    # What would have come to its end without the steps may do so.
+    # A message that would have expired without the steps may expire.
     assert broken(*steps, *DIRECT, audit_at=61) == set()
 
 

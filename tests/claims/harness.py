@@ -95,7 +95,7 @@ class Harness:
     async def take(
         self, entity: EntityPath = ORDERS, settle: Callable[[Delivery], Any] | None = None
     ) -> Delivery:
-        """One delivery, settled as it says."""
+        """Receive one delivery, and settle it as `settle` returns."""
         with trio.fail_after(A_DAY):
             async with self.broker.open_receiver(entity) as receiver:
                 (delivery,) = await receiver.receive(1)
@@ -104,7 +104,7 @@ class Harness:
                 return delivery
 
     async def raw(self, entity: EntityPath = ORDERS) -> list[Message]:
-        """What is really in a queue; it stays there."""
+        """Return the messages of a queue as they are stored, without receiving them."""
         return [each.message for each in await self.plain.peek(entity, limit=100)]
 
     async def taken_raw(self) -> Message:

@@ -1,4 +1,4 @@
-"""What becomes of a large body: sent, received, settled; and of what fails in between."""
+"""Large bodies are sent, received and settled, and each step may fail."""
 
 import random
 from datetime import timedelta

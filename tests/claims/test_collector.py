@@ -1,4 +1,4 @@
-"""What of a store may go, and when."""
+"""The collector deletes the bodies of a store that nobody needs any more, and no others."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What every store of bodies must do, on a folder and on a real Blob service."""
+"""The contract of every store of bodies, on a folder and on a real Blob service."""
 
 import os
 import random
@@ -100,7 +100,7 @@ async def blob_with_credential(path: Path) -> AsyncIterator[ClaimStore]:
     ids=["folder", "azure-blob", "azure-blob with a credential"],
 )
 async def test_a_store_keeps_lists_and_removes(open_store: Open, tmp_path: Path) -> None:
-    """One test, since to start the service takes seconds."""
+    """A single test for everything, since the service takes seconds to start."""
     large = os.urandom(500_000)
     with trio.fail_after(A_WHILE):
         async with open_store(tmp_path) as store:
@@ -199,7 +199,7 @@ def test_a_wrong_name_of_a_container_is_told(name: str) -> None:
 
 
 async def test_a_folder_that_lost_its_mark_is_out(tmp_path: Path) -> None:
-    """It's perhaps the place where the store is to be mounted."""
+    """The folder without its mark may be the empty mount point of the store."""
     async with folder(tmp_path) as store:
         (tmp_path / "store" / "pairgate-claims").unlink()
 

@@ -22,8 +22,9 @@ def test_all_queues_are_tried_each_once_in_random_order():
     assert len(orders) == 24
 
 
-# What the legacy client sets of a backlog queue, by Microsoft's page about paired namespaces, as a
-# request has it: TimeSpan.MaxValue is ten million days. All else keeps its default.
+# The properties that the legacy client sets of a backlog queue, by Microsoft's page about paired
+# namespaces, as a request has them: TimeSpan.MaxValue is ten million days. All others keep their
+# defaults.
 FOREVER = "P10675199DT2H48M5.4775807S"
 LEGACY = {
     "MaxSizeInMegabytes": "5120",

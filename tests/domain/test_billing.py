@@ -1,4 +1,4 @@
-"""What a cloud bills: units, operations per message and per idle day."""
+"""The usage that a cloud bills: units, operations per message and per idle day."""
 
 import pytest
 from hypothesis import given

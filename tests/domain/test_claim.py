@@ -241,7 +241,11 @@ NEVER, SOON = f"{HEX}.0", f"{HEX}.{SECONDS}"
 
 
 def gone(*entries: tuple[str, float], after: float, **keeping: timedelta | None) -> list[str]:
-    """What may go so many seconds after now, of names that were written so many before then."""
+    """
+    Return the names of bodies that may go `after` seconds from now.
+
+    Each entry is a name and the second, relative to now, at which it was written.
+    """
     listed = [Entry(name, NOW + timedelta(seconds=at)) for name, at in entries]
     rules = attrs.evolve(KEEPING, **keeping)  # type: ignore[arg-type]
     return list(waste(listed, rules, NOW + timedelta(seconds=after)))

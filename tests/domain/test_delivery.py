@@ -1,4 +1,4 @@
-"""What settling needs of a delivery, and what a settlement says on its own."""
+"""Deliveries and their handles, and the reason of a dead letter."""
 
 from datetime import UTC, datetime
 

@@ -29,7 +29,7 @@ def test_the_table_is_complete():
 
 
 class Flaps:
-    """How often an entity came back for too short a time, counted naively."""
+    """Counts, naively, the returns of an entity that lasted for too short a time."""
 
     def __init__(self):
         self.level, self.returned, self.well = 0, None, None

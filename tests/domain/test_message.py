@@ -1,4 +1,6 @@
-"""What makes two messages the same, what a changed one forgets, and how things are called."""
+"""
+Equality of messages, changes that invalidate their encoded form, and the names of types and states.
+"""
 
 import attrs
 

@@ -1,4 +1,4 @@
-"""What a plan says of entities where it says nothing more than their names."""
+"""The properties of planned entities that are only named."""
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.plan import PlannedQueue, PlannedSubscription, PlannedTopic

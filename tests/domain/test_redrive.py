@@ -1,4 +1,4 @@
-"""How dead letters are counted, and what becomes of several parts of a redrive."""
+"""Dead letters are counted in groups, and the parts of a redrive add up."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""What somebody should look at."""
+"""The status names the problems that somebody should look at."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""When entities that nobody asks for anything are looked at, and which are idle for too long."""
+"""Due work of unused entities: when they are looked at, and which are idle for too long."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How messages come into a queue: their limits, and how far those that are forwarded have come."""
+"""Messages are enqueued: within their limits, and with the number of times they were forwarded."""
 
 from collections.abc import Sequence
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What a queue or topic takes of what is forwarded to it, and where ways lead."""
+"""Forwarded messages: their targets refuse some of them, and ways lead on or in a circle."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What is known at once of a queue's rows: counts, bytes, order and dates, also after a restart."""
+"""The message index knows a queue's counts, bytes, order and dates, also after a restart."""
 
 import attrs
 

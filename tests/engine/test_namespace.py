@@ -1,4 +1,4 @@
-"""What a namespace does on its own: who is idle for too long, and whom a step concerns."""
+"""A namespace deletes idle entities, reports on the queues that a step concerns, and bounds all."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -111,7 +111,7 @@ class Disk:
 
 
 def told(space: Namespace, path: EntityPath, seconds: float) -> Report:
-    """What is known after a step on `path`."""
+    """Return the report after a step on `path`."""
     space.concern(path)
     return space.report(at(seconds))
 

@@ -186,7 +186,7 @@ def queue_on(storage: Storage, properties: QueueProperties, *, packed: int = 10)
 
 
 def fresh(queue: Queue, now: Now | None = None) -> tuple[int, int]:
-    """How many messages became available: active ones, and dead letters."""
+    """Return the number of messages that became available: active ones, and dead letters."""
     news = queue.drain_news(now or at(1))
     return news.active, news.dead
 

@@ -1,4 +1,4 @@
-"""What a queue of our own takes, up to each limit: properties, messages, reasons."""
+"""The embedded broker's queues check properties, messages and reasons up to each limit."""
 
 from datetime import timedelta
 from typing import Any

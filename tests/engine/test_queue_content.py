@@ -1,4 +1,4 @@
-"""What becomes of messages on their own: due, expired, passed on, and in which portions."""
+"""Messages change without a client: they become due, expire, are forwarded, all in portions."""
 
 from collections.abc import Sequence
 

@@ -49,7 +49,7 @@ def take(queue: Queue, held: Accepted, now: Now | None = None, limit: int = 10) 
 
 
 def available(queue: Queue) -> int:
-    """How many sessions became available since the last call."""
+    """Return the number of sessions that became available since the last call."""
     return queue.drain_news(at(1)).active
 
 

@@ -190,7 +190,7 @@ def test_the_limits_of_a_topic() -> None:
 
 @pytest.fixture
 def few() -> Topics:
-    """Where three of each are as many as there may be."""
+    """Topics with a limit of three subscriptions, rules and SQL rules."""
     return attrs.evolve(topics(), max_subscriptions=3, max_rules=3, max_sql_rules=3)
 
 

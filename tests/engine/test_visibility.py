@@ -262,7 +262,7 @@ def poisoned(way: Way, noted: list[Row] | None = None) -> Poison:
 
 
 def worn(queue: Queue) -> None:
-    """One message that was taken twice."""
+    """Send a message, and let it be received twice until it is visible again."""
     send(queue, "a")
     for second in (1, 2):
         queue.sweep(at(second))

@@ -44,7 +44,9 @@ virtual_time = pytest.mark.trio(run=_run_in_time)
 
 @attrs.define(eq=False)
 class Harness:
-    """Where listeners are tried. `broker` may be replaced by what stands before the store."""
+    """
+    A store, and the listeners of a test. `broker` may be replaced by a broker before the store.
+    """
 
     nursery: trio.Nursery
     store: MemoryBroker = attrs.field(init=False)
@@ -114,7 +116,7 @@ class Harness:
         return [delivery.message for delivery in found]
 
     async def waiting(self, queue: EntityPath = ORDERS) -> list[str]:
-        """What is in the queue, locked or not."""
+        """Return the ids of the messages in the queue, locked or not."""
         return [each.message.message_id for each in await self.store.peek(queue, limit=1000)]
 
 

@@ -1,4 +1,4 @@
-"""What an idle queue costs, and how its tasks come and go."""
+"""An idle queue costs few requests, and its tasks come and go."""
 
 from collections import Counter
 

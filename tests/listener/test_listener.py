@@ -1,4 +1,4 @@
-"""What becomes of messages that a listener takes."""
+"""A listener receives messages, handles and settles them."""
 
 from datetime import timedelta
 

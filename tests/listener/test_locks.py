@@ -1,4 +1,4 @@
-"""Whose lock is renewed, and when."""
+"""Each lock is renewed when it is due."""
 
 from math import inf
 

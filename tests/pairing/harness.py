@@ -98,7 +98,7 @@ def message(message_id: str = "m1", **fields: Any) -> Message:
 
 @attrs.frozen
 class Slow:
-    """It is done at once, and the answer takes its time."""
+    """Does the operation at once, and answers `seconds` later."""
 
     seconds: float
 
@@ -153,7 +153,7 @@ class _Rule:
 
 @attrs.define(eq=False)
 class Namespace:
-    """One namespace: what it holds, what it was asked, and what goes wrong there."""
+    """A namespace: its messages, the requests that it got, and its faults."""
 
     store: MemoryBroker
     broker: FaultyBroker = attrs.field(init=False)
@@ -189,7 +189,7 @@ class Namespace:
         return len(wanted)
 
     async def deliveries(self, queue: EntityPath = ORDERS) -> Sequence[Delivery]:
-        """What is there, without taking it."""
+        """Return the messages of the queue without receiving them."""
         return await self.store.peek(queue, limit=10_000)
 
     async def messages(self, queue: EntityPath = ORDERS) -> list[Message]:
@@ -217,7 +217,7 @@ class Namespace:
 
 @attrs.define(eq=False, kw_only=True)
 class Harness:
-    """What a test stands on. All of it ends with the test."""
+    """The namespaces, clocks and events of a test, which all end with the test."""
 
     nursery: trio.Nursery
     clock: VirtualClock = attrs.field(factory=VirtualClock)  # the gateway's
@@ -460,7 +460,7 @@ async def suspect(harness: Harness, pair: Pair) -> None:
 
 
 class Timed:
-    """How many virtual seconds the block took."""
+    """Measures the virtual seconds that the block takes."""
 
     seconds: float
 

@@ -1,4 +1,4 @@
-"""What a send does at each state of its entity."""
+"""A send does the right thing at each state of its entity."""
 
 import math
 from functools import partial
@@ -679,7 +679,7 @@ async def test_a_primary_that_cant_peek_says_so(harness):
         required(pair.broker, Peeks)
 
 
-# What is counted
+# Counters
 
 
 def counted(pair):

@@ -20,7 +20,7 @@ def pauses(events):
 
 
 async def waits_of(senders, pauses):
-    """How many seconds each of so many senders waits now."""
+    """Return the seconds that each of so many senders waits now."""
     started, waits = trio.current_time(), []
 
     async def wait():

@@ -17,7 +17,7 @@ pytestmark = virtual_time
 HOUR = timedelta(hours=1)
 SECONDS = timedelta(seconds=5)  # that an expiry may be off
 TRUE = VirtualClock()
-# Whose clocks are set together: those of one process, those of one machine.
+# The owners of clocks that are set together: one process, or all of one machine.
 WHO = [
     ("gateway",),
     ("syphon",),
@@ -96,7 +96,11 @@ def assert_as_sent(
 
 
 def longer_life(who: tuple[str, ...], ahead: timedelta) -> timedelta:
-    """What nobody can know: see the table in docs/explanation/semantics.md."""
+    """
+    Return the time that a message may live too long, since no process can know better.
+
+    See the table in docs/explanation/semantics.md.
+    """
     if ahead > timedelta(0) and who == ("primary",):
         return ahead  # of what it took while its own clock was in doubt
     if ahead > timedelta(0) and "secondary" in who and "gateway" in who:
@@ -212,7 +216,7 @@ async def test_what_has_expired_by_all_clocks_is_dead_lettered(harness):
 
 
 async def test_a_schedule_that_comes_home_while_the_syphons_clock_is_ahead_isnt_lost(harness):
-    """It came home with what that clock left of its hour: 15 s, and was gone soon after."""
+    """The message had 15 s left by that clock when it came home, and was gone soon after."""
     pair = await harness.pair()
     await harness.syphon()
     harness.primary.fail(Refuse(), Operation.SEND)

@@ -83,7 +83,7 @@ class Clients:
         await wait_all_tasks_blocked()
 
     async def together(self, *names: str, **how) -> None:
-        """These sends arrive at once; return when each has its verdict."""
+        """Send all at once; return when each send has its verdict."""
         async with trio.open_nursery() as nursery:
             for name in names:
                 nursery.start_soon(partial(self.send, name, **how))

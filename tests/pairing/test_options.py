@@ -1,4 +1,4 @@
-"""Which values the options of a pair may have, and what they are called in a configuration."""
+"""The options of a pair have ranges, choices, and their names in a configuration."""
 
 import enum
 import math

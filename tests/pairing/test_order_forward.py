@@ -101,7 +101,7 @@ class Cluster:
 
     @property
     def taken(self) -> int:
-        """How often a gateway became orderer."""
+        """The number of times that a gateway became orderer."""
         return len(self.harness.events.of(OrderLeaseTaken))
 
 

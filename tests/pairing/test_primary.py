@@ -1,4 +1,4 @@
-"""What an answer of the primary means for the send and for its entity."""
+"""Each answer of the primary has its meaning for the send and for its entity."""
 
 import pytest
 import trio
@@ -293,7 +293,7 @@ async def test_a_trial_that_finds_the_entity_gone_is_diverted(harness):
     assert harness.primary.sends() == 2
 
 
-# What each answer says
+# The meaning of each answer
 
 
 async def test_an_unknown_outcome_of_the_last_resort_taints_too(harness):

@@ -1,4 +1,4 @@
-"""What a send that failed says of its messages."""
+"""The outcome of a failed send is true of all its messages."""
 
 import trio
 
@@ -103,7 +103,7 @@ async def test_an_unknown_outcome_goes_to_the_caller_where_a_duplicate_hurts(har
 
     assert isinstance(error, OutcomeUnknown)
     assert await harness.secondary.ids(QUEUE) == []
-    # It is an outage all the same.
+    # The unknown outcome is an outage all the same.
     assert pair.states.state_of(ORDERS) in {State.SECONDARY, State.HALF_OPEN}
 
 

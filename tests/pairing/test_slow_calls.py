@@ -33,7 +33,7 @@ MINUTE = 60.0
 
 @attrs.define
 class Between:
-    """It is done at once, and the answer comes after a time by chance."""
+    """Does the operation at once, and answers after a random time."""
 
     low: float
     high: float

@@ -1,4 +1,4 @@
-"""Whose answer counts, and when: every change of an entity's state."""
+"""Every change of an entity's state: which answers count for it, and when."""
 
 import random
 
@@ -40,7 +40,10 @@ def make(events):
 
 @pytest.fixture
 def is_pause(make, events):
-    """Whether states with these options, whose pulse comes so late, take that for a pause."""
+    """
+    A function that tells whether states with these options take a pulse that is so late for a
+    pause.
+    """
 
     async def is_pause(late, **options):
         states = make(**options)
@@ -712,7 +715,7 @@ async def test_the_memory_of_troubled_entities_is_bounded(make):
     assert states.state_of(EntityPath("entity-4")) is State.PRIMARY
 
 
-# What others see
+# Changes that others see
 
 
 async def test_each_change_is_told_once(make, events):

@@ -1,4 +1,4 @@
-"""What is known of the namespace is known of its entities."""
+"""An unreachable namespace counts for all its entities."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""What `pairgate listen` is given as a handler, and how commands end."""
+"""The handlers that `pairgate listen` can be given, and the exit codes of commands."""
 
 import sys
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""How `pairgate listen` uses the gateway that runs here."""
+"""`pairgate listen` finds a gateway on the same machine, and uses it sparingly."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a listener's process reports, and how it learns that nobody holds the other end."""
+"""A listener's process reports its work, and notices that nobody holds the other end."""
 
 import os
 from datetime import UTC, datetime

@@ -103,7 +103,7 @@ class Place:
         await trio.sleep(1.0)
 
     async def hints(self) -> list[tuple[EntityPath, int]]:
-        """What the topic was told since the last time."""
+        """Receive and return the hints that were sent to the topic since the last call."""
         path = EntityPath(f"{TOPIC}/Subscriptions/{WATCH}")
         found = []
         async with self.store.open_receiver(path, ReceiveMode.RECEIVE_AND_DELETE) as receiver:

@@ -1,4 +1,4 @@
-"""Which listeners are known to hear of every message, and which look now and then."""
+"""Some listeners hear of every message; others poll now and then."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `check` and `send` say of a namespace that refuses, or doesn't answer."""
+"""`check` and `send` tell of a namespace that refuses, or doesn't answer."""
 
 import random
 from datetime import timedelta

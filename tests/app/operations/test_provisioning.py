@@ -1,4 +1,4 @@
-"""What `provision` says of rights that are missing."""
+"""`provision` names the rights that are missing."""
 
 import pytest
 

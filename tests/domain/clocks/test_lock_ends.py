@@ -1,4 +1,4 @@
-"""When a lock ends, where the clocks of who took it and of its namespace may differ."""
+"""The end of a lock, where the clocks of its holder and of its namespace may differ."""
 
 import math
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What a namespace does, by what it has shown."""
+"""The abilities of a namespace, judged by its last answers."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -40,7 +40,7 @@ def at(seconds: float) -> datetime:
 
 
 def states(abilities: Abilities, seconds: float) -> dict[str, Answer]:
-    """Those that are known, by name."""
+    """Return the states of the known abilities, by name."""
     told = abilities.tell(at(seconds)).items()
     return {name: one.state for name, one in told if one.state is not UNKNOWN}
 

@@ -1,4 +1,4 @@
-"""How many a second."""
+"""Rates per second."""
 
 from gateway.domain.health.rate import Rate
 

@@ -1,4 +1,4 @@
-"""What is counted of the sends."""
+"""The counters of sends."""
 
 from gateway.domain.errors import Busy, MessageTooLarge, NoAnswer, OutcomeUnknown
 from gateway.domain.health.distribution import LATENCIES, Distribution
@@ -8,7 +8,7 @@ from gateway.domain.status import SendCount, SendDuration
 
 
 def durations(*ranges: int, total: float) -> Distribution:
-    """One value in each of these ranges."""
+    """A distribution with one value in each of these ranges."""
     counts = tuple(ranges.count(index) for index in range(len(LATENCIES) + 1))
     return Distribution(LATENCIES, counts, total)
 

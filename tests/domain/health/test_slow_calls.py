@@ -4,7 +4,7 @@ from gateway.domain.health.slow_calls import FEWEST, LAST, WITHIN, SlowCalls
 
 
 def calls(*slow, rate=0.5, apart=1.0):
-    """What the window says after each of these sends."""
+    """Note these sends; return after each whether too many were slow."""
     window = SlowCalls(rate, 0.0)
     return [window.note(number * apart, slow=each) for number, each in enumerate(slow)]
 

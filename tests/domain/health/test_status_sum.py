@@ -30,7 +30,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def values(number: int) -> Distribution:
-    """That many values of half a second."""
+    """A distribution with `number` values of half a second."""
     return Distribution((1.0,), (number, 0), number / 2)
 
 

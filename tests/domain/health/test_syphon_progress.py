@@ -1,4 +1,4 @@
-"""Whether the backlog moves, why not, and when it will be empty."""
+"""The progress of the backlog: when it will be empty, or why it doesn't move."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""How many processes a listener gets."""
+"""Autoscaling gives a listener a number of processes."""
 
 from itertools import pairwise
 

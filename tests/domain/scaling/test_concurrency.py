@@ -1,4 +1,4 @@
-"""How many tasks a queue gets, and whose turn it is among several."""
+"""A queue gets a number of tasks, and several queues take turns."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Where poison goes, and what it says."""
+"""Poison messages go to another queue, and say why."""
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.storage_queue.poison import UNLIMITED, poison_queue, too_many

@@ -1,4 +1,4 @@
-"""What a topic and a subscription have that are only named, and what they share with a queue."""
+"""The defaults of a topic and a subscription, and the properties that they share with a queue."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""How long the syphon backs off from an entity, and how many messages its sends then have."""
+"""The syphon backs off from an entity, and restarts with small sends."""
 
 import random
 

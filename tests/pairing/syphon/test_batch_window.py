@@ -1,4 +1,4 @@
-"""How many batches a drain takes ahead, and when it waits."""
+"""A drain limits the batches that it takes ahead, and waits while they are too many."""
 
 import pytest
 import trio
@@ -27,7 +27,7 @@ async def seconds_until_room(batches):
 
 
 async def batches_until_full(batches, body=b"x"):
-    """How many it takes until it has to wait."""
+    """Begin batches until the next one has to wait; return their number."""
     taken = [batches.begin(deliveries(body=body))]
     while await seconds_until_room(batches) == 0.0:
         taken.append(batches.begin(deliveries(body=body)))

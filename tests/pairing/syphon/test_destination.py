@@ -1,4 +1,4 @@
-"""Whose primary a message was meant for."""
+"""A syphon moves only the messages that were meant for its primary."""
 
 import random
 

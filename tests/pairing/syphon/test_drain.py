@@ -1,4 +1,4 @@
-"""Which backlog messages a syphon takes, which it dead-letters, and which it leaves alone."""
+"""A syphon takes some backlog messages, dead-letters others, and leaves the rest alone."""
 
 import math
 from datetime import timedelta
@@ -58,7 +58,7 @@ def wrap(harness, sent=None, **changes):
 
 
 def legacy(harness, **properties):
-    """What the legacy client writes, and more properties."""
+    """Return a message as the legacy client writes it, with additional properties."""
     kept = {k: v for k, v in wrap(harness).properties.items() if k not in OURS}
     return message(properties={**kept, **properties})
 

@@ -1,4 +1,4 @@
-"""What becomes of backlog messages, one syphon and one backlog queue at a time."""
+"""The mover brings backlog messages home: one syphon and one backlog queue at a time."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -212,7 +212,7 @@ async def test_a_send_is_given_up_after_three_attempt_time_outs(harness):
 
 
 async def test_what_is_suspended_isnt_given_back_for_a_moment_when_a_send_is_given_up(harness):
-    """It would stand before all that the drain hasn't looked at yet."""
+    """A message that is given back would stand before all that the drain hasn't looked at yet."""
     await harness.divert(message("1"))
     await harness.divert(message("2"))
     harness.primary.fail(Hang(), SEND)
@@ -274,7 +274,7 @@ async def test_a_complete_whose_answer_is_lost_is_done(harness):
 
 @pytest.fixture(params=["one by one", "together"])
 def settling(request, harness):
-    """How the backlog's receiver settles several deliveries."""
+    """The backlog's receiver settles several deliveries one by one, or together."""
     if request.param == "one by one":
         harness.secondary.broker.receiver = FaultyReceiver
 
@@ -348,7 +348,7 @@ async def test_a_syphon_that_ends_between_accept_and_complete_loses_nothing(harn
     await harness.syphon()
     await trio.sleep(100.0)
 
-    # It comes twice, and with the same id: who stopped it couldn't say more.
+    # The message comes twice, with the same id: the first syphon couldn't complete its copy.
     assert await harness.primary.ids() == ["m1", "m1"]
     assert await harness.secondary.ids(QUEUE) == []
 
@@ -420,7 +420,7 @@ async def test_a_backlog_outlives_a_long_outage(harness):
     assert sorted(await harness.primary.ids()) == ["0", "1", "2", "3", "4"]
 
 
-# What is restored
+# Properties that are restored
 
 
 @pytest.mark.parametrize("session", [None, "s1"])
@@ -569,7 +569,7 @@ async def strip(harness):
     await harness.secondary.store.send(QUEUE, legacy)
 
 
-# What can never be moved
+# Messages that can never be moved
 
 
 @pytest.mark.parametrize("error", FAULTS)
@@ -672,7 +672,7 @@ async def test_an_entity_that_is_gone_is_waited_for_and_then_its_messages_are_de
 
 
 async def test_an_entity_that_is_gone_once_more_has_a_grace_once_more(harness):
-    """It was there meanwhile, and the syphon had nothing for it."""
+    """The entity was there in between, while the syphon had no message for it."""
     await harness.divert(message("m1"))
     harness.primary.fail(refuse(EntityNotFound, "gone"), SEND)
     await harness.syphon(gone_grace=600.0)

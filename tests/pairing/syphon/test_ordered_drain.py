@@ -1,4 +1,4 @@
-"""How the messages of ordered entities move: each session in its order, whatever fails."""
+"""The messages of ordered entities move in the order of their session, whatever fails."""
 
 import attrs
 import pytest

@@ -1,4 +1,4 @@
-"""How a syphon tells of the backlog as a whole."""
+"""A syphon tells the progress of the backlog as a whole."""
 
 import attrs
 import trio

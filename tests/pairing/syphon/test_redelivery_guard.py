@@ -1,4 +1,4 @@
-"""How a syphon begins with what may have killed the one before it."""
+"""A syphon begins gently with the messages that may have killed the syphon before."""
 
 import random
 from datetime import timedelta

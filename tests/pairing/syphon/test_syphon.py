@@ -1,4 +1,4 @@
-"""Which backlog queues a syphon finds, and how several get along."""
+"""A syphon finds its backlog queues, tells a stall, and competes with others without loss."""
 
 from contextlib import asynccontextmanager
 from datetime import timedelta
