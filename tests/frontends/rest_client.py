@@ -138,7 +138,7 @@ async def head(client: Client, method: str = "POST", seconds: float = 0) -> Resp
 
 
 async def locked_target(client: Client) -> str:
-    """Where the lock of the next message is settled."""
+    """Lock the next message, and return the target that settles it."""
     received = await head(client)
     assert received.status == 201
     return (received.headers.get("Location") or "").removeprefix("http://localhost:8080")

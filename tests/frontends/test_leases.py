@@ -245,7 +245,7 @@ async def test_several_deliveries_are_settled_in_one_step_each_with_its_verdict(
         type(None),
     ]
     assert broker.steps == [[1, 2, 3, 4]]
-    # What nobody knows of may be settled again; what is done or lost is no lease any more.
+    # A lease with an unknown outcome may be settled again; the settled and lost leases are gone.
     broker.verdicts = {}
     again = await leases.settle_many(
         ORDERS, [(f"T{number}", Complete()) for number in (1, 2, 3, 4)]

@@ -25,7 +25,7 @@ def wall_clock() -> datetime:
 
 
 async def consume(leases: Leases, rng: random.Random, completed: "Counter[str]") -> None:
-    """One client: each of its requests may be given up, each delivery forgotten."""
+    """A client: each of its requests may be given up, and each delivery forgotten."""
     while completed.total() < MESSAGES:
         with trio.move_on_after(rng.choice([0.0, 0.001, 1.0, 30.0])):
             for delivery in await leases.receive(ORDERS, rng.randint(1, 3)):

@@ -77,7 +77,7 @@ class Lines:
     seen: set[tuple[CodeType, int]] = attrs.field(factory=set)
 
     def are_new(self, check: Callable[[], object]) -> bool:
-        """Whether this call runs a line that no call before has run."""
+        """Run `check`; True if it runs a line that no check before has run."""
         before = len(self.seen)
         sys.settrace(self._begin)
         try:

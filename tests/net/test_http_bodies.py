@@ -164,7 +164,7 @@ async def test_who_waits_for_room_is_served_in_turn_and_may_leave(autojump_clock
 )
 @pytest.mark.parametrize("watched", [False, True])
 async def test_a_connection_that_ended_leaves_no_cycle_of_references(sent, watched, exchange):
-    """What is only freed when Python looks for garbage stays long: it looks seldom."""
+    """Python looks for garbage seldom: memory that only garbage collection frees stays for long."""
     server = exchange.server(cancels_when_gone=lambda request: watched)
     kept = []
     client, end = memory_stream_pair()

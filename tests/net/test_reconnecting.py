@@ -1,4 +1,4 @@
-"""When a lost connection is dialled again, and who may be told an earlier failure instead."""
+"""A lost connection is dialled again after pauses; callers in between get the earlier failure."""
 
 import random
 from collections.abc import Awaitable, Callable

@@ -143,7 +143,7 @@ def test_a_half_written_certificate_breaks_a_start_and_nothing_that_runs(certifi
 
 
 def _shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
-    """Whether the two trust each other, in memory."""
+    """True if both ends accept each other's certificates, in memory."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname="localhost"),

@@ -12,7 +12,7 @@ SHARE = 4
 
 
 class Client:
-    """It takes turns, and notes them."""
+    """A client that takes turns, and records them."""
 
     def __init__(self, contention: Contention, name: str) -> None:
         self.ends = 0  # how often all its requests had ended
@@ -89,7 +89,7 @@ async def test_a_large_request_goes_alone(
 async def test_requests_with_large_answers_go_one_after_the_other(
     clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """How large an answer will be is known from those before it."""
+    """The size of an answer is expected from the answers before it."""
     one, two = clients
     for _ in range(20):
         await one.take()

@@ -1,4 +1,4 @@
-"""How late the event loop runs what is due."""
+"""The lag of the event loop: how late it runs a due task."""
 
 import time
 

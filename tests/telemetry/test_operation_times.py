@@ -42,7 +42,7 @@ class Second:
 
 
 def took(*seconds: float) -> Distribution:
-    """One value in each range that these seconds fall in."""
+    """A distribution with one value in each range that these seconds fall in."""
     counts = [0] * (len(LATENCIES) + 1)
     for each in seconds:
         counts[sum(bound < each for bound in LATENCIES)] += 1

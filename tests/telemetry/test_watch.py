@@ -1,4 +1,4 @@
-"""What has happened, counted; what is red, and for how long."""
+"""The watch counts events, and keeps problems red for a while."""
 
 import pytest
 import trio

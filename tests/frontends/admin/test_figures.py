@@ -1,4 +1,4 @@
-"""How a process is, asked over HTTP without a socket."""
+"""The status and metrics of a process, over HTTP without a socket."""
 
 import json
 from base64 import b64encode

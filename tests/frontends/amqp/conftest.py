@@ -36,7 +36,7 @@ class Faulty(FaultyBroker):
 
 
 class OneByOne(Faulty):
-    """It can't take several batches in one step."""
+    """A namespace that can't take several batches in one step."""
 
     @property
     def send_many(self):
@@ -67,7 +67,7 @@ class House:
         return sdk
 
     async def client(self) -> Sdk:
-        """One that may do everything."""
+        """A client that has all rights."""
         sdk = await self.connect().open()
         await sdk.put_token()
         return sdk

@@ -53,7 +53,7 @@ def pieces_of(said: bytes) -> list[bytes]:
 CONVERSATIONS: Final = [pieces_of(said) for said in SAID]
 
 
-# What may happen to a conversation; each gets its pieces and changes them in place.
+# The mutations of a conversation; each gets its pieces and changes them in place.
 
 
 def in_bytes(pieces: list[bytes], rng: Rng) -> None:

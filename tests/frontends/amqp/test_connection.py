@@ -1,4 +1,4 @@
-"""One client's connection as a whole: what ends it, and what doesn't."""
+"""A client's connection as a whole: some events end it, and others don't."""
 
 import attrs
 import pytest

@@ -36,7 +36,9 @@ class OneByOne:
 
 @attrs.define(eq=False)
 class Together(OneByOne):
-    """One that settles many at once; `late` are the numbers of those whose locks are lost."""
+    """
+    A namespace that settles many at once; `late` are the numbers of those whose locks are lost.
+    """
 
     late: set[int]
     pause: float

@@ -1,4 +1,4 @@
-"""What a client receives is what another one sent, byte for byte: straight, and by a detour."""
+"""A client receives the bytes that another client sent: straight, and by a detour."""
 
 import random
 from collections.abc import AsyncIterator, Iterable
@@ -64,7 +64,7 @@ def drawn() -> dict[bytes, Message]:
         partial(widened, by_name=False),
         partial(widened, by_name=True),
     ]
-    # What decides when a message goes, and for how long it lives, is judged elsewhere.
+    # Other tests judge the fields that say when a message goes, and for how long it lives.
     plain = [
         attrs.evolve(each, scheduled=None, time_to_live=None, absolute_expiry=None)
         for each in found

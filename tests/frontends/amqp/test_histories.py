@@ -35,7 +35,7 @@ ONE_VIRTUAL_DAY = 86_400.0
 
 @attrs.define(eq=False)
 class History:
-    """What clients were told: of each message, by its id."""
+    """The answers that clients got, by message id."""
 
     house: House
     rng: random.Random

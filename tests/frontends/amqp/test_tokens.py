@@ -1,4 +1,4 @@
-"""Who may attach what: tokens on $cbs, their ends, and PLAIN."""
+"""Rights to attach links: tokens on $cbs, their ends, and PLAIN."""
 
 from datetime import UTC, datetime
 

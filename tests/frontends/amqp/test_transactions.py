@@ -809,7 +809,7 @@ class Around:
 
 
 class Silent(Around):
-    """It doesn't answer a peek."""
+    """A namespace that doesn't answer a peek."""
 
     async def peek(self, *_: Any, **_how: Any) -> Any:
         await trio.sleep_forever()
@@ -961,7 +961,7 @@ async def test_a_declare_fails_while_the_namespace_is_down(house: House) -> None
 
 
 class Without(Around):
-    """It has no transactions."""
+    """A namespace without transactions."""
 
     def __getattr__(self, name: str) -> Any:
         if name in {"commit", "check_transactions"}:

@@ -194,7 +194,9 @@ async def test_the_queue_service_says_that_the_receipt_is_none_if_the_holder_is_
 async def test_the_queue_service_says_unknown_if_the_holder_died_after_it_was_asked(
     nodes: Nodes, updates: bool, autojump_clock: MockClock
 ) -> None:
-    """It doesn't ask again: that the next holder knows no message would look like a deletion."""
+    """
+    A second request would be wrong: the next holder knows no such message, as after a deletion.
+    """
     (got,) = await storage_of(nodes[0]).get()
     fields = {"queue": "orders", "message_id": got.message_id, "pop_receipt": got.pop_receipt or ""}
     operation: storage.Operation = storage.DeleteMessage(**fields)

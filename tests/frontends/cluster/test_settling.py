@@ -413,7 +413,7 @@ async def test_a_connection_to_a_gateway_that_left_the_cluster_is_closed_after_i
 
 
 async def is_closed(stream: trio.abc.Stream) -> bool:
-    """Whether the server has closed it, as it does once its client has left."""
+    """True if the server has closed the stream, as it does once its client has left."""
     try:
         await stream.send_all(b"x")
     except trio.ClosedResourceError:

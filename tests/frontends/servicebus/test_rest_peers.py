@@ -1,4 +1,4 @@
-"""What a Pairgate asks of another one."""
+"""The requests that one Pairgate sends to another."""
 
 from datetime import timedelta
 from uuid import UUID

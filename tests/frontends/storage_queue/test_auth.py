@@ -1,4 +1,4 @@
-"""Who may ask the Queue service for what: keys, shared access signatures, stored policies."""
+"""Authorization of the Queue service: keys, shared access signatures, stored policies."""
 
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -29,7 +29,7 @@ async def by(
     queue: str = "orders",
     key: bytes = KEY,
 ) -> Response:
-    """What who has that SAS gets."""
+    """Send the operation with that SAS, and return the answer."""
     request = build_request(operation or storage.PeekMessages(queue="orders"))
     sig = build_sas(values, account=ACCOUNT, queue=queue, key=key)
     joint = "&" if "?" in request.target else "?"

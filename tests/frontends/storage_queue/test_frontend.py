@@ -381,7 +381,9 @@ async def test_the_client_s_own_time_is_kept(autojump_clock: MockClock) -> None:
 async def test_no_try_begins_with_too_little_time(
     retry_after: float, tries: int, autojump_clock: MockClock
 ) -> None:
-    """It would be cut off, so that nobody knew what is known now: that nothing was sent."""
+    """
+    A try that is cut off would make the outcome unknown, while it is certain that nothing was sent.
+    """
     async with open_client(leased=True) as client:
         failing = Failing(client.broker, [Busy(retry_after=retry_after)] * 99)
         client.frontend.operations.broker = failing  # type: ignore[assignment]

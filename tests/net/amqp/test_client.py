@@ -1,4 +1,4 @@
-"""How a link of ours is detached, on a stream in memory."""
+"""The gateway as an AMQP client detaches its links, on a stream in memory."""
 
 import pytest
 import trio

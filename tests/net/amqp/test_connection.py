@@ -49,7 +49,7 @@ def client_on(stream, *, options=None, **limits):
 
 @attrs.define(eq=False)
 class Peer:
-    """One side: it answers what must be answered, and remembers what it was told."""
+    """One side of a connection: answers what must be answered, and records its events."""
 
     connection: AmqpConnection
     serves: bool = False

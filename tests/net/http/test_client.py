@@ -1,4 +1,4 @@
-"""What a request came to: an answer, nothing sent, or nobody knows."""
+"""A request has an answer, was not sent, or its outcome is unknown."""
 
 import contextlib
 import random

@@ -32,7 +32,7 @@ class Client:
         await self.stream.send_all(b"".join(self.socket.send(event) for event in events))
 
     async def receive(self):
-        """What one read brings."""
+        """Return the events of one read."""
         self.socket.receive_data(bytes(await self.stream.receive_some()) or None)
         return list(self.socket.events())
 

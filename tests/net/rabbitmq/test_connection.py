@@ -1,4 +1,4 @@
-"""What a connection to RabbitMQ knows of its bytes when it is lost, and which peer is dead."""
+"""A lost connection to RabbitMQ tells which messages were not sent, and a silent peer is dead."""
 
 import random
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 """
-What two engines said, broken at random, and heard by another engine that reacts at random.
+The output of one engine, broken at random, is fed to another engine, which reacts at random.
 
 The mutations are those of the fuzzer of the front end, on conversations of engines instead of SDKs.
 """
@@ -45,7 +45,7 @@ def break_up(pieces: list[bytes], rng: Rng) -> list[bytes]:
 
 def hear(seed: object, kind: Kind, pieces: list[bytes], rng: Rng, *, by_client: bool) -> bool:
     """
-    Whether the connection ended before the stream did.
+    Feed the pieces to an engine; True if the connection ended before the stream did.
 
     Raises:
         AssertionError: it ended without a reason, or isn't over at the end of the stream.
@@ -79,7 +79,7 @@ def hear(seed: object, kind: Kind, pieces: list[bytes], rng: Rng, *, by_client: 
 
 
 def _closed(pieces: list[bytes]) -> bool:
-    """Whether a close may be among the pieces: then the reason is the peer's, whatever it is."""
+    """True if a close may be among the pieces: then the reason is the peer's, whatever it is."""
     return any(b"\x53\x18" in piece for piece in pieces)
 
 

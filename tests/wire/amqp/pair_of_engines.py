@@ -30,7 +30,7 @@ class Pair:
     server: Engine = attrs.field(factory=new_server)
 
     def pump(self):
-        """What each side was told since the last time: events of the server, and of the client."""
+        """Exchange all bytes; return the new events of the server, and those of the client."""
         while sent := (take_all(self.client), take_all(self.server)):
             if not any(sent):
                 break

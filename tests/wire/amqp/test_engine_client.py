@@ -1,4 +1,4 @@
-"""What only a client does: attach, and think again before the answer is here."""
+"""An engine as a client: attaches, and changes its mind before the answer is here."""
 
 import pytest
 

@@ -522,7 +522,7 @@ ENDS = list(accumulate(map(len, TURNS)))
 
 
 def hear(data, cuts=()):
-    """What a server that accepts everything is told by a client that sends these pieces."""
+    """Feed these pieces to a server that accepts everything; return its events."""
     server = new_server()
     told = []
     for start, end in pairwise(sorted({0, *ENDS, *cuts})):

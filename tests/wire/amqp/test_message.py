@@ -372,7 +372,7 @@ def test_an_expiry_without_a_time_to_live_is_none() -> None:
     assert decode_message(encode_message(message)) == message
 
 
-# What is no message
+# Bytes that are no message
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class Link:
 
 @attrs.define(eq=False)
 class End:
-    """One engine, and what it knows."""
+    """An engine, and the state that its application expects."""
 
     name: str
     engine: Engine
@@ -288,7 +288,10 @@ class End:
             return
 
     def grant_more(self, link: Link) -> bool:
-        """Whether there was need of it; a link that drains is left alone until it is dry."""
+        """
+        Grant credit if there is little; True if there was. A draining link is left alone until it
+        is dry.
+        """
         credit = self.engine.credit(link.id)
         if link.draining and credit > 0:
             return False
@@ -354,7 +357,7 @@ class End:
             self._forget(link)
 
     def use_void_ids(self) -> None:
-        """It has no effect."""
+        """Call the engine with the ids of ended links, and check that nothing happens."""
         for link in self._some(self.past):
             assert self.engine.send(link.id, b"t", b"") is None
             self.engine.grant(link.id, 1)
@@ -390,7 +393,7 @@ _HEARD: Final[dict[type, Callable[[End, Any], None]]] = {
     DispositionReceived: End._disposition,
 }
 
-# What an end does, and how often, in relation to each other.
+# The actions of an end, and their relative frequency.
 ACTIONS: Final[tuple[tuple[Callable[[End], None], int], ...]] = (
     (End.attach, 6),
     (End.answer, 12),
@@ -486,7 +489,7 @@ class Conversation:
         raise AssertionError(f"no rest: {[self._waiting(end) for end in self.ends]}")
 
     def _waiting(self, end: End) -> list[str]:
-        """What an end can still do by itself, or must still be told."""
+        """Return the names of what an end can still do by itself, or must still be told."""
         links = [each.name for each in end.links.values() if not each.answered]
         drained = [each.name for each in end.links.values() if each.draining]
         unsettled = [link.name for link, _ in end.deliveries.values()]

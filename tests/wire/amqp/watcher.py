@@ -27,7 +27,7 @@ def ahead(later: int, earlier: int) -> int:
 
 @attrs.define(eq=False)
 class Stream:
-    """One direction: bytes become frames, after the headers."""
+    """One direction of a connection: bytes become frames, after the headers."""
 
     headers: list[bytes] = attrs.field(factory=list)
     size: int = 0
@@ -94,7 +94,7 @@ class Session:
 
 @attrs.define(eq=False)
 class Watcher:
-    """One engine: `writes` takes its bytes, and `hears` those that it is fed."""
+    """Watches one engine: `writes` takes its bytes, and `hears` those that it is fed."""
 
     # Proton writes a count that it can't know yet, and may leave out a next-incoming-id.
     lenient: bool = False

@@ -1,4 +1,4 @@
-"""What a listener's process reports, both ways."""
+"""The reports of a listener's process are built, read and added up."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is asked of a gateway's `/redrive`, and what it answers."""
+"""The requests to a gateway's `/redrive`, and its answers."""
 
 from datetime import UTC, datetime
 

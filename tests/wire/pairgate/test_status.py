@@ -1,4 +1,4 @@
-"""How a process is, as JSON."""
+"""The status of a process as JSON."""
 
 import json
 from datetime import UTC, datetime, timedelta

@@ -69,7 +69,7 @@ def delivery(body: bytes, max_frame: int = 4096) -> bytes:
 
 
 def methods_in(data: bytes) -> list[base.Frame]:
-    """What a client has written, but its protocol header."""
+    """Return the methods in a client's output, after its protocol header."""
     methods, at = [], 8 if data.startswith(b"AMQP") else 0
     while at < len(data):
         _, _, size = struct.unpack_from(">BHI", data, at)

@@ -186,7 +186,7 @@ def test_an_error_arrives():
         parse_response(PutQueue(entity=QUEUE, properties=QueueProperties()), response)
 
 
-# What Service Bus's clients send and read
+# Requests and answers of Service Bus's clients
 
 
 @pytest.mark.parametrize(

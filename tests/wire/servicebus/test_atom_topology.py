@@ -225,7 +225,7 @@ def test_a_topic_arrives_with_all_that_is_known_of_it(info):
 
     arrived = parse_response(operation, build_response(operation, info, ORIGIN))
 
-    # Which limit is the topic's own and which the namespace's isn't told.
+    # The answer doesn't tell the topic's own limit from the namespace's.
     assert arrived == attrs.evolve(
         info,
         properties=attrs.evolve(info.properties, max_message_size=None),
@@ -265,7 +265,7 @@ def test_pages_arrive_in_their_order():
         assert parse_response(operation, build_response(operation, answer, ORIGIN)) == answer
 
 
-# What clients read
+# Answers that clients read
 
 
 def test_the_elements_of_a_topic_stand_in_the_order_of_service_bus():
@@ -363,7 +363,7 @@ def test_each_version_is_an_etag():
     assert response.headers.get("ETag") == '"7"'
 
 
-# What clients write
+# Requests that clients write
 
 
 @pytest.mark.parametrize(

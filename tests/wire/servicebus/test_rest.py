@@ -305,7 +305,7 @@ def test_garbage_is_refused_as_the_callers_fault(method, target, fields, body):
         parse_request(request)
 
 
-# What Service Bus's clients send and read
+# Requests and answers of Service Bus's clients
 
 
 def test_a_send_of_the_python_client_is_read_with_all_types():
@@ -457,7 +457,7 @@ def test_the_location_echoes_the_host_of_the_client():
     assert origin_of(post("/q", headers_of(host="a b")), secure=False) == "http://localhost"
 
 
-# What REST can't carry
+# Values that REST can't carry
 
 
 @pytest.mark.parametrize(

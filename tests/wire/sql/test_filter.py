@@ -50,12 +50,18 @@ ORDER = Message(
 
 
 def taken(expression: str, message: Message = ORDER, parameters: Mapping[str, Any] = {}) -> bool:
-    """Whether it matches; that the opposite doesn't is the test of what is unknown."""
+    """
+    True if the expression matches. An expression that doesn't match is false, or unknown: see
+    `truth`.
+    """
     return compile_filter(expression, parameters)(message)
 
 
 def truth(expression: str, parameters: Mapping[str, Any] = {}) -> bool | None:
-    """What an expression makes of ORDER, and what its opposite does."""
+    """
+    Return the truth of an expression for ORDER; None: unknown, as neither it nor its opposite
+    matches.
+    """
     yes, no = taken(expression, ORDER, parameters), taken(f"NOT ({expression})", ORDER, parameters)
     assert not (yes and no)
     return True if yes else False if no else None

@@ -8,7 +8,7 @@ from gateway.wire.sql.like import compile_like
 
 
 def naive(pattern: str, escape: str | None, text: str) -> bool:
-    """One rule after the other, trying every length of `%`."""
+    """True if the pattern matches: one character after the other, trying every length of `%`."""
     if not pattern:
         return not text
     head, rest = pattern[0], pattern[1:]

@@ -1,5 +1,5 @@
 """
-What azure-storage-queue signs, by its own code: prints requests for vectors.json.
+Prints requests that azure-storage-queue has signed by its own code, for vectors.json.
 
 Runs in .venv-azure; nothing is sent: python tests/wire/storage_queue/signers.py
 """

@@ -30,7 +30,7 @@ MADE = Message(message_id=GUID, creation_time=NOW, body=b"hello")
 
 
 def item_of(body: bytes, **fields: Any) -> QueueMessage:
-    """What the service hands out of a message with that text."""
+    """Return a message with that body as the service hands it out."""
     arrived = parse_text(build_text(body))
     return QueueMessage(message_id="theirs", inserted=NOW, body=arrived, **fields)
 

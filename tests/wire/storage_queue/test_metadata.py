@@ -1,4 +1,4 @@
-"""What a queue of Azure Storage keeps of its properties, in its metadata."""
+"""A queue of Azure Storage keeps some of its properties in its metadata."""
 
 import re
 from datetime import timedelta

@@ -140,7 +140,9 @@ operations: st.SearchStrategy[storage.Operation] = st.one_of(
 
 
 def sent(request: Request) -> storage.Operation:
-    """What a server reads: without a version where a raw message is put."""
+    """
+    Return the operation that a server reads; a request that puts a raw message has no version.
+    """
     fields = [("Host", "127.0.0.1:10001"), *request.headers.items]
     if (
         request.method != "PUT"

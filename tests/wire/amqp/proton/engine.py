@@ -128,7 +128,7 @@ class Engine(Links):
     @property
     def finished(self) -> bool:
         """
-        Whether `ConnectionClosed` is among the events and all bytes were taken: the stream can be
+        True if `ConnectionClosed` is among the events and all bytes were taken: the stream can be
         closed.
         """
         if not self._arrivals.over or self._out:

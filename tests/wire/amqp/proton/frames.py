@@ -167,7 +167,9 @@ class Inbound:
 
     @property
     def links(self) -> int:
-        """How many links the peer has attached and not detached, whatever we did with them."""
+        """
+        The number of links that the peer has attached and not detached, whatever we did with them.
+        """
         return len(self._incoming)
 
     def _skip_header(self, data: bytes) -> int:
@@ -237,8 +239,8 @@ class Inbound:
 
     def _room(self, channel: int) -> int:
         """
-        How many handles of those that the peer allows us are left; our answer to an attach needs
-        one.
+        Return how many of the handles that the peer allows us are left; our answer to an attach
+        needs one.
         """
         most = self._handle_max.get(channel, 0xFFFFFFFF) + 1
         room = most - len(self._incoming)

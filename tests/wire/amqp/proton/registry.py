@@ -98,7 +98,7 @@ class Registry:
         del self.by_pointer[link.pointer]
 
     def leave(self, link: Link) -> None:
-        """One side has detached the link, and the other side's detach is still awaited."""
+        """Keep a link that one side has detached, until the other side's detach arrives."""
         self.drop_link(link)
         self.leaving[link.id] = self.leaving_by_pointer[link.pointer] = link
 

@@ -20,7 +20,7 @@ _size_and_count = struct.Struct(">II")
 
 class TransferHead(NamedTuple):
     """
-    What a transfer frame says before its payload, and where the delivery id stands in it.
+    The fields of a transfer frame before its payload, and the position of its delivery id.
 
         handle, delivery-id, delivery-tag, message-format, settled, more, rcv-settle-mode, state,
         resume, aborted, batchable
@@ -64,7 +64,7 @@ def read_transfer(data: bytes, at: int) -> TransferHead:
         if count > 5:
             _, position = _flag(data, position)
             more, position = _flag(data, position)
-            # Whether the rest, which is null or false but for strange peers, aborts the delivery.
+            # The rest is null or false, but for strange peers; there it may abort the delivery.
             if more and count > _ABORTED and data[position:fields_end].strip(_NOTHING):
                 fields, _ = decode_at(data, at)
                 more = not fields[_ABORTED]

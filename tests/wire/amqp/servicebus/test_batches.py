@@ -1,4 +1,4 @@
-"""What producers send: one message, or Service Bus's batches of them."""
+"""Producers send one message, or Service Bus's batches of messages."""
 
 import pytest
 from hypothesis import given

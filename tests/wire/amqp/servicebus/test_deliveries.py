@@ -49,7 +49,7 @@ def annotations(payload: bytes) -> dict[str, Any]:
 
 @st.composite
 def deliveries(draw: st.DrawFn) -> Delivery:
-    # What a namespace hands out has come in as bytes.
+    # The message of a delivery has come in as bytes.
     message = decode_message(encode_message(draw(messages())))
     own = {name: value for name, value in message.annotations.items() if name not in OURS}
     return Delivery(

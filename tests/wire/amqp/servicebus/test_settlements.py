@@ -1,4 +1,4 @@
-"""What a client says to settle a message is what our endpoint understands."""
+"""The endpoint understands each settlement as its client meant it."""
 
 from datetime import UTC, datetime
 

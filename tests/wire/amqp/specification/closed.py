@@ -1,4 +1,4 @@
-"""How an engine ended a connection or a session, as its peer sees it."""
+"""The errors with which an engine ended a connection or a session, as its peer sees them."""
 
 from gateway.wire.amqp.events import ConnectionClosed
 from tests.wire.amqp.performative_fields import error_of

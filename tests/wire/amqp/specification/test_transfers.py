@@ -54,7 +54,7 @@ def received(peer: RawPeer) -> list[tuple[bytes, bytes, bool]]:
 
 
 def broken(peer: RawPeer) -> bool:
-    """Whether the session or the connection was ended with an error."""
+    """True if the session or the connection was ended with an error."""
     ends = of_kind(peer.frames, "end", "close")
     return any(error_of(each.error) is not None for each in ends)
 
