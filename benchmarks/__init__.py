@@ -1,1 +1,1 @@
-"""What the gateway costs and what it gives, each beside a baseline in the same run."""
+"""Measures the costs and the gains of the gateway, each beside a baseline in the same run."""

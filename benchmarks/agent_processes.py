@@ -52,7 +52,7 @@ _WIDTH: Final = 140
 
 @attrs.frozen(kw_only=True)
 class Process:
-    """One process, when all queues are open."""
+    """The figures of a process, when all queues are open."""
 
     name: str
     start: float  # seconds of the processor until then
@@ -145,7 +145,10 @@ async def _measure(gateways: Gateways, queues: int, protocol: str, plan: Plan) -
 
 
 def agent_config(gateway: GatewayProcess, protocol: str, queues: Sequence[EntityPath]) -> str:
-    """That of an agent with one listener, which finds the gateway by this protocol alone."""
+    """
+    Return the configuration of an agent with one listener, which finds the gateway by `protocol`
+    alone.
+    """
     config = gateway.config
     for port, other in zip(gateway.ports, PROTOCOLS, strict=False):
         if other != protocol:
@@ -200,7 +203,12 @@ def connections_of(pid: int) -> int:
 async def _wake(
     gateway: GatewayProcess, notes: Path, queues: Sequence[EntityPath], count: int
 ) -> Sequence[float]:
-    """One message after the other, to queues that are spread over all."""
+    """
+    Send one message after the other, to queues that are spread over all; return the waits.
+
+    A wait is the milliseconds from the answer to the send until the handler was called; infinite:
+    the send failed.
+    """
     waits = []
     async with client(gateway) as broker:
         for number in range(count):

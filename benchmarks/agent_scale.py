@@ -51,7 +51,7 @@ _WIDTH: Final = 130
 
 @attrs.frozen(kw_only=True)
 class Strategy:
-    """How many processes there are. None: one without an agent."""
+    """A way to choose the number of processes. `options` is None: one process without an agent."""
 
     name: str
     options: AutoscalingOptions | None
@@ -73,7 +73,7 @@ STRATEGIES: Final = (
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """One strategy."""
+    """The figures of one strategy."""
 
     strategy: str
     announced: bool

@@ -1,5 +1,5 @@
 """
-How fast AMQP is through Pairgate, beside RabbitMQ's AMQP 1.0 with the same client.
+Measures AMQP through Pairgate, beside RabbitMQ's AMQP 1.0 with the same client.
 
     Proton ──AMQP 1.0──▶ pairgate serve ──▶ EmbeddedBroker     one connection
     Proton ──AMQP 1.0──▶ RabbitMQ                              a durable quorum queue
@@ -71,7 +71,7 @@ class ClientFailed(Exception):
 
 @attrs.frozen(kw_only=True)
 class Effort:
-    """How long to measure, and how much."""
+    """The length and the number of the measurements."""
 
     rounds: int
     seconds: float  # of sending, in each measurement
@@ -127,7 +127,7 @@ async def _open_ways(folder: Path, ways: Sequence[str]) -> AsyncIterator[Mapping
             other = rabbitmq(folder / "rabbitmq", plugins=["rabbitmq_amqp1_0"])
             node, port = await stack.enter_async_context(other)
             await quorum_queue.declare(port)
-            # What is named otherwise is made by the plugin, as a queue that isn't replicated. And a
+            # A queue with another kind of name is made by the plugin, and isn't replicated. And a
             # receiver that asks for a confirmation ends its connection.
             job = Job(port, {"RabbitMQ": node.pid}, USER, USER, f"/amq/queue/{QUEUE}", False)
             found[RABBITMQ] = client(job, sys.executable, "benchmarks.amqp_proton")

@@ -26,7 +26,7 @@ WAIT: Final = 2.0  # seconds for messages that may come
 
 
 class Work:
-    """What the threads share."""
+    """The state that the threads share."""
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job

@@ -1,4 +1,4 @@
-"""What the AMQP benchmark finds: medians, ratios of neighbours in time, and the targets."""
+"""The results of the AMQP benchmark: medians, ratios of neighbours in time, and the targets."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class Flight:
 
 @attrs.frozen(kw_only=True)
 class Pair:
-    """What was sent, and then received and completed."""
+    """The figures of messages that were sent, and then received and completed."""
 
     send: Flight
     receive: Flight

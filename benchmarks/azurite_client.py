@@ -77,10 +77,10 @@ class StorageQueueClient:
 
 async def held(connection: Connection) -> int:
     """
-    How many messages the queue holds, hidden ones too.
+    Return the number of messages that the queue holds, hidden ones too.
 
     Raises:
-        RequestFailed: it doesn't tell.
+        RequestFailed: the answer has no count.
     """
     answer = await connection.ask(signed("GET", QUEUE, {"comp": "metadata"}), 200)
     count = _COUNT.search(answer.head)

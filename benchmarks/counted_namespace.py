@@ -71,7 +71,7 @@ class Kind(enum.Enum):
 
 
 class Fault(enum.Enum):
-    """How a namespace is down."""
+    """The ways in which a namespace is down."""
 
     REFUSED = "refused"  # its port is closed, and its connections were reset
     FROZEN = "frozen"  # nothing is answered

@@ -1,5 +1,5 @@
 """
-How fast the embedded broker is, in process and over HTTP, beside RabbitMQ and Azurite.
+Measures the embedded broker, in process and over HTTP, beside RabbitMQ and Azurite.
 
     tasks ───────────────────────▶ EmbeddedBroker           in process
     clients ──HTTP──▶ pairgate serve ──▶ EmbeddedBroker     over HTTP
@@ -66,7 +66,7 @@ SIZES: Final = ("messages", "entities", "idle entities")
 
 @attrs.frozen(kw_only=True)
 class Effort:
-    """How long to measure, and how much."""
+    """The length and the number of the measurements."""
 
     rounds: int
     seconds: float  # of sending, in each measurement

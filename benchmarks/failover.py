@@ -1,5 +1,5 @@
 """
-What an outage of the primary costs a producer: through the gateway, and without it.
+Measures an outage of the primary for a producer: through the gateway, and without it.
 
     open loop ──▶ gateway ──▶ primary (killed, or frozen)
                       └─────▶ secondary ──(the gateway's syphon)──▶ primary
@@ -70,7 +70,7 @@ SCENARIOS: Final = (
 
 @attrs.frozen(kw_only=True)
 class Drain:
-    """How the backlog went home. Times are seconds."""
+    """The way home of the backlog. Times are seconds."""
 
     messages: int  # on the backlog when the primary was back
     time: float | None  # from then until it was empty; None: it never was
@@ -79,7 +79,7 @@ class Drain:
 
 @attrs.frozen(kw_only=True)
 class Row:
-    """What one loop saw of one scenario."""
+    """The figures of one loop in one scenario."""
 
     scenario: Scenario
     way: str

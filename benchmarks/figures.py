@@ -16,7 +16,7 @@ LEAST_OF_AZURITE: Final = 3.0  # receives, at more than one client
 MOST_OF_FLOOR: Final = 1.5  # times its time for a send, at one client
 MOST_GROWTH: Final = 1.1
 
-# What is divided by what, where both were measured.
+# The ratios, as numerator and denominator, where both were measured.
 _RATIOS: Final = (
     (HTTP, FLOOR),
     (HTTP, AZURITE),
@@ -27,7 +27,7 @@ _RATIOS: Final = (
 
 @attrs.frozen(kw_only=True)
 class Pair:
-    """What was sent, and then received and completed."""
+    """The figures of messages that were sent, and then received and completed."""
 
     send: Measured
     receive: Measured
@@ -62,7 +62,7 @@ class Ratio:
 
 @attrs.frozen(kw_only=True)
 class GrowthRatio:
-    """How many times as much a message costs among many as among a few. Costs are seconds."""
+    """The ratio of a message's cost among many to its cost among a few. Costs are seconds."""
 
     kind: str
     operation: str

@@ -128,7 +128,7 @@ def client_of(port: int, *, connections: int = 64) -> ServiceBusRestBroker:
 
 
 def token() -> str:
-    """One that is good for every queue and longer than a benchmark takes."""
+    """Return a token that is good for every queue and longer than a benchmark takes."""
     return sign_sas("http://localhost/", KEY_NAME, KEY, int(now().timestamp()) + _TOKEN_SECONDS)
 
 

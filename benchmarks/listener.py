@@ -1,5 +1,5 @@
 """
-What a listener costs, and how soon it begins: three parts.
+Measures the costs of a listener, and how soon it begins: three parts.
 
     .venv/bin/python -m benchmarks.listener [--only PART ...] [--namespace NAME ...] [--rounds N]
                                             [--wakes N] [--triggered N] [--json FILE]
@@ -99,7 +99,11 @@ async def measure_wakes(
     *,
     by_trigger: bool = False,
 ) -> Wakes:
-    """One message at a time into an idle queue; `by_trigger`: that nobody asks for any more."""
+    """
+    Send one message at a time into an idle queue, and measure how soon its handler is called.
+
+    `by_trigger`: each message waits until the listener doesn't poll any more.
+    """
     processes = {"gateway": gateway, "listener": listener}
     await listener.seen("triggers_regained")
     before = {name: processor_time(each.pid) for name, each in processes.items()}
@@ -225,7 +229,9 @@ def main() -> None:
 
 
 def _measure(folder: Path, given: argparse.Namespace) -> Mapping[str, Any]:
-    """What was asked for; it is printed as it comes."""
+    """
+    Measure the parts that were chosen, print each as soon as it is done, and return all of them.
+    """
     found: dict[str, Any] = {"machine": dict(facts(folder))}
     _print([f"{key}: {value}" for key, value in found["machine"].items()])
     if "wakes" in given.only:

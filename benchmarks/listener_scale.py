@@ -50,7 +50,7 @@ _WIDTH: Final = 120
 
 @attrs.frozen(kw_only=True)
 class Way:
-    """How idle queues are watched."""
+    """A way to watch idle queues."""
 
     name: str
     polls: bool = True

@@ -60,7 +60,7 @@ class Counting:
         """The listener goes on; what is missing shows in the count."""
 
     def on_completed(self) -> None:
-        """It was told to."""
+        """The listener ends only when it is told to."""
 
 
 async def nothing(item: Item[Message]) -> None:

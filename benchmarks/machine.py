@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: the machine, its disk, the versions."""
+"""The facts that a figure depends on besides the code: the machine, its disk, the versions."""
 
 import os
 import platform

@@ -89,7 +89,7 @@ async def client(port: int, load: Load, answers: Counter[str]) -> None:
 
 @attrs.frozen(kw_only=True)
 class Measured:
-    """One load."""
+    """The figures of one load."""
 
     peak: int  # the highest RSS while it ran, in bytes
     after: int  # the RSS afterwards

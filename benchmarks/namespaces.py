@@ -1,5 +1,5 @@
 """
-What the gateway costs in front of RabbitMQ, beside plain clients that talk to it directly.
+Measures the gateway in front of RabbitMQ, beside plain clients that talk to it directly.
 
     pika ──────AMQP 0-9-1──────────────────────▶ RabbitMQ      direct
     adapter ───AMQP 0-9-1──────────────────────▶ RabbitMQ      the gateway's own client, alone

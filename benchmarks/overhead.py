@@ -1,5 +1,5 @@
 """
-What the gateway adds to a send: beside a direct one, and one through nginx as a plain proxy.
+Measures the overhead of a send through the gateway, beside a direct send and a send through nginx.
 
     wrk ──────────────────▶ broker        direct
     wrk ────▶ nginx ──────▶ broker        a hop more
@@ -83,7 +83,7 @@ class Comparison:
 
 @attrs.frozen(kw_only=True)
 class Count:
-    """What is in a queue afterwards, beside what its senders were told."""
+    """The messages in a queue afterwards, beside the answers that its senders got."""
 
     path: str
     acknowledged: int

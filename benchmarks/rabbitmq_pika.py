@@ -52,7 +52,9 @@ class _User(ABC):
         return self.found
 
     def finish(self) -> None:
-        """What was acknowledged is handled before the broker says good-bye."""
+        """
+        Close the connection: the broker handles the acknowledgements before it answers the close.
+        """
         self.found = self.watch.read()
         self._connection.close()
 

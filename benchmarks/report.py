@@ -1,4 +1,4 @@
-"""How a benchmark runs and prints its report: as tables for people, as JSON for machines."""
+"""Runs a benchmark and prints its report: as tables for people, as JSON for machines."""
 
 import json
 import tempfile

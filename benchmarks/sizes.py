@@ -243,7 +243,7 @@ async def grow(
         _side(kind, many, folder / "many") as at_many,
     ):
         for number in range(rounds + 1):
-            # Who comes first changes, so that neither always follows the other's writes.
+            # The sides take turns in going first, so that none always follows the other's writes.
             if number % 2:
                 many_round = await at_many.measure(messages)
                 few_round = await at_few.measure(messages)

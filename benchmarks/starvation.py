@@ -1,5 +1,5 @@
 """
-Whether a client can starve another one: a well-behaved client alone, and beside an aggressor.
+Measures the starvation of a client: a well-behaved client alone, and beside an aggressor.
 
     well-behaved ──one connection, one send in flight──▶ gateway, with an embedded store
     aggressor ─────another credential and queue────────▶

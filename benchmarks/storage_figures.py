@@ -1,4 +1,6 @@
-"""What the benchmark of Storage Queue finds: medians, ratios of neighbours in time, the targets."""
+"""
+The results of the benchmark of Storage Queue: medians, ratios of neighbours in time, the targets.
+"""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +19,7 @@ LEAST_OF_AZURITE: Final = 3.0
 LEAST_OF_DIRECT: Final = 0.8
 LEAST_OF_SHALLOW: Final = 0.9
 
-# What is divided by what, where both were measured in one round.
+# The ratios, as numerator and denominator, where both were measured in one round.
 _RATIOS: Final = ((PAIRGATE, AZURITE), (THROUGH, AZURITE))
 
 
@@ -40,7 +42,10 @@ class Flight:
 
 @attrs.frozen(kw_only=True)
 class Pair:
-    """What was put, and then got and deleted: a get and its delete are one operation."""
+    """
+    The figures of messages that were put, and then got and deleted: both together are one
+    operation.
+    """
 
     put: Flight
     get: Flight
@@ -48,7 +53,9 @@ class Pair:
 
 @attrs.frozen
 class Place:
-    """What was measured: a way, over how many messages that stay, with how many connections."""
+    """
+    The conditions of a measurement: a way, a number of messages that stay, a number of connections.
+    """
 
     way: str
     depth: int

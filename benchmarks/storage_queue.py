@@ -1,5 +1,5 @@
 """
-How fast Storage Queue is with Pairgate: over its own durable store, and in front of Azurite.
+Measures Storage Queue with Pairgate: over its own durable store, and in front of Azurite.
 
     clients ──HTTP──▶ pairgate serve ──▶ embedded:          durable
     clients ──HTTP──▶ Azurite                               saves every 5 s
@@ -75,7 +75,7 @@ url = "embedded:broker.db"
 
 @attrs.frozen(kw_only=True)
 class Effort:
-    """How long to measure, and how much."""
+    """The length and the number of the measurements."""
 
     rounds: int
     seconds: float  # of each measurement, whose last turn ends after that
@@ -88,7 +88,7 @@ QUICK: Final = Effort(rounds=1, seconds=0.2, turn=50)
 
 @attrs.frozen(kw_only=True)
 class Server:
-    """One that is measured, with a queue of `depth` messages."""
+    """A server that is measured, with a queue of `depth` messages."""
 
     way: str
     depth: int

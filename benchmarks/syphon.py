@@ -1,5 +1,5 @@
 """
-How fast the syphon empties a backlog, beside RabbitMQ's own shovel.
+Measures how fast the syphon empties a backlog, beside RabbitMQ's own shovel.
 
     secondary, backlog queue ──pairgate syphon─────────▶ primary, quorum queue
     secondary, backlog queue ──shovel (on-confirm)─────▶ primary, quorum queue

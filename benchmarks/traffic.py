@@ -116,7 +116,7 @@ class OpenLoop:
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """How well a loop's producer was served. Times are seconds."""
+    """The service that a loop's producer had. Times are seconds."""
 
     sent: int
     acknowledged: int

@@ -107,7 +107,10 @@ class Pids:
             self.workers[name].append(line["pid"])
 
     def of(self, machine: Machine) -> tuple[list[int], int | None]:
-        """Those that serve, and their parent."""
+        """
+        Return the ids of the processes that serve, and that of their parent; None: there is no
+        parent.
+        """
         workers = self.workers[machine.name]
         return (workers, machine.pid) if workers else ([machine.pid], None)
 

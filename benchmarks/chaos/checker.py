@@ -35,7 +35,7 @@ STYLES: Final = {
     Validity.UNDECIDED: "yellow",
     Validity.IDLE: "dim",
 }
-# What becomes of messages, in the words of the plan: those that break a rule, and those counted.
+# The fates of messages, in the words of the plan: those that break a rule, and those counted.
 CLASSES: Final = {
     "lost": Violation.LOST,
     "unexpected": Violation.UNEXPECTED,

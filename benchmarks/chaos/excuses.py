@@ -1,4 +1,6 @@
-"""Which copies of a run are legal, since nobody could know: by what was harmed, and by the logs."""
+"""
+Names the copies of a run that are legal, since nobody could know: by its faults, and by the logs.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +20,7 @@ LONGEST_TRANSFER: Final = 3.0 * ATTEMPT + 1.0
 
 @attrs.define
 class Unanswered:
-    """What logs say of attempts that had no answer."""
+    """The attempts that had no answer, by the logs."""
 
     sends: list[float] = attrs.field(factory=list)  # when one to a backlog queue hadn't
     transfers: list[tuple[float, str]] = attrs.field(
@@ -35,7 +37,7 @@ def excuses(
     hedge_after: float = math.inf,
 ) -> list[Record]:
     """
-    Who knows of which messages that one more copy is legal.
+    Return records that say of which messages one more copy is legal.
 
     `sends` by entity; `arrivals` has when a message first came to a consumer. A send that met a
     fault may have been done by whoever never answered. For the whole run, the checker counts a
@@ -60,7 +62,7 @@ def excuses(
 
 @attrs.define
 class _Doubts:
-    """Which messages may have one copy more."""
+    """Collects the messages that may have one copy more."""
 
     sends: Mapping[str, Sequence[Send]]
     arrivals: Mapping[str, float]
@@ -68,7 +70,7 @@ class _Doubts:
     _transferred: set[str] = attrs.field(factory=set)  # perhaps, and nobody knows
 
     def note_met(self, began: float, ended: float) -> None:
-        """Sends that were on their way during that fault."""
+        """Excuse the sends that were on their way during that fault."""
         met = [
             send.message_id
             for each in self.sends.values()
@@ -79,7 +81,7 @@ class _Doubts:
         self.found += [Uncertain(at=ended, message_id=one) for one in met]
 
     def note_hedged(self, after: float, at: float) -> None:
-        """Sends that took so long."""
+        """Excuse the sends that took `after` seconds or more."""
         late = [
             send.message_id
             for each in self.sends.values()
@@ -104,6 +106,9 @@ class _Doubts:
                     self.found.append(Uncertain(at=at, message_id=send.message_id))
 
     def _may_be(self, send: Send, since: float) -> bool:
-        """What came long before had left the backlog, unless its transfer had no answer."""
+        """
+        True unless the message came long before `since`; a transfer without an answer may be of any
+        age.
+        """
         came = self.arrivals.get(send.message_id, since)
         return came >= since - LONGEST_TRANSFER or send.message_id in self._transferred

@@ -76,7 +76,7 @@ HARM: Final[Mapping[Kind, Pass]] = {
     Kind.DETACHED_LATE: amqp_faults.DetachInsteadOfAnswer(),
     Kind.NO_CREDIT: amqp_faults.NoCredit(),
 }
-# What they kept back never comes: such a stream must not go on.
+# These faults keep bytes back for ever: a stream with such a hole must not go on.
 WITH_HOLES: Final = frozenset({Kind.BLACK_HOLE, Kind.HALF_OPEN, Kind.NO_CREDIT})
 # They see a connection from its begin on.
 FROM_THE_BEGIN: Final = frozenset(

@@ -21,7 +21,9 @@ PROMPT: Final = 1.0
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """What producers saw. Times are seconds; latencies count from when a send was due."""
+    """
+    The service that producers saw. Times are seconds; latencies count from the due date of a send.
+    """
 
     sent: int
     acknowledged: int  # within the deadline
@@ -39,7 +41,10 @@ class Service:
 
 @attrs.frozen(kw_only=True)
 class Recovery:
-    """When what came after the first fault, and after the last. Seconds; None: it never did."""
+    """
+    The times of recovery after the first fault, and after the last. Seconds; None: it never
+    recovered.
+    """
 
     failover: float | None  # from the first fault to the first answer by the backlog
     good_again: float | None  # to the first five good seconds: the recovery time
@@ -168,7 +173,7 @@ def waited_in_faults(records: Sequence[Record], sends: Sequence[Send]) -> float:
 
 
 def most_failovers(records: Sequence[Record]) -> int:
-    """How often the entity failed over that did so most often, in one process."""
+    """Return how often the entity with the most failovers failed over, in one process."""
     counts = Counter(
         (one.process, one.entity)
         for one in Run.of(records).all(EntityStateMoved)
@@ -208,7 +213,9 @@ def per_second(
     records: Sequence[Record], began: float, ended: float, accepted_by: AcceptedBy | None
 ) -> list[tuple[int, int]]:
     """
-    How many sends `accepted_by` accepted in each whole second of the load; None: all sends.
+    Return the number of sends that `accepted_by` accepted, for each whole second of the load.
+
+    None: the sends that anything accepted.
     """
     counts = Counter(
         int(one.at - began)

@@ -78,7 +78,7 @@ class Consumer:
 @attrs.frozen
 class Backlog:
     """
-    What the load shows of the backlog, beside what the secondary tells.
+    The backlog as the load shows it, beside the depth that the secondary tells.
 
     RabbitMQ and Storage Queue don't count what is handed out.
     """
@@ -109,7 +109,7 @@ class Backlog:
 
 @attrs.frozen(kw_only=True)
 class Depth:
-    """How many messages were on the backlog at that time; None: the secondary doesn't tell."""
+    """The number of messages on the backlog at that time; None: the secondary doesn't tell."""
 
     at: float
     messages: int | None

@@ -164,7 +164,10 @@ class Outage:
             self.auditor.append(Drained(at=trio.current_time()))
 
     async def _watch(self, gateway: Machine) -> None:
-        """What waits for an answer is all that the gateway can have in flight."""
+        """
+        Record samples of the gateway. `inflight` are the sends without an answer: it can't have
+        more.
+        """
         while True:
             self.watcher.append(
                 Sampled(

@@ -50,7 +50,7 @@ NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
 
 @attrs.define(eq=False)
 class Recording:
-    """What is known of a run when it is over. Times are Trio's."""
+    """The records and figures of a run when it is over. Times are Trio's."""
 
     scenario: Scenario
     topology: Topology
@@ -91,7 +91,7 @@ class Recording:
         self.depths, self.memory, self.files = watcher.depths, watcher.memory, watcher.files
 
     def all(self) -> list[Record]:
-        """What everybody recorded, without the baseline."""
+        """Return the records of all processes, without the baseline."""
         return [record for records in self.histories.values() for record in records]
 
 
@@ -240,7 +240,7 @@ def whole(name: str, records: Sequence[Record]) -> list[Record]:
 
 
 def parted(found: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """What the audit found in the queues of the gateway's, and in the baseline's."""
+    """Return the audit of the gateway's queues, and the audit of the baseline's."""
     mine: list[Record] = []
     baseline: list[Record] = []
     for one in found:
@@ -257,7 +257,7 @@ def parted(found: Sequence[Record]) -> tuple[list[Record], list[Record]]:
 
 
 async def _drained(backlog: Backlog) -> bool:
-    """Whether it became empty in time."""
+    """True if the backlog became empty in time."""
     with trio.move_on_after(DRAIN_LIMIT):
         while True:
             if await backlog.left() == 0:

@@ -50,7 +50,7 @@ def write_page(results: Sequence[Result], out: Path) -> Path:
 
 
 def row_of(result: Result) -> list[str]:
-    """What the table says of a run, in the order of `HEAD`."""
+    """Return the table's row of a run, in the order of `HEAD`."""
     served, direct, after = result.gateway, result.baseline, result.recovery
     return [
         result.name,
@@ -171,7 +171,7 @@ def _key() -> str:
 
 
 def _of_service(result: Result) -> Iterator[tuple[str, str, str]]:
-    """What producers saw: the figures of the plan, section 3.5."""
+    """Yield the service that producers saw: the figures of the plan, section 3.5."""
     served, direct = result.gateway, result.baseline
     yield "sends", str(served.sent), str(direct.sent)
     yield "acknowledged", str(served.acknowledged), str(direct.acknowledged)
@@ -197,7 +197,7 @@ def _of_service(result: Result) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_outage(result: Result) -> Iterator[tuple[str, str, str]]:
-    """What the gateway made of it, and what that took."""
+    """Yield the figures of the outage: how soon the gateway recovered, and what it diverted."""
     after, direct = result.recovery, result.baseline_recovery
     for title, seconds, without in (
         ("failover time, s", after.failover, None),
@@ -217,7 +217,7 @@ def _of_outage(result: Result) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_messages(result: Result) -> Iterator[tuple[str, str]]:
-    """What became of them, in the words of the checker."""
+    """Yield the fates of the messages, in the words of the checker."""
     for name, number in result.messages.items():
         yield name, f"{number:g}"
     acked = max(1.0, result.messages.get("acked", 0.0))

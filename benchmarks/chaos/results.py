@@ -39,7 +39,7 @@ BASELINE_HISTORY: Final = "baseline/producer and auditor"  # in a folder of its 
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """What was asked for, and what came of it."""
+    """A target, and the result beside it."""
 
     name: str
     wanted: str

@@ -45,7 +45,9 @@ def plans(scenarios: Sequence[Scenario], topology: str | None, interval: str | N
 
 
 def perform(plan: Plan, out: Path) -> Result:
-    """One run; what an earlier one of that name has left is replaced."""
+    """
+    Run one scenario, and write its folder; replaces the folder of an earlier run of that name.
+    """
     scenario, topology, interval = plan
     with tempfile.TemporaryDirectory(prefix="pairgate-chaos-") as machines:
         about = facts(Path(machines))

@@ -1,5 +1,5 @@
 """
-What a chaos run does, as TOML: the files of `scenarios/`.
+The scenarios of chaos runs, as TOML: the files of `scenarios/`.
 
     title = "the primary is killed"
     topologies = ["embedded", "rabbitmq"]
@@ -39,7 +39,7 @@ class ScenarioFailed(Exception):
 
 
 class Topology(enum.Enum):
-    """What the two namespaces are."""
+    """The kinds of the two namespaces."""
 
     EMBEDDED = "embedded"  # by Service Bus REST
     AMQP = "amqp"  # embedded, by AMQP 1.0
@@ -51,7 +51,7 @@ class Topology(enum.Enum):
 
 
 class Kind(enum.Enum):
-    """What is done to a process, or to the bytes on the way to a namespace."""
+    """The harm to a process, or to the bytes on the way to a namespace."""
 
     KILLED = "killed"  # SIGKILL, and started again in the end
     NODE_KILLED = "node-killed"  # a node of a cluster, each time the next one
@@ -137,7 +137,7 @@ class Fault:
 
     @property
     def spans(self) -> list[tuple[float, float]]:
-        """When it begins and ends, each time."""
+        """The begin and the end of each occurrence."""
         begins = [self.at + number * self.every for number in range(self.repeat)]
         return [(begin, begin + self.lasts) for begin in begins]
 
@@ -217,7 +217,7 @@ class Scenario:
 
     @property
     def ends(self) -> float:
-        """When the last fault is over."""
+        """The end of the last fault."""
         return max(ended for fault in self.faults for _, ended in fault.spans)
 
     @property
@@ -229,19 +229,21 @@ class Scenario:
     @property
     def proxied(self) -> bool:
         """
-        Whether a proxy stands before the namespaces. Where processes alone are hit there is none:
-        it would accept connections for one that is gone.
+        True if a proxy stands before the namespaces.
+
+        There is none if faults hit only processes: it would accept connections for a process that
+        is gone.
         """
         return any(fault.kind not in ON_PROCESSES | ON_CLOCKS for fault in self.faults)
 
     @property
     def clocked(self) -> bool:
-        """Whether the processes have a wall clock that can be set."""
+        """True if the processes have a wall clock that can be set."""
         return any(fault.kind in ON_CLOCKS for fault in self.faults)
 
     @property
     def kills_a_syphon(self) -> bool:
-        """Whether one is started again, a process of its own or the gateway's."""
+        """True if a syphon is started again, a process of its own or the gateway's."""
         syphons = Target.SYPHON if self.syphons else Target.GATEWAY
         ends = {Kind.KILLED, Kind.WRONG_KEY}
         killed = {fault.target for fault in self.faults if fault.kind in ends}
@@ -294,7 +296,7 @@ def read(path: Path) -> Scenario:
 
 def find(names: Sequence[str]) -> list[Scenario]:
     """
-    Those of the given names or paths; all that there are without any.
+    Read the scenarios of the given names or paths; without any, all scenarios.
 
     Raises:
         ScenarioFailed: see `read`.
@@ -306,7 +308,7 @@ def find(names: Sequence[str]) -> list[Scenario]:
 
 
 def _told(error: BaseException, kind: type | None) -> str:
-    """What a rule of this file says, in its own words."""
+    """Return the text of a rule of this file, in its own words."""
     return str(error) if isinstance(error, ValueError) else format_exception(error, kind)
 
 

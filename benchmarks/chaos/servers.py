@@ -1,4 +1,4 @@
-"""What a namespace of a run can be: processes of ours, RabbitMQ, Azurite."""
+"""The namespaces that a run can have: processes of ours, RabbitMQ, Azurite."""
 
 import json
 import random
@@ -42,7 +42,7 @@ class Server(Protocol):
 
     @property
     def keeps_completions(self) -> bool:
-        """Whether a completion that was answered outlives a crash of its own."""
+        """True if a completion that was answered outlives a crash of the server."""
         ...
 
     def url(self, port: int) -> str: ...

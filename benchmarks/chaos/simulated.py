@@ -55,7 +55,7 @@ def write_run(seed: int, folder: Path) -> list[Path]:
 
 
 def _recorder(record: Record) -> str:
-    """Who would write that record, were each of them a process."""
+    """Return the name of the process that would write that record."""
     match record:
         case Invoked() | Acked() | Failed() | Unknown():
             return "producers"

@@ -67,10 +67,11 @@ def entities_of(scenario: Scenario) -> list[str]:
 
 def bounds_of(scenario: Scenario, interval: str) -> Bounds:
     """
-    What the configuration of `gateway_config` promises.
+    Return the bounds that the configuration of `gateway_config` promises.
 
-    In the first seconds of a syphon that was killed, what was delivered before waits. A syphon of
-    another pair locks messages that it leaves untouched, each time that it is the first to look.
+    Messages that were delivered before wait in the first seconds of a syphon whose predecessor was
+    killed. A syphon of another pair locks messages that it leaves untouched, each time that it is
+    the first to look.
     """
     rest = max(HOLD, redelivery_guard.WAIT.cap) if scenario.kills_a_syphon else HOLD
     if scenario.neighbour:
@@ -151,7 +152,7 @@ class Installation:
         return self.fleet.folder / "envelope.key"
 
     def clocks_of(self, target: Target) -> Sequence[WallClock]:
-        """Those of all processes, of the host."""
+        """Return the clock of that target's process; for the host, the clocks of all processes."""
         return list(self.clocks.values()) if target is Target.HOST else [self.clocks[target]]
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be wrong: the mutants of one source, each with a single small change."""
+"""Makes the mutants of a source, each with a single small change."""
 
 import ast
 import itertools
@@ -278,13 +278,13 @@ def _handler(node: ast.Return, slot: _Slot) -> Iterator[ast.AST]:
 
 
 def _statement(node: ast.stmt, slot: _Slot) -> Iterator[ast.AST]:
-    """It is forgotten."""
+    """The mutant without that statement."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or _keeps(node):
         yield ast.Pass()
 
 
 def _keeps(node: ast.Assign | ast.AnnAssign) -> bool:
-    """It writes to what outlives the call: an attribute or an entry."""
+    """True if the assignment outlives the call: its target is an attribute or an entry."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return any(isinstance(each, ast.Attribute | ast.Subscript) for each in targets)
 

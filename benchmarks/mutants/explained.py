@@ -1,4 +1,4 @@
-"""What became of the mutants, and why those that survive may."""
+"""The results of the mutants, and the explanations of those that survive."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence

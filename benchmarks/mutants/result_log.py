@@ -1,4 +1,6 @@
-"""What became of each mutant, on the disk: a run can be broken off, and survivors tried again."""
+"""
+Keeps the result of each mutant on the disk: a run can be broken off, and survivors tried again.
+"""
 
 import json
 from collections.abc import Iterable
@@ -33,7 +35,7 @@ class ResultLog:
             file.write(json.dumps([*entry, ended]) + "\n")
 
     def ended(self, entry: Entry) -> str | None:
-        """How its tests ended: pytest's exit code, or why they had to be ended."""
+        """Return how the mutant's tests ended: pytest's exit code, or why they had to be ended."""
         return self._ended.get(entry)
 
     def killed(self, entry: Entry) -> bool:

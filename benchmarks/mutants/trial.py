@@ -41,7 +41,10 @@ FLAGS: Final = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 @attrs.frozen(kw_only=True)
 class Trace:
-    """Which tests run which lines, how long each takes, and those that fail without a mutant."""
+    """
+    The lines that each test runs, the time that each takes, and the tests that fail without a
+    mutant.
+    """
 
     state: str  # of the sources that were traced
     lines: Mapping[str, Mapping[int, frozenset[str]]]  # by file
@@ -92,7 +95,7 @@ class Trace:
 
 
 def forked(work: Callable[[], int]) -> str:
-    """What became of a child that does this: its exit code, or why it was ended."""
+    """Do the work in a child process; return its exit code, "endless" or "died"."""
     child = os.fork()
     if child == 0:
         _in_child(work)
@@ -110,7 +113,7 @@ def forked(work: Callable[[], int]) -> str:
 
 
 def _ends(child: int, handle: int) -> bool:
-    """Whether it ends; not when it only waits. How long it works is for `_limit`."""
+    """True if the child ends; False if it only waits. `_limit` bounds its work."""
     spent = -1
     while not select.select([handle], [], [], PATIENCE)[0]:
         before, spent = spent, _ticks(child)
@@ -188,7 +191,7 @@ class Warm:
         return True
 
     def attempt(self, mutant: Mutant, file: str, names: Sequence[str], trace: Trace) -> str | None:
-        """What became of it; None: it can't be put into the function."""
+        """Try the mutant; return how its tests ended. None: it can't be put into the function."""
         key = (file, mutant.function, mutant.begins)
         function = self._functions.get(key)
         wrong = next((code for code in _codes(mutant.code) if _key(code) == key), None)
@@ -254,7 +257,7 @@ class Cold:
             os._exit(1)
 
     def attempt(self, mutant: Mutant, file: str, names: Sequence[str], trace: Trace) -> str:
-        """What became of it; first by the file that has most of these tests."""
+        """Try the mutant, first in the file that has most of these tests; return how they ended."""
         files = Counter(name.partition("::")[0] for name in names)
         first = {each for each, _ in files.most_common(1)}
         parts = (

@@ -1,5 +1,5 @@
 """
-What was counted, in a file that all workers write to.
+The amounts that were counted, in a file that all workers write to.
 
 A batch may come more than once. Its id and its amounts are written in one transaction, so that
 both are there or neither: this is what makes "at least once" of a queue "exactly once" here.
@@ -66,7 +66,7 @@ class Ledger:
         return tuple(Total(*row) for row in rows)
 
     def times(self) -> dict[str, int]:
-        """How often each batch has come."""
+        """Return how often each batch has come."""
         with closing(self._connect()) as database:
             return dict(database.execute("SELECT id, times FROM batches").fetchall())
 

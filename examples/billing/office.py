@@ -45,7 +45,7 @@ positive = validators.ge(1)
 
 @attrs.frozen(kw_only=True)
 class Order:
-    """How much there is to do, and for how many."""
+    """The size of the example: transactions, batches, accounts and workers."""
 
     transactions: int = attrs.field(default=100_000, validator=positive)
     batch: int = attrs.field(default=1000, validator=positive)
@@ -137,7 +137,11 @@ class Office:
             )
 
     async def _until_settled(self, broker: Broker) -> int:
-        """What the dead worker had comes again after its lock, and is found in the ledger."""
+        """
+        Wait until the queue is empty, or ten locks are over; return the number of messages left.
+
+        The batches that a dead worker had locked come again, and are found in the ledger.
+        """
         latest = trio.current_time() + 10 * LOCK.total_seconds()
         while True:  # other processes: nobody here can tell when
             left = (await broker.inspect(BATCHES)).active or 0
@@ -146,7 +150,9 @@ class Office:
             await trio.sleep(_LOOK)
 
     async def _ask_for_reports(self, broker: Broker) -> list[Report]:
-        """One request in slices, for whichever worker; the replies in the order of the slices."""
+        """
+        Send one request in slices, for any worker; return the replies in the order of the slices.
+        """
         requester = Requester(
             requests=Submitter(
                 broker=broker, queue=REPORTS, format=Json(Slice), new_id=self.runtime.new_id
@@ -164,5 +170,5 @@ class Office:
         return list(reports)
 
     def _bodies(self) -> list[Path]:
-        """What the claim check has put aside; the notes of completions are empty."""
+        """Return the bodies that the claim check has stored; the notes of completions are empty."""
         return [file for file in (self.folder / "claims").glob("??/*") if file.stat().st_size]

@@ -126,7 +126,7 @@ async def _running(
 
 
 async def _address(lines: AsyncIterator[bytes]) -> str:
-    """Where the gateway listens, as its log says."""
+    """Return the address on which the gateway listens, from its log."""
     async for line in lines:
         said = json.loads(line)
         if said["event"] == "listening":

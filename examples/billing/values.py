@@ -1,4 +1,6 @@
-"""What travels: batches of transactions, and what is asked and answered when they are counted."""
+"""
+The messages of the example: batches of transactions, and the questions and answers about them.
+"""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -17,7 +19,7 @@ _MOST_CENTS: Final = 100_000
 
 @attrs.frozen
 class Transaction:
-    """What an account has to pay; below 0, what it gets back."""
+    """A debit of an account; `cents` below 0: a credit."""
 
     number: int
     account: int

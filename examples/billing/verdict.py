@@ -1,4 +1,4 @@
-"""What must be true in the end, and what it has cost."""
+"""The verdict: the rules that must hold in the end, and the costs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -36,7 +36,7 @@ class Findings:
 
     @property
     def mistakes(self) -> Sequence[str]:
-        """What is not as it must be."""
+        """The rules that don't hold."""
         accounts = sorted({*self.submitted, *self.reported})
         return [
             *(

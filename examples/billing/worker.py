@@ -39,7 +39,7 @@ OPTIONS: Final = ListenerOptions(
 
 @attrs.define(eq=False, kw_only=True)
 class Worker:
-    """One process's part of the work."""
+    """The part of the work that one process does."""
 
     folder: Path
     number: int

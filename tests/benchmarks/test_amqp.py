@@ -1,4 +1,4 @@
-"""What the AMQP benchmark makes of its measurements, and that its clients measure what they say."""
+"""The AMQP benchmark reports its measurements, and its clients measure what they say."""
 
 import math
 import os

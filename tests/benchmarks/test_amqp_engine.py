@@ -1,4 +1,4 @@
-"""What the benchmark of the AMQP engine measures, and what it makes of it."""
+"""The benchmark of the AMQP engine measures every shape, and judges the costs."""
 
 import pytest
 

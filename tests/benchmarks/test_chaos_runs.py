@@ -29,7 +29,7 @@ def test_a_primary_in_trouble_loses_nothing(kind, tmp_path):
     main([str(scenario), "--out", str(tmp_path)])
 
     [result] = load(tmp_path)
-    # How long things take says how busy the machine is: the safety alone is asked for here.
+    # Durations depend on the load of the machine, so that only safety is judged here.
     unsafe = [text for text in result.problems if text.startswith("S")]
     page = (tmp_path / "index.html").read_text()
     assert not result.undecided

@@ -1,4 +1,4 @@
-"""What a scenario's file may say, and what is said of one that is wrong."""
+"""The file of a scenario is read, and a wrong file is refused with its reason."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the mutants of a source are, and what counts as one that survives."""
+"""The mutants of a source, and the verdict on those that survive."""
 
 import textwrap
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the benchmarks of RabbitMQ make of their measurements, and that what they measure works."""
+"""The benchmarks of RabbitMQ report their measurements, and what they measure works."""
 
 from pathlib import Path
 

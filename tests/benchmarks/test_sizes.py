@@ -1,4 +1,6 @@
-"""Whether a message costs more where there are many, on a tiny scale."""
+"""
+The benchmark of sizes compares a message among many with a message among few, on a tiny scale.
+"""
 
 from pathlib import Path
 

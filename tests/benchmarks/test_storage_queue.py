@@ -1,4 +1,4 @@
-"""What the benchmark of Storage Queue makes of its measurements, and that nothing is missing."""
+"""The benchmark of Storage Queue reports its measurements, and fails if a message is missing."""
 
 from pathlib import Path
 

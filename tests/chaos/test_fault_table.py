@@ -45,7 +45,7 @@ def reasons_of(row):
 
 
 def cell(row, level):
-    """How the documentation says it."""
+    """Return the cell of a fault and a level as the documentation writes it."""
     if level in row:
         return "yes" if len(row[level]) == 1 else f"yes ({len(row[level])})"
     return next((kind for kind in WHY_NOT if level in row.get(kind, {})), "")

@@ -14,7 +14,7 @@ def test_a_killed_primary_breaks_nothing(tmp_path):
 
     judgement = check(tmp_path)
 
-    # How long things take says how busy the machine is: the safety alone is asked for here.
+    # Durations depend on the load of the machine, so that only safety is judged here.
     broken = [one for one in judgement.with_validity(Validity.BROKEN) if one.name.startswith("S")]
     shown = {one.invariant.name for one in judgement.decisions if one.judged}
     assert judgement.undecided == ()

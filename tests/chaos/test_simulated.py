@@ -1,4 +1,4 @@
-"""What the simulation puts into a folder is judged as it was in memory."""
+"""A run that the simulation writes into a folder is judged as it was in memory."""
 
 import pytest
 
