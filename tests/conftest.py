@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Settings and fixtures of all tests."""
 
 import gc
 import signal
@@ -7,10 +7,10 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Who is started in the background of a shell ignores it, and so do all whom tests start.
+# A process that a shell starts in the background ignores SIGINT, and its children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# The duration of an example depends on the load of the machine, and tells nothing about the code.
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -19,7 +19,7 @@ settings.load_profile("any-machine")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is collected stays until the end: to look for garbage in it only costs time."""
+    """Collect without garbage collection: all collected items live until the end of the run."""
     gc.disable()
     try:
         return (yield)

@@ -131,7 +131,7 @@ _BODIES = st.one_of(
 )
 _ANNOTATIONS = st.dictionaries(_ascii, _SCALARS, max_size=2)
 
-# What may stand in each field, but None.
+# The values of each field, except None.
 _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "message_id": _IDS,
     "body": _BODIES,

@@ -111,7 +111,7 @@ REGISTRY_HOSTS = {
 
 @attrs.frozen
 class Module:
-    """What the rules ask of a file of the package."""
+    """The properties of a file of the package that the rules check."""
 
     name: str  # its path without its suffix
     part: str  # that it belongs to

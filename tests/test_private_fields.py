@@ -1,4 +1,4 @@
-"""What a part of the pair keeps for itself is nobody else's to give."""
+"""Private fields of the pair's parts are no arguments of their constructors."""
 
 import ast
 import importlib

@@ -230,7 +230,7 @@ def _try_one(rng: random.Random, *, encrypts: bool) -> None:
     changed = right
     for _ in range(CHANGES):
         changed = change(changed, other, rng)
-        # What no MAC covers is ignored.
+        # Changes of fields that no MAC covers are ignored.
         assert read(changed, strict) in {None, whole, read(other, strict)}
         read(changed, reader)
         read(resigned(changed, reader), reader)

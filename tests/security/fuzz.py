@@ -333,7 +333,13 @@ def status_of(payload: bytes) -> int:
 
 
 async def answer(sdk: Sdk, *links: amqp.LinkId) -> amqp.Event | None:
-    """What a request has come to: an answer on one of these links, or its end."""
+    """
+    Return the event that ends a request: an answer on one of these links, the end of one of them,
+    or the end of the connection.
+
+    Raises:
+        AssertionError: the error is an internal one.
+    """
     ends = (amqp.TransferReceived, amqp.LinkDetached, amqp.DispositionReceived)
     while True:
         for event in sdk.told:

@@ -1,4 +1,4 @@
-"""What was let pass though its protocol says otherwise."""
+"""Inputs that violate their protocol are refused."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Who still uses an old key can be found: in the log, and in the figures."""
+"""The log and the metrics show which clients still use an old key."""
 
 import base64
 import time

@@ -52,7 +52,7 @@ async def connected(port: int, opening: bytes) -> AsyncIterator[None]:
 
 
 async def answered(gateway: GatewayProcess, protocol: str) -> bool:
-    """Whether a client that has a key is served at that port."""
+    """True if the gateway serves a client that has a key at that port."""
     port = port_of(gateway, protocol)
     if protocol == "amqp":
         return (await ask(port, b"AMQP\x03\x01\x00\x00", enough=8))[:5] == b"AMQP\x03"
@@ -106,7 +106,7 @@ async def test_who_shows_no_key_has_little_time(gateways: Gateways) -> None:
 
 
 async def ended(stream: trio.SocketStream) -> bytes:
-    """What comes; nothing at the end, however the connection ends."""
+    """Return the bytes of one read; none at the end, however the connection ends."""
     try:
         return bytes(await stream.receive_some())
     except trio.BrokenResourceError:

@@ -182,7 +182,7 @@ class OnDisk:
         return step, list(report.faults)
 
     def stored(self) -> object:
-        """What is committed."""
+        """Return all committed rows, by table."""
         connection = connection_of(self.store)
         assert not connection.in_transaction
         return {
@@ -271,7 +271,7 @@ def _locks(locks: Any) -> object:
 
 
 def differences(before: Any, after: Any, place: str = "") -> list[str]:
-    """Where two content differ, and how."""
+    """Return a text for each place where two contents differ."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
             text

@@ -84,7 +84,7 @@ _DEEP: Final = [
     _nested(30, 1, lambda inner: {"key": inner}),
     _nested(30, 1.0, lambda inner: Described(symbol("x"), inner)),
 ]
-# What AMQP can say.
+# Values that AMQP can carry.
 amqp_values: Final = st.recursive(
     st.none()
     | st.booleans()
@@ -98,7 +98,7 @@ amqp_values: Final = st.recursive(
     ),
     max_leaves=5,
 )
-# What a caller in Python can name.
+# Values that a caller in Python can pass.
 values: Final = amqp_values | st.sampled_from([*EDGES, *LOCAL_DATES, *HALVES, *SPANS, object()])
 
 _json_leaves: Final = st.sampled_from(

@@ -37,7 +37,7 @@ class Refused(Exception):
 
 @attrs.frozen(kw_only=True)
 class Way:
-    """How a client shows its credential: with SASL, or on `$cbs` for an audience."""
+    """The way in which a client shows its credential: with SASL, or on `$cbs` for an audience."""
 
     name: str
     sasl: Credentials | None = ANONYMOUS  # None: without SASL
@@ -97,7 +97,7 @@ def refused(common: dict[str, Any]) -> dict[str, Any]:
 
 @attrs.define(eq=False)
 class LinkedSdk(Sdk):
-    """It asks all requests to one node over one pair of links."""
+    """An SDK that sends all requests to one node over one pair of links."""
 
     links: dict[str, tuple[amqp.LinkId, amqp.LinkId]] = attrs.field(factory=dict)
 
