@@ -271,11 +271,11 @@ class ShardedBroker(SendWrapper):
         self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
     ) -> EntityInfo:
         """As `Updates.update_queue`, and as `update_shards`."""
-        updates, queue = required(self.broker, Updates), self.table.find(entity)
+        queue = self.table.find(entity)
         if queue is None:
+            updates = required(self.broker, Updates)
             return await updates.update_queue(entity, properties, if_version=if_version)
-        await update_shards(updates, queue, entity, properties, if_version)
-        return await self.inspect(entity)
+        return await update_shards(self.broker, queue, entity, properties, if_version)
 
     async def delete_queue(self, entity: EntityPath) -> None:
         """As `Broker.delete_queue`, and as `delete_shards`."""

@@ -16,6 +16,7 @@ from gateway.domain.errors import (
     Outcome,
     OutcomeUnknown,
 )
+from gateway.offering import required
 from gateway.ports import Broker
 
 _COUNTS: Final = (
@@ -70,7 +71,7 @@ async def create_shards(
 ) -> EntityInfo:
     """
     As `Broker.create_queue`: creates all shards. The queue exists if none of them is missing. After
-    an error, the outcome is unknown if a shard was created.
+    an error, also of the inspection at the end, the outcome is unknown if a shard was created.
     """
     is_new = False
     for path in reversed(_paths(queue, entity)):  # the first stands for the queue
@@ -84,20 +85,21 @@ async def create_shards(
         is_new = True
     if not is_new:
         raise EntityExists(f"{entity}: a queue of this name exists already")
-    return await inspect_shards(broker, queue, entity)
+    return await _inspect_changed(broker, queue, entity, "created")
 
 
 async def update_shards(
-    updates: Updates,
+    broker: Broker,
     queue: ShardedQueue,
     entity: EntityPath,
     properties: QueueProperties,
     if_version: int | None,
-) -> None:
+) -> EntityInfo:
     """
-    As `Updates.update_queue`; the version is that of the first shard. After an error, the outcome
-    is unknown if a shard was updated.
+    As `Updates.update_queue`; the version is that of the first shard. After an error, also of the
+    inspection at the end, the outcome is unknown if a shard was updated.
     """
+    updates = required(broker, Updates)
     first, *others = _paths(queue, entity)
     await updates.update_queue(first, properties, if_version=if_version)
     for path in others:
@@ -106,6 +108,18 @@ async def update_shards(
         except BrokerError as error:
             _refuse_halfway(error, True, "updated")
             raise
+    return await _inspect_changed(broker, queue, entity, "updated")
+
+
+async def _inspect_changed(
+    broker: Broker, queue: ShardedQueue, entity: EntityPath, done: str
+) -> EntityInfo:
+    """As `inspect_shards`, of shards of which at least one was changed just before."""
+    try:
+        return await inspect_shards(broker, queue, entity)
+    except BrokerError as error:
+        _refuse_halfway(error, True, done)
+        raise
 
 
 async def delete_shards(
@@ -136,10 +150,10 @@ async def delete_shards(
 def _refuse_halfway(error: BrokerError, has_changed: bool, done: str) -> None:
     """
     Raises:
-        OutcomeUnknown: another shard was changed before this one certainly wasn't.
+        OutcomeUnknown: a shard was changed before the error, which says that nothing was.
     """
     if has_changed and error.outcome is Outcome.NOT_SENT:
-        raise OutcomeUnknown(f"only some shards were {done}, then: {error}") from error
+        raise OutcomeUnknown(f"shards were {done}, then: {error}") from error
 
 
 async def verify_shards(

@@ -30,6 +30,12 @@ class Refusing(Altered):
     """A namespace that can't create, update or delete one of its queues now."""
 
     refused: EntityPath | None = None
+    hides: bool = False  # whether no queue can be inspected
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        if self.hides:
+            raise Unavailable("down")
+        return await self.broker.inspect(entity)
 
     def check(self, entity: EntityPath) -> None:
         if entity == self.refused:
@@ -66,7 +72,7 @@ async def test_a_deletion_that_failed_halfway_is_completed_by_the_next_one(
 ) -> None:
     async with stand() as (broker, namespace):
         namespace.refused = ORDERS.shard(2)
-        with pytest.raises(OutcomeUnknown, match="only some shards were deleted, then: down"):
+        with pytest.raises(OutcomeUnknown, match="shards were deleted, then: down"):
             await broker.delete_queue(ORDERS)
 
         namespace.refused = None
@@ -93,7 +99,7 @@ async def test_a_creation_that_failed_halfway_is_unknown_and_completed_by_the_ne
     async with stand() as (broker, namespace):
         await broker.delete_queue(ORDERS)
         namespace.refused = ORDERS.shard(1)
-        with pytest.raises(OutcomeUnknown, match="only some shards were created, then: down"):
+        with pytest.raises(OutcomeUnknown, match="shards were created, then: down"):
             await broker.create_queue(ORDERS, QueueProperties())
         with pytest.raises(Unavailable):  # the others exist: this call has created none
             await broker.create_queue(ORDERS, QueueProperties())
@@ -116,3 +122,15 @@ async def test_the_outcome_of_an_update_is_unknown_after_its_first_shard(
 
         first = await namespace.broker.inspect(ORDERS)
         assert (first.properties.max_delivery_count == 3) is (error is OutcomeUnknown)
+
+
+async def test_a_queue_that_was_changed_and_then_cant_be_inspected_has_an_unknown_outcome(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as (broker, namespace):
+        namespace.hides = True
+        with pytest.raises(OutcomeUnknown, match="shards were updated, then: down"):
+            await broker.update_queue(ORDERS, QueueProperties(max_delivery_count=3))
+        await broker.delete_queue(ORDERS)
+        with pytest.raises(OutcomeUnknown, match="shards were created, then: down"):
+            await broker.create_queue(ORDERS, QueueProperties())
