@@ -1,6 +1,7 @@
 """Several gateways send to one ordered entity: the others forward their sends to the orderer."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import attrs
 import pytest
@@ -23,6 +24,7 @@ from gateway.offering import required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
 from gateway.pairing.order import forward, lease
+from gateway.pairing.order.keys import key_of
 from gateway.wire.pairgate.cluster_requests import LARGEST
 from tests.frontends.cluster.gateways import Network, Node
 from tests.harness.faults import Hang, Operation, Refuse
@@ -327,6 +329,68 @@ async def test_an_orderer_that_stands_still_is_replaced_within_the_sends_time(ha
     assert silent.asked == 1
     assert lease.LEASE < took.seconds < LOCK + lease.LEASE + SOON
     assert leases(one, other) == [0, 1]
+
+
+async def test_an_orderer_that_was_replaced_and_is_one_again_is_forwarded_to(harness, cluster):
+    switch = Switch()
+    one, other = await cluster.start(switch), await cluster.start()
+    await one.send("a")
+    await other.send("known")
+    silent = cluster.silence(one)
+    switch.fault = Hang()
+    await other.send("b")
+    switch.fault, silent.is_silent = None, False
+    await trio.sleep(lease.IDLE + SOON)
+    assert leases(one, other) == [0, 0]
+    await one.send("c")
+    taken = cluster.taken
+
+    await other.send("d")
+    assert (leases(one, other), cluster.taken) == ([1, 0], taken)
+
+
+async def test_sends_that_never_left_for_a_frozen_orderer_arent_unknown(harness, cluster):
+    """At most two are forwarded at once; the others wait for their turn, and are sent here."""
+    switch = Switch()
+    one, other = await cluster.start(switch), await cluster.start(on_unknown=OnUnknown.RAISE)
+    await one.send("a")
+    await other.send("known")
+    silent = cluster.silence(one)
+    switch.fault = Hang()
+    verdicts: list[object] = []
+
+    async def send(one_message: Message) -> None:
+        try:
+            verdicts.append(await other.pair.broker.send_diverting(ORDERS, [one_message]))
+        except OutcomeUnknown as error:
+            verdicts.append(error.outcome)
+
+    keyed = [message(f"c{number}", session_id=str(number)) for number in range(40)]
+    of_queue = [each for each in keyed if key_of(ORDERS, each).number == KEY.number]
+    async with trio.open_nursery() as nursery:
+        for each in of_queue:
+            nursery.start_soon(send, each)
+
+    assert silent.asked == verdicts.count(Outcome.UNKNOWN) == 2
+    assert verdicts.count(PRIMARY) == len(of_queue) - 2 > 2
+
+
+async def test_a_message_that_waits_to_be_forwarded_lives_no_longer_for_it(harness, cluster):
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("known")
+    harness.primary.fail(Slow(5.0), Operation.SEND, times=2)
+    keyed = [message(f"c{number}", session_id=str(number)) for number in range(40)]
+    of_queue = [each for each in keyed if key_of(ORDERS, each).number == KEY.number][:3]
+    for each in of_queue[:2]:
+        harness.nursery.start_soon(other.pair.broker.send_diverting, ORDERS, [each])
+    await trio.sleep(0.1)
+
+    mortal = attrs.evolve(of_queue[2], time_to_live=timedelta(seconds=60))
+    await other.pair.broker.send_diverting(ORDERS, [mortal])
+
+    [arrived] = [each for each in await harness.primary.messages() if each.time_to_live]
+    assert arrived.time_to_live < timedelta(seconds=56)
 
 
 async def test_a_send_without_an_answer_is_unknown_even_if_nothing_else_accepts_it(

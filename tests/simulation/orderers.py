@@ -142,12 +142,12 @@ class _Channel:
         address: str,
         entity: EntityPath,
         queue: EntityPath,
-        messages: Sequence[Message],
+        hand_over: Callable[[], Sequence[Message]],
         seconds: float,
     ) -> AcceptedBy:
         peer = self._peer(address)
         accepted_by = await self._ask(
-            partial(peer.send_forwarded, entity, queue, messages, seconds), seconds
+            partial(peer.send_forwarded, entity, queue, hand_over(), seconds), seconds
         )
         self.network.world.forwarded += 1
         return accepted_by

@@ -126,14 +126,17 @@ class Peer:
             raise answer
         return answer
 
-    async def forward(self, send: ForwardSend) -> AcceptedBy:
-        """As `OrderPeers.forward`. A send waits for its turn among those to this peer."""
-        until = trio.current_time() + send.seconds
+    async def forward(self, make: Callable[[float], ForwardSend], seconds: float) -> AcceptedBy:
+        """
+        As `OrderPeers.forward`. A send waits for its turn among those to this peer; `make` then
+        makes it, with so many seconds for the orderer.
+        """
+        until = trio.current_time() + seconds
         if not await self._take_turn(until):
             raise Unavailable(f"{self.address}: too many sends to it are under way")
         try:
             left = max(until - trio.current_time(), 0.0)
-            return await self._forwarded(attrs.evolve(send, seconds=left * ORDERERS_SHARE), left)
+            return await self._forwarded(make(left * ORDERERS_SHARE), left)
         finally:
             self._sends.release()
 

@@ -1,7 +1,7 @@
 """All peers of a gateway, and the processes of its own: which of them to ask for a delivery."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -129,12 +129,14 @@ class Peers:
         address: str,
         entity: EntityPath,
         queue: EntityPath,
-        messages: Sequence[Message],
+        hand_over: Callable[[], Sequence[Message]],
         seconds: float,
     ) -> AcceptedBy:
         """As `OrderPeers.forward`."""
         peer = self._peer(await self._member(address))
-        return await peer.forward(ForwardSend(entity, queue, seconds, tuple(messages)))
+        return await peer.forward(
+            lambda left: ForwardSend(entity, queue, left, tuple(hand_over())), seconds
+        )
 
     async def tell_orderer(self, address: str, queue: EntityPath) -> None:
         """As `OrderPeers.tell_orderer`."""

@@ -15,6 +15,7 @@ A forwarded send has its turn among those of its key at the forwarding gateway u
 there, and another turn at the orderer. The orderer never forwards it again, nor waits for a lease.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import trio
@@ -26,6 +27,7 @@ from gateway.domain.errors import (
     NotSupported,
     Unreachable,
 )
+from gateway.domain.message import Message
 from gateway.pairing.order.lease import ForwardResult, OrderLease
 from gateway.pairing.order.peers import OrderPeers
 from gateway.pairing.sending import Batch, Sending
@@ -83,10 +85,17 @@ async def _forward(
     lease: OrderLease,
     until: float,
 ) -> BrokerError | None:
-    """Forward one batch; return the error. It is unknown if this gateway took the lease before."""
-    error: BrokerError | None = NoAnswer(
-        f"the orderer {orderer} gave no answer until this gateway had the lease"
-    )
+    """
+    Forward one batch; return the error. If this gateway took the lease before there was an answer,
+    the outcome is unknown, unless the batch hadn't left.
+    """
+    error: BrokerError | None = Unreachable(f"other sends to {orderer} had no answer")
+
+    def hand_over() -> Sequence[Message]:
+        nonlocal error
+        error = NoAnswer(f"the orderer {orderer} gave no answer until this gateway had the lease")
+        return sending.handed_over(batch)
+
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_take_lease, lease, nursery.cancel_scope)
         try:
@@ -94,7 +103,7 @@ async def _forward(
                 orderer,
                 sending.entity,
                 lease.queue.path,
-                sending.handed_over(batch),
+                hand_over,
                 until - trio.current_time(),
             )
             error = None

@@ -205,12 +205,12 @@ class OrderLease:
     def forget_orderer(self, address: str, *, in_vain: bool = False) -> None:
         """
         The gateway with that address isn't the orderer; or (`in_vain`) it can't be asked, or
-        doesn't answer.
+        doesn't answer. Nothing changes if it isn't the known one any more.
         """
         if self._orderer == address:
             self._orderer = ""
-        if in_vain:
-            self._in_vain = MOST_IN_VAIN
+            if in_vain:
+                self._in_vain = MOST_IN_VAIN
 
     def note_forwarded(self, result: ForwardResult) -> None:
         """A send that was forwarded has ended so."""

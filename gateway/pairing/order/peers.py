@@ -1,6 +1,6 @@
 """The other gateways of a cluster, to which sends of ordered entities are forwarded."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.domain.entity import EntityPath
@@ -18,12 +18,13 @@ class OrderPeers(Protocol):
         address: str,
         entity: EntityPath,
         queue: EntityPath,
-        messages: Sequence[Message],
+        hand_over: Callable[[], Sequence[Message]],
         seconds: float,
     ) -> AcceptedBy:
         """
-        Have that gateway, the orderer of the queue, send the messages within `seconds`; return who
-        has accepted them.
+        Have that gateway, the orderer of the queue, send messages within `seconds`; return who has
+        accepted them. `hand_over` returns the messages. It is called when the request is about to
+        leave: if cancelled before that, nothing was sent.
 
         Raises:
             NotOrderer: it isn't the orderer; nothing was sent.
