@@ -1,6 +1,7 @@
 """Tokens of an identity provider at the endpoints of a gateway, from the SDKs, unmodified."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.slow
 
 AZURE_PYTHON = ROOT / ".venv-azure" / "bin" / "python"
 CLIENT = Path(__file__).with_name("token_client.py")
+RHEA = Path(__file__).with_name("xoauth2_client.js")
+MODULES = ROOT / ".node" / "node_modules"
 TLS = 'tls = { certificate = "../tls/server.pem", key = "../tls/server.key" }'
 PATIENCE = 120.0
 
@@ -255,6 +258,35 @@ async def test_the_sdks_work_with_tokens_while_the_provider_rotates_and_fails(
     for token in tokens.values():
         assert not any(part in told for part in token.split("."))
     assert "eyJ" not in told
+
+
+async def test_a_client_without_cbs_brings_its_token_in_sasl(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    """rhea, whose mechanism for a token is XOAUTH2."""
+
+    async def of_rhea(token: str) -> dict[str, Any]:
+        words = [str(gateway.port), str(provider.tls / "ca.pem"), "orders", token]
+        with trio.fail_after(PATIENCE):
+            done = await trio.run_process(
+                ["node", str(RHEA), *words],
+                env={"PATH": os.environ["PATH"], "NODE_PATH": str(MODULES)},
+                capture_stdout=True,
+            )
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    async with open_provider(tmp_path) as provider:
+        gateway = await gateways.start(config_of(provider))
+        token = await token_of(provider, "Orders.Send")
+        sender = await of_rhea(token)
+        both = await of_rhea(await token_of(provider, "Orders.Send", "Orders.Listen"))
+        changed = await of_rhea(f"{token[:-9]}AAAAAAAAA")
+
+    unauthorized = "amqp:unauthorized-access"
+    assert sender == {"sent": True, "accepted": True, "receiver": unauthorized}
+    assert both == {"sent": True, "accepted": True, "receiver": "message"}
+    assert changed == {"connection_error": unauthorized}
 
 
 async def test_a_gateway_starts_without_its_provider_and_says_so(
