@@ -1,6 +1,8 @@
 """The corpus and some fresh inputs harm nobody. `make fuzz` tries as many as you like."""
 
+import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from tests.fuzz.connections import CONNECTIONS
 from tests.fuzz.documents import DOCUMENTS
 from tests.fuzz.targets import TARGETS
 
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "proof.md"
 MOST = 300_000  # bytes of all corpora
 FRESH = 200  # inputs for each target
 SEED = 27
@@ -45,6 +48,16 @@ def test_each_file_of_the_corpus_belongs_to_a_target_and_together_they_are_small
 
     assert {file.stem for file in files} <= set(TARGETS)
     assert sum(file.stat().st_size for file in files) < MOST
+
+
+def test_the_page_has_the_sizes_of_the_corpus() -> None:
+    _, _, rest = PAGE.read_text().partition("\n## Fuzzing\n")
+    text, _, _ = rest.partition("\n## ")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (\d+) \|", text, re.MULTILINE))
+    size = sum(file.stat().st_size for file in CORPUS.iterdir())
+
+    assert rows == {target.name: str(len(target.corpus)) for target in (*CONNECTIONS, *DOCUMENTS)}
+    assert f"{size / 1000:.0f} KB in all" in text
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)), b"#", b"\\x41", b"a\r\n", b"\xc3\xa9"])
