@@ -54,7 +54,7 @@ _FUNCTIONS: Final = {
 
 def command_named(name: str) -> click.Command:
     """Import it: no command waits for what only others need. Raises KeyError."""
-    # What is imported stays: to look through it for garbage takes a seventh of a start.
+    # Modules stay: to look through them for garbage takes a seventh of a start.
     gc.disable()
     try:
         module = importlib.import_module(f"gateway.commands.{COMMANDS[name]}")

@@ -1,5 +1,5 @@
 """
-How a broker or receiver offers a capability, and how its user asks for one.
+Capabilities: a broker or receiver offers them, and its user asks for them.
 
 `offered` and `required` are the way to ask. An adapter offers each capability that it has the
 methods of; a `Wrapper` offers those of the broker or receiver inside it. So nobody gets a
@@ -25,7 +25,7 @@ class _Entry:
     owner: type  # Broker or Receiver
     missing: str  # how a client is told that the capability is missing
     members: tuple[str, ...]
-    # Whether the brokers or receivers of a class have it: every send asks for several.
+    # By class of broker or receiver, True if it has the capability: every send asks for several.
     known: dict[type, bool] = attrs.field(factory=dict, init=False)
 
 

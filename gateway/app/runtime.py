@@ -65,8 +65,8 @@ class Runtime:
     traces: "TraceExport | None" = None
     # Of the pair, one for each part that writes or reads them, so that a reload reaches all.
     envelopes: list[Envelope] = attrs.field(factory=list)
-    # Whether missing files are created; only a gateway does. In a wrong folder, any other command
-    # would take the files that it created itself for those of an empty gateway.
+    # True: missing files are created; only a gateway does that. In a wrong folder, any other
+    # command would take the files that it created itself for those of an empty gateway.
     makes_stores: bool = False
     generator: Callable[[str], random.Random] = lambda _part: random.SystemRandom()
 

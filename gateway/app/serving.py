@@ -103,13 +103,13 @@ class Ending:
 
 @attrs.frozen(kw_only=True)
 class ServeOptions:
-    """How a gateway is started, besides its configuration."""
+    """The options of a gateway's start, besides its configuration."""
 
     port_offset: int = 0
     # Fingerprints of primaries that the primary replaces: backlog messages for them go to it.
     adopted: Collection[str] = ()
     as_json: bool = False  # the log of workers
-    # Whether to take the listening sockets over from the gateway that runs, if one does.
+    # True: the listening sockets are taken over from the gateway that runs, if one does.
     take_over: bool = False
 
 

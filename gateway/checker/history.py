@@ -82,8 +82,8 @@ class Bounds:
     @property
     def delay(self) -> float:
         """
-        How long an entity in trouble may keep a syphon from other entities: a lock; or an
-        unanswered send, a pause, and the quarter of a lock in which a queue is looked through.
+        The seconds for which an entity in trouble may keep a syphon from other entities: a lock; or
+        an unanswered send, a pause, and the quarter of a lock in which a queue is looked through.
         """
         return max(self.lock, self.unanswered / 2 + 5.0 + self.lock / 4)
 
@@ -360,7 +360,7 @@ class Run:
         return max(healed, max(busy, default=-inf) + self.bounds.busy_pause)
 
     def asked_to_wait(self, fault: FaultBegan) -> float:
-        """How many seconds after that fault's end clients may still wait because of it."""
+        """The seconds after that fault's end for which clients may still wait because of it."""
         return self.bounds.busy_pause if fault.kind == BUSY else 0.0
 
     def unwatched(self) -> list[tuple[float, float]]:

@@ -73,9 +73,11 @@ class WallClocks:
 
     def doubted(self, process: str, moment: float) -> Iterator[tuple[float, float]]:
         """
-        How far the clock is ahead at that moment, at least and at most, for a process that ignores
-        each step since an earlier period, or since none: for each period until then. Such a process
-        read the clock at any time in the period, and counted true seconds or the clock's since.
+        The least and the greatest lead of the clock at that moment, as a process may read it.
+
+        A process may ignore each step since an earlier period, or since none: there is a pair of
+        leads for each period until then. Such a process read the clock at any time in the period,
+        and counted true seconds or the clock's since.
         """
         periods = list(self.periods(process, -inf, moment))
         for index, period in enumerate(periods):

@@ -55,7 +55,7 @@ class ClaimCheck:
     new_id: NewId
     observer: Observer
     rng: random.Random  # of keys, so that it must be cryptographically secure
-    # Whether a time to live may start again on the way, so that a message's expiry isn't known.
+    # True: a time to live may start again on the way, so that a message's expiry isn't known.
     lives_anew: bool = False
 
     @property

@@ -21,7 +21,7 @@ class Compression(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class ClaimOptions:
-    """Which bodies go to the store, and how long they stay there. None: for ever."""
+    """Options of the claim check. Sizes are bytes, times are seconds; None: for ever."""
 
     name: str = attrs.field(default="claims", validator=validators.min_len(1))
     above: int = attrs.field(default=128 * 1024, validator=validators.ge(1))

@@ -151,7 +151,7 @@ class PackedReceiver(Wrapper):
         try:
             await self.settle(delivery, Complete())
         except BrokerError as error:
-            # It may be delivered again. If it isn't, this is the only delivery.
+            # The delivery may be repeated. If it isn't, this is the only one.
             if error.outcome is Outcome.NOT_SENT:
                 return ()  # noqa: ASYNC910 it waits, or raises after that
         return (attrs.evolve(delivery, lock_token=None, locked_until=None),)  # noqa: ASYNC910 so

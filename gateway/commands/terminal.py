@@ -1,4 +1,4 @@
-"""How commands read their configuration, print for people or machines, and fail."""
+"""Commands read their configuration, print for people or machines, and fail."""
 
 import json
 import os

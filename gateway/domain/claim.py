@@ -91,7 +91,7 @@ class Claim:
 
 @attrs.frozen(kw_only=True)
 class Keeping:
-    """How long the content of a store is kept. None: for ever."""
+    """The times for which the contents of a store are kept. None: for ever."""
 
     after_completion: timedelta  # a body
     after_expiry: timedelta | None  # a body whose message may be a dead letter now

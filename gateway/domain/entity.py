@@ -135,7 +135,7 @@ class EntityPath:
 
 
 class EntityStatus(enum.Enum):
-    """Which operations an entity allows, in Service Bus's words."""
+    """The operations that an entity allows, in Service Bus's words."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"

@@ -331,7 +331,7 @@ class Envelope:
             scheduled=scheduled,
         )
         if ORDER in found and authentic and order_of(message) and inner is message:
-            # It is in the session of its order.
+            # The message is in the session of its order.
             partition = _partition_of(found)
             restored = derive_message(restored, session_id=session, partition_key=partition)
         return Unwrapped(

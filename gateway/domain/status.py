@@ -271,7 +271,9 @@ class RefusalCount:
 
 @attrs.frozen(kw_only=True)
 class LimitCount:
-    """How often a client was refused since the start, because it had as much as it may."""
+    """
+    The number of times since the start that a client was refused, because it had as much as it may.
+    """
 
     client: str  # its credential or address; empty: clients beyond those that are counted by name
     limit: str  # connections, requests, bytes
@@ -357,7 +359,7 @@ class PoolStatus:
 
 @attrs.frozen(kw_only=True)
 class Wake:
-    """How an idle listener learns of messages, where its namespace must be polled."""
+    """The way that an idle listener learns of messages, where its namespace must be polled."""
 
     announced: bool  # all senders send triggers, so that an idle listener doesn't poll
     poll_every: float | None  # seconds between receives; None: only after a trigger

@@ -260,8 +260,8 @@ class MessageIndex:
 
     def drain_fresh(self) -> tuple[int, int, int]:
         """
-        How many active, dead-lettered and transfer dead-lettered messages became available since
-        the last call.
+        The numbers of active, dead-lettered and transfer dead-lettered messages that became
+        available since the last call.
         """
         return (
             self._drain_fresh(State.ACTIVE),

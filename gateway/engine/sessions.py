@@ -293,7 +293,7 @@ class Sessions:
     # --- telling
 
     def drain_fresh(self) -> int:
-        """How many sessions became available since the last call."""
+        """The number of sessions that became available since the last call."""
         fresh, self._fresh = self._fresh, 0
         return fresh
 

@@ -33,7 +33,7 @@ class WebGuard:
 
     is_open: Callable[[], bool]  # whether clients need no secret, now
     allowed_origins: frozenset[str] = frozenset()
-    # Whether this connection's client has rights by its certificate. A browser shows its
+    # True if this connection's client has rights by its certificate. A browser shows its
     # certificate in requests of any site's pages.
     has_certificate: Callable[[], bool] = lambda: False
 

@@ -166,7 +166,9 @@ class QueueListener(Generic[T]):
 
     @property
     def wake(self) -> Wake:
-        """How an idle queue's messages are noticed now, if the namespace has to be polled."""
+        """
+        The way that an idle queue's messages are noticed now, if the namespace must be polled.
+        """
         if self.triggers is None or not self.triggers.is_connected:
             return Wake(announced=False, poll_every=self.options.idle_max)
         if self.triggers.hears_all_senders:

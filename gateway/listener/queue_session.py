@@ -112,8 +112,10 @@ class QueueSession(Generic[T]):
 
     def seconds_locked(self, locked_until: datetime | None) -> float:
         """
-        How long a lock holds from now on. The usual duration is assumed if the namespace doesn't
-        tell, or if its clock or ours is so wrong that the lock would end within a second.
+        The seconds for which a lock holds from now on.
+
+        The usual duration is assumed if the namespace doesn't tell, or if its clock or ours is so
+        wrong that the lock would end within a second.
         """
         if locked_until is not None:
             left = (locked_until - self.job.clock()).total_seconds()
@@ -149,5 +151,7 @@ class QueueSession(Generic[T]):
 
 
 def margin(seconds: float) -> float:
-    """How long before the end of a lock of that many seconds its handler is cancelled."""
+    """
+    The seconds before the end of a lock of that many seconds at which its handler is cancelled.
+    """
     return min(LONGEST_MARGIN, MARGIN * seconds)

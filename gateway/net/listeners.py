@@ -240,7 +240,7 @@ class Listener:
         self._owns_file = False
 
     def own_file(self) -> None:
-        """It is this process's from now on."""
+        """The socket's file belongs to this process from now on."""
         self._owns_file = True
 
     def leave_file(self) -> None:

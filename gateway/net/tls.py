@@ -31,7 +31,7 @@ class TlsOptions:
     key: Path
     client_ca: Path | None = None  # if given, clients need a certificate by this authority
     crl: Path | None = None  # revocation lists; client certificates are looked up in them
-    # Whether plain text is refused. None: yes, except on a "service-bus" endpoint on loopback.
+    # True: plain text is refused. None: refused, except on a "service-bus" endpoint on loopback.
     required: bool | None = None
 
 

@@ -110,8 +110,8 @@ class Line:
 
     def step(self, most: int, most_bytes: int) -> tuple[int, int]:
         """
-        How many messages and bytes the client may put into one step of at most that many: while
-        another client has work, as much as it may have in progress.
+        The numbers of messages and bytes that the client may put into one step of at most that
+        many: while another client has work, as much as it may have in progress.
         """
         share = self._contention.most
         if not share or self._contention.is_alone(self, trio.current_time()):

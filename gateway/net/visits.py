@@ -222,7 +222,9 @@ async def take_turn_to_read(size: int) -> Turn | None:
 
 
 def largest_step(most: int, most_bytes: int) -> tuple[int, int]:
-    """How many messages and bytes this task's client may put into one step: `Line.step`."""
+    """
+    The numbers of messages and bytes that this task's client may put into a step: `Line.step`.
+    """
     load = _load_in_turn()
     return (most, most_bytes) if load is None else load.line.step(most, most_bytes)
 

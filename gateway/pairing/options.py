@@ -135,7 +135,7 @@ class PairOptions:
 
 @attrs.frozen(kw_only=True)
 class SyphonOptions:
-    """How the backlog moves back."""
+    """The options of the syphon, which moves the backlog to the primary."""
 
     batch: int = attrs.field(default=100, validator=[validators.ge(1), validators.le(1000)])
     attempt_timeout: float = attrs.field(default=10.0, validator=positive)

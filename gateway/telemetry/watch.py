@@ -159,7 +159,7 @@ class Watch:
             self._diverted[key] += event.messages
 
     def count(self, kind: type[Event]) -> int:
-        """How often the event has occurred since the start."""
+        """The number of times that the event has occurred since the start."""
         return self._counts[kind]
 
     def counts(self) -> dict[str, int]:

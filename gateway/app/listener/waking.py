@@ -21,7 +21,7 @@ def hears_all_senders(config: Config, gateways: Sequence[str] = ()) -> bool:
 
 
 def expected_wake(config: Config) -> Wake:
-    """How a listener of this configuration notices a message while its triggers are connected."""
+    """The `Wake` of a listener of this configuration while its triggers are connected."""
     options, gateways = config.listener.options, config.listener.triggers
     has_admin = any(each.protocol == ADMIN for each in config.endpoints_of(SERVE).values())
     if config.triggers is None and not gateways and not has_admin:

@@ -56,7 +56,7 @@ class Plan:
 
 @attrs.define(eq=False)
 class Latencies:
-    """How long one kind of step takes, in seconds."""
+    """The durations of one kind of step, in seconds."""
 
     largest: float = attrs.field(default=0.0, init=False)
     _histogram: Histogram = attrs.field(factory=partial(Histogram, BOUNDS), init=False)

@@ -30,7 +30,7 @@ _OLD: Final = ".old"  # the end of the name of an old key's file
 
 
 class Stage(enum.Enum):
-    """How far a rotation is."""
+    """The progress of a rotation."""
 
     BEGUN = "begun"  # the new and the old key are valid
     USED = "used"  # the new key of the envelope signs

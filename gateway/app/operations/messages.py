@@ -53,7 +53,7 @@ class Where(Place):
 
 @attrs.frozen(kw_only=True)
 class Wish:
-    """How many messages to receive, how long to wait for each, and how to settle them."""
+    """The number of messages to receive, the time to wait for each, and the settlement of all."""
 
     count: int
     wait: float  # seconds

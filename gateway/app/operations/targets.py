@@ -42,10 +42,10 @@ class Target:
     namespace: Namespace  # the gateway, or the namespace itself
     home: str  # the namespace that the queues belong to
     running: bool  # whether it is a running gateway, not the namespace itself
-    # Whether it is the namespace because no gateway answers at an endpoint of the configuration.
+    # True: no gateway answers at an endpoint of the configuration, so that the namespace is used.
     passes_by: bool = False
-    # Whether it is a gateway's Storage endpoint, which takes texts: other properties of a message
-    # would be inside the text, where no receiver of another protocol expects them.
+    # True: a gateway's Storage endpoint, which takes texts: other properties of a message would be
+    # inside the text, where no receiver of another protocol expects them.
     takes_texts_only: bool = False
 
 

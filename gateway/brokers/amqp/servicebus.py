@@ -88,7 +88,7 @@ def open_socket(
 
 @attrs.frozen(kw_only=True)
 class Ways:
-    """How connections are opened, for AMQP and for HTTP; None: TCP."""
+    """The functions that open connections, for AMQP and for HTTP; None: TCP."""
 
     dial: Dial = dial
     connect: Connect | None = None

@@ -1,4 +1,4 @@
-"""How long the commits of a store take, and how many operations share one."""
+"""The durations of a store's commits, and the numbers of operations that share one."""
 
 import attrs
 

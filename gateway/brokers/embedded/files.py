@@ -63,7 +63,7 @@ def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
 
 
 def sync_seconds(file: int) -> float:
-    """How long a sync of that file takes, in seconds: the median of a few tries."""
+    """Return the duration of a sync of that file, in seconds: the median of a few tries."""
     tries = []
     for _ in range(_SYNCS):
         began = time.perf_counter()

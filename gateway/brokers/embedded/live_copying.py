@@ -161,7 +161,7 @@ def _copied_at_once(source: Path, draft: Path, throttle: Throttle, chunk: int) -
         if not before:
             throttle.sleep(_TIMES_DIFFER)
         else:
-            # It stays open, so that a log of another process can't have its inode.
+            # The log stays open, so that a log of another process can't have its inode.
             taken_log = stack.enter_context(_opened(log))
         size = 0
         for offset, found in _chunks(taken, chunk):

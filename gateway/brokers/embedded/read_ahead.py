@@ -40,7 +40,7 @@ class ReadAhead:
         return taken
 
     def size(self, limit: int) -> int:
-        """How many rows to read when `limit` rows are asked for."""
+        """The number of rows to read when `limit` rows are asked for."""
         expected = self._asked // 4 if self._asked else self._expected
         return max(limit, min(expected, self._most))
 

@@ -119,7 +119,7 @@ class AccessTokens:
         return None if self._kept is None else self._kept.token.expires
 
     def seconds_left(self) -> float:
-        """How long the token is good; 0.0 without one."""
+        """The seconds until the token expires; 0.0 without one."""
         kept = self._good()
         return 0.0 if kept is None else kept.until - trio.current_time()
 

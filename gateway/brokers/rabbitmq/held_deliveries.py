@@ -77,7 +77,7 @@ class HeldDeliveries:
         return self._weight >= self._max_bytes or len(self._unsettled) >= self._max_deliveries
 
     def room_for(self, limit: int) -> int:
-        """How many more deliveries may come, at most `limit`; at least one."""
+        """The number of further deliveries that may come: at least one, at most `limit`."""
         of_that_weight = (self._max_bytes - self._weight) // max(1, self._next_weight)
         of_any = min(limit, MAX_PREFETCH, self._max_deliveries - len(self._unsettled))
         return max(1, min(of_that_weight, of_any))

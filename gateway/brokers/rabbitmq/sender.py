@@ -105,7 +105,7 @@ class _Lane:
     last_tag: int = 0
     users: int = 0
     heard: float = -math.inf  # the time of the last confirm
-    # Whether the channel knows the queue's leader, so that a refusal means a full queue.
+    # True: the channel knows the queue's leader, so that a refusal means a full queue.
     is_known: bool = False
     is_retired: bool = False  # whether the lane is out of use
     in_flight: dict[int, _InFlight] = attrs.field(factory=dict)

@@ -80,7 +80,7 @@ class ShardedBroker(SendWrapper):
     table: ShardTable
     rng: random.Random
     clock: WallClock
-    # Whether the shard is better than others for messages without a key: it isn't failed over.
+    # True if the shard isn't failed over, so that it is preferred for messages without a key.
     is_healthy: Callable[[EntityPath], bool] = always
     keeps_order: Callable[[EntityPath], bool] = never  # of messages without a key
     _sending: ShardedSending = attrs.field(init=False)

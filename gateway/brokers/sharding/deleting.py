@@ -104,7 +104,7 @@ async def delete_in_session(
 
 
 def _shares(limit: int, numbers: Sequence[int]) -> dict[int, int]:
-    """How many messages of each shard to delete at first; none for those beyond the limit."""
+    """The number of messages to delete first, by shard; without the shards beyond the limit."""
     each, more = divmod(limit, len(numbers))
     shares = {number: each + (index < more) for index, number in enumerate(numbers)}
     return {number: share for number, share in shares.items() if share}

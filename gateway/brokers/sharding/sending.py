@@ -47,7 +47,7 @@ class ShardedSending:
     """Chooses a shard for each message, and joins the shards' verdicts on a batch."""
 
     rng: random.Random
-    # Whether the shard is better than others for messages without a key: it isn't failed over.
+    # True if the shard isn't failed over, so that it is preferred for messages without a key.
     is_healthy: Callable[[EntityPath], bool]
     keeps_order: Callable[[EntityPath], bool]  # of messages without a key
     has_other_ways: bool  # the shards' broker has tried another way before it refuses a message

@@ -1,5 +1,5 @@
 """
-Which queues are sharded, and which of its shards a message belongs to.
+The sharded queues, and the rule that leads a message to one of the shards.
 
 A sharded queue is made of several queues, its shards. Number 0 is the queue itself; number 2 of
 `orders` is `orders/x-pairgate-shard/2`. Rendezvous hashing leads a session id or a partition key to

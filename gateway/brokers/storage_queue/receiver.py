@@ -255,7 +255,7 @@ class StorageQueueReceiver:
         """In receive-and-delete mode, delete the message."""
         await trio.lowlevel.checkpoint()
         if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
-            # It may be deleted: a second delivery is better than none.
+            # The message may be deleted: a second delivery is better than none.
             with suppress(OutcomeUnknown):
                 await self._delete(held)
         return True

@@ -9,7 +9,7 @@ import attrs
 
 
 class Urgency(enum.IntEnum):
-    """How near the expiry of a certificate is."""
+    """The urgency of a certificate's renewal: the nearer its expiry, the higher."""
 
     NONE = 0
     SOON = 1

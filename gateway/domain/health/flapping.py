@@ -19,7 +19,7 @@ LONGEST_PROOF: Final = 300.0
 
 @attrs.frozen(kw_only=True)
 class Damping:
-    """How often an entity flapped, and since when it has been healthy."""
+    """The flaps of an entity, as a level, and the time since which it has been healthy."""
 
     level: int = 0  # doublings
     well_since: float | None = None  # None: it is troubled, or never was

@@ -91,7 +91,9 @@ class EventsFrontend:
         return max(self.recent.before_first, self.recent.last - int(text[:9]))
 
     def _resume(self, text: str) -> tuple[int | None, int]:
-        """How many events the reader has missed for certain (None: unknown), and its position."""
+        """
+        The number of events that the reader has certainly missed (None: unknown), and its position.
+        """
         run, _, number = text.partition("-")
         is_number = number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
         known = is_number and int(number) <= self.recent.last

@@ -17,15 +17,15 @@ class AmqpOptions:
     send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     attach_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
-    # How long a sender's link waits for the namespace to say whether the entity exists. Without an
-    # answer the link is opened, since a send may succeed when nothing else does.
+    # The time that a sender's link waits for the namespace to say whether the entity exists.
+    # Without an answer the link is opened, since a send may succeed when nothing else does.
     probe_timeout: float = attrs.field(default=1.0, validator=validators.gt(0.0))
-    # How long a receiver waits for the next session: the default, and the maximum.
+    # The time that a receiver waits for the next session: the default, and the maximum.
     session_wait: float = attrs.field(default=65.0, validator=validators.gt(0.0))
     longest_wait: float = attrs.field(default=240.0, validator=validators.gt(0.0))
-    # How long a client that drains its credit waits for the namespace to deliver.
+    # The time that a client that drains its credit waits for the namespace to deliver.
     drain_wait: float = attrs.field(default=0.5, validator=validators.gt(0.0))
-    # How long pre-settled dispositions wait for more, to be settled in one step.
+    # The time that pre-settled dispositions wait for more, to be settled in one step.
     settle_delay: float = attrs.field(default=0.01, validator=validators.ge(0.0))
     # A connection without links is closed after this time, as in Service Bus.
     idle_links_timeout: float = attrs.field(default=300.0, validator=validators.gt(0.0))

@@ -39,7 +39,7 @@ def session_wanted(attached: LinkAttached) -> str | None:
 
 
 def wait_of(attached: LinkAttached, session: str | None, options: AmqpOptions) -> float:
-    """How many seconds the client of that link waits for its session."""
+    """The seconds for which the client of that link waits for its session."""
     if session is not None:
         return options.attach_timeout
     value = attached.properties.get(TIMEOUT)

@@ -147,7 +147,7 @@ def peek_answer(delivery: Delivery, now: datetime) -> storage.QueueMessage:
 
 def life_of(put: storage.PutMessage, *, from_visible: bool) -> timedelta | None:
     """
-    How long the message lives, from now or from when it becomes visible. None: for ever.
+    The message's time to live, from now or from when it becomes visible. None: for ever.
 
     A message that would expire just as it becomes visible lives one second longer.
     """

@@ -79,7 +79,7 @@ class HttpServer:
     # Builds the response to requests that are refused before the handler.
     error_body: Callable[[int, str], Response]
     wall_clock: Callable[[], datetime]
-    # Whether this request's handler is cancelled when its client leaves. A long poll must end then,
+    # True: this request's handler is cancelled when its client leaves. A long poll must end then,
     # or it would lock a message in vain; a send runs to its end. A client that only closes its
     # sending half looks as if it had left, so False also preserves its answer.
     cancels_when_gone: Callable[[Request], bool] = _never
@@ -288,7 +288,7 @@ class _Connection:
         return request  # noqa: ASYNC910 sent ahead; its response is written
 
     def _idle_seconds(self) -> float:
-        """How long to wait for the next request."""
+        """The seconds to wait for the next request."""
         timeout = self.server.options.idle_timeout
         if not self.server.drain.is_set():
             return timeout

@@ -1,5 +1,5 @@
 """
-Which entities keep the order of their sends, and the key that each message is ordered by.
+The entities that keep the order of their sends, and the key that each message is ordered by.
 
 An ordered entity (`ordered` in `[pairing]`) keeps the order of each of its keys: a session id, else
 a partition key, else the entity as a whole. Messages of different keys have no order.

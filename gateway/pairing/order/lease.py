@@ -115,7 +115,7 @@ class OrderLease:
     _since: float = attrs.field(default=-inf, init=False)
     _used_at: float = attrs.field(default=-inf, init=False)
     _is_held: bool = attrs.field(default=False, init=False)  # or was, and is lost without a report
-    # Whether this gateway was the orderer, and no other is known to have been one since.
+    # True: this gateway was the orderer, and no other is known to have been one since.
     _is_last: bool = attrs.field(default=False, init=False)
     _failed_at: float = attrs.field(default=-inf, init=False)  # when the secondary was down last
     _is_closed: bool = attrs.field(default=False, init=False)

@@ -1,5 +1,6 @@
 """
-Which keys of ordered entities may have messages on the backlog, so that their sends must go there.
+Tells which keys of ordered entities may have messages on the backlog, so that their sends must go
+there.
 
 A key is *at home* if none of its messages is on the backlog: then its next send may go to the
 primary. The proof is a complete list of the messages in the key's backlog queue, locked ones

@@ -40,7 +40,7 @@ NOT_REPORTED: Final = (NotSupported, NotAuthorized, InvalidRequest, EntityNotFou
 
 @attrs.define(eq=False, kw_only=True)
 class Destination:
-    """Which messages of a backlog belong to `primary`."""
+    """Tells the backlog messages that belong to `primary` from the others."""
 
     primary: Broker
     addresses: tuple[str, ...] = ()  # of the primary, in one form; the first is its own

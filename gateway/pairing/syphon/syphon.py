@@ -77,7 +77,7 @@ class Syphon:
     _reporter: ProgressReporter = attrs.field(init=False)
     _rate: float | None = attrs.field(init=False)
     _progress: Progress | None = attrs.field(default=None, init=False)  # while it runs
-    # Whether messages wait and none has moved for `stall_after`; None: it hasn't looked yet.
+    # True: messages wait and none has moved for `stall_after`; None: the syphon hasn't looked yet.
     stalled: bool | None = attrs.field(default=None, init=False)
 
     @destination.default

@@ -29,7 +29,7 @@ class AmqpError:
 
 
 class Durability(enum.IntEnum):
-    """Which state of a terminus survives (part 3, 3.5.5)."""
+    """The state of a terminus that survives (part 3, 3.5.5)."""
 
     NONE = 0
     CONFIGURATION = 1

@@ -44,7 +44,7 @@ HEADER: Final = 0  # the protocol header, which no performative has as its code
 
 
 class Side(enum.Enum):
-    """How far one side has come."""
+    """The progress of one side."""
 
     IDLE = "idle"
     GREETED = "greeted"  # connections only: the protocol header was sent

@@ -15,7 +15,7 @@ MAX_LIMIT: Final = frames.MAX_MESSAGES  # of deliveries in one answer
 
 
 class Form(enum.Enum):
-    """How messages are encoded in the body of a send."""
+    """The encoding of messages in the body of a send."""
 
     SINGLE = "single"  # one message: properties in the headers, the body as it is
     JSON = batch.CONTENT_TYPE

@@ -182,7 +182,7 @@ def _entity(path: str, tail: int) -> EntityPath:
 
 @functools.lru_cache(maxsize=1024)
 def _tail(path: str) -> int:
-    """How many segments at the end aren't the entity's; 0 if none."""
+    """The number of segments at the end that aren't the entity's; 0 if none."""
     match [segment.lower() for segment in path.split("/")]:
         case [_, *_, "messages"]:
             return 1

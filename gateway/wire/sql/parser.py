@@ -124,7 +124,7 @@ class _Parser:
         self.cursor.accept(Sort.SYMBOL, ";", ",")
         return statement
 
-    # What was read, asked whether it is a condition or has a value.
+    # The parsed node as a condition, or as a value.
 
     def _condition_from(self, parse: Callable[[], _Node]) -> Condition:
         position = self.cursor.position

@@ -197,7 +197,7 @@ class SetServiceProperties:
 
 @attrs.frozen
 class GetStats:
-    """How far the secondary is, asked of the secondary."""
+    """Asks the secondary for the progress of its replication."""
 
 
 @attrs.frozen(kw_only=True)

@@ -161,7 +161,7 @@ Operation = (
 )
 
 
-# What comes back. `Done` answers whatever has nothing to tell.
+# The answers. `Done` answers each operation that has nothing to tell.
 
 
 @attrs.frozen(kw_only=True)

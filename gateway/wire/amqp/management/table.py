@@ -32,7 +32,7 @@ from gateway.wire.amqp.management.rules import RULES, read_rule, write_rule
 
 @attrs.frozen
 class Shape:
-    """How a value is read from the entries of a map, and written to them."""
+    """The functions that read a value from the entries of a map, and write it to them."""
 
     read: Callable[[Fields], Any]
     write: Callable[[Any], Fields]

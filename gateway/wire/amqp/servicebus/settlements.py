@@ -1,4 +1,4 @@
-"""How a receiver says on AMQP what it wants done with a message of Service Bus's kind."""
+"""The settlements of Service Bus, as a receiver says them on AMQP."""
 
 from typing import Final
 
