@@ -150,7 +150,7 @@ class Job:
 
 
 def client(job: Job, python: str, module: str) -> Measure:
-    """A process for each measurement, which connects anew."""
+    """A process for each measurement, with new connections."""
 
     async def measure(window: int, seconds: float) -> Pair:
         """

@@ -283,7 +283,7 @@ def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
         each = set(wrapper.__subclasses__())
         return each.union(*map(below, each))
 
-    def name(wrapper: type[Wrapper]) -> str:  # attrs makes a class anew, and the first one stays
+    def name(wrapper: type[Wrapper]) -> str:  # attrs makes a second class, and the first stays
         return f"{wrapper.__module__}.{wrapper.__qualname__}"
 
     found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}

@@ -184,7 +184,7 @@ def circles(imports: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports for types count too: whoever reads one file of a circle has to read all."""
+    """Imports for types count too: a reader of one file of a circle has to read all."""
     by_name = {f"gateway.{module.name}".replace("/", "."): module.imports for module in modules()}
     imports = {name: by_name.keys() & set(found) for name, found in by_name.items()}
 

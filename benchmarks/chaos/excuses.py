@@ -40,10 +40,10 @@ def excuses(
     Return records that say of which messages one more copy is legal.
 
     `sends` by entity; `arrivals` has when a message first came to a consumer. A send that met a
-    fault may have been done by whoever never answered. For the whole run, the checker counts a
-    chunk for each transfer without an answer; a single message may have been among them if it was
-    diverted, and had not come long before. A send that took `hedge_after` seconds may have gone
-    both ways.
+    fault may have been done by the namespace that never answered. For the whole run, the checker
+    counts a chunk for each transfer without an answer; a single message may have been among them if
+    it was diverted, and had not come long before. A send that took `hedge_after` seconds may have
+    gone both ways.
     """
     doubts = _Doubts(sends, arrivals)
     began = {one.fault: one for one in faults if isinstance(one, FaultBegan)}

@@ -48,7 +48,7 @@ _HEAD: Final = b"Retry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\
 
 @attrs.frozen
 class Busy(Pass):
-    """In terms of HTTP: whoever asks is told to come back a second later."""
+    """In terms of HTTP: each answer tells the client to come back a second later."""
 
     status: bytes
 

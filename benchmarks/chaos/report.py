@@ -1,7 +1,7 @@
 """
 The page of all runs, which needs nothing from elsewhere, and the table for the documentation.
 
-`python -m benchmarks.chaos.report [DIR]` writes the page anew and prints the table in Markdown.
+`python -m benchmarks.chaos.report [DIR]` writes the page again and prints the table in Markdown.
 """
 
 import argparse

@@ -48,7 +48,7 @@ def test_another_gateways_kept_key_is_unknown_rather_than_wrong(tmp_path: Path) 
     message = wrapped(pairing(tmp_path / "one"))
     other = make_envelope(pairing(tmp_path / "other"), "east", Runtime())
 
-    # Malformed would dead-letter the message; NotOurs leaves it for whoever has the key.
+    # Malformed would dead-letter the message; NotOurs leaves it for the pair that has the key.
     with pytest.raises(NotOurs):
         other.unwrap(message)
 

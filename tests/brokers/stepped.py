@@ -55,7 +55,7 @@ def done(call: Coroutine[Any, Any, T]) -> T:
 
 @attrs.define(eq=False)
 class Watch:
-    """`Moments`, set by hand. A new process begins to count anew."""
+    """`Moments`, set by hand. A new process counts from the beginning."""
 
     wall: int = START
     booted: int = START

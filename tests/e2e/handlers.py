@@ -40,7 +40,7 @@ async def note_without_a_thread(item: Item[Message]) -> None:
 
 
 def _write(body: bytes) -> None:
-    """In one call, so that what is noted is whole, whoever is killed meanwhile."""
+    """Write the note with one call, so that it is whole even if the process is killed meanwhile."""
     notes = os.open(NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(notes, body + b"\n")

@@ -64,7 +64,7 @@ def make(**options: Any) -> Namespace:
 
 @attrs.define
 class Disk:
-    """`EntityStore` that keeps what is put there, for who begins anew."""
+    """`EntityStore` that keeps its entities, so that another namespace can load them."""
 
     kept: dict[str, tuple[StoredEntity, Storage]] = attrs.field(factory=dict)
     numbers: Iterator[int] = attrs.field(factory=lambda: count(1))

@@ -1,8 +1,9 @@
 """
-Faults for `ChaosProxy` in AMQP's own terms: what a server answers to who sends.
+Faults for `ChaosProxy` in AMQP's own terms: the answers of a server to senders.
 
-They change frames of connections that begin within the fault; whoever sets one resets the others.
-Bytes of other protocols pass. Links to `$cbs`, which carry tokens, are left alone.
+They change frames of connections that begin within the fault: a test that sets a fault resets all
+connections that are there. Bytes of other protocols pass. Links to `$cbs`, which carry tokens, are
+left alone.
 
     server ── attach ─▶ ── detach(error) ─▶ client       Detach
            ── disposition ─✂ ── detach(error) ─▶         DetachInsteadOfAnswer

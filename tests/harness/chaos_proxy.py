@@ -224,7 +224,7 @@ class Late(Pass):
 
 @attrs.frozen(kw_only=True)
 class Sometimes(Pass):
-    """`fault` with this probability, decided anew for each chunk of bytes."""
+    """`fault` with this probability, drawn for each chunk of bytes."""
 
     fault: Pass
     probability: float

@@ -11,7 +11,7 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 @attrs.define(eq=False)
 class VirtualClock:
-    """A `WallClock` that runs with Trio's clock, ahead of it by `skew`, which may be set anew."""
+    """A `WallClock` that runs with Trio's clock, ahead of it by `skew`, which may be changed."""
 
     skew: timedelta = timedelta()
 

@@ -1,4 +1,4 @@
-"""Requests and replies, intents, and settlements by whoever has the item."""
+"""Requests and replies, intents, and settlements by the holder of the item."""
 
 import random
 from contextlib import suppress

@@ -24,7 +24,7 @@ REQUESTS = (
     ("service-bus-http", "POST", "/orders/messages/head", 401),
     ("storage-queue", "POST", "/devstoreaccount1/orders/messages", 403),
     ("storage-queue", "PUT", "/devstoreaccount1/orders?sig=a&se=2040-01-01&sp=a", 403),
-    ("storage-queue", "OPTIONS", "/devstoreaccount1/orders", 400),  # whoever asks needs no key
+    ("storage-queue", "OPTIONS", "/devstoreaccount1/orders", 400),  # a preflight needs no key
     ("admin", "POST", "/triggers/orders", 401),
     ("admin", "POST", "/redrive", 401),
 )

@@ -114,7 +114,7 @@ class Laws:
         """
         A probe that fails counts for its entity, and may count for all suspect ones.
 
-        After a quiet interval it may have begun a streak anew.
+        After a quiet interval it may have begun a new streak.
         """
         now = trio.current_time()
         began, interval = now - probe.took, self.scenario.pair.failover_interval
@@ -268,7 +268,7 @@ class Laws:
         if began - streak.last_failure >= interval:
             streak.failing_since = None
         if not must_count:
-            return  # it may have begun a streak anew, and carries none on
+            return  # it may have begun a new streak, and carries none on
         if streak.failing_since is None:
             streak.failing_since = now
         streak.last_failure = now

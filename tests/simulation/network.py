@@ -43,7 +43,7 @@ class Line(trio.abc.Stream):
         await self._ends.aclose()
 
     def reset(self) -> None:
-        """Break, as seen by whoever reads or writes here, and by the other end too."""
+        """Break the connection for readers and writers at both ends."""
         self._is_broken = True
         self._ends.send_stream.close()
         self._ends.receive_stream.close()
@@ -80,7 +80,7 @@ class Network:
 
     async def connect(self) -> trio.abc.Stream:
         """
-        Return a connection to whoever listens now.
+        Return a connection to the server that listens now.
 
         Raises:
             OSError: nobody does.

@@ -131,7 +131,7 @@ class Recorder:
 
     def note_revival(self, process: str) -> None:
         """
-        A process that was killed begins anew, and knows nothing of what it had transferred.
+        A killed process starts again, and knows nothing of what it had transferred.
 
         Where nobody confirmed the completion that may come again; who lives on remembers it.
         """

@@ -35,7 +35,7 @@ HEAVY_REGRESSIONS = [
     6280203,  # L2: what a gateway told after its death was taken for the next life's
     6320418,  # "stays": as 7070231
     7070231,  # "stays": attempts that were cut off at once needn't count
-    7150389,  # S10: an attempt that was cut off at once had begun the streak anew
+    7150389,  # S10: an attempt that was cut off at once had begun a new streak
     9010204,  # S10: an attempt that ended with its send's whole time didn't count
     40820354,  # L3: completed one by one, twenty took longer than a syphon waits for
     45020678,  # L3: between two looks the backlog had become empty, which nobody noted
@@ -51,7 +51,7 @@ HEAVY_REGRESSIONS = [
     17010044,  # S6: as 16010204
     17070015,  # L2: the answers to the probes that bring an entity back took no time
     17150165,  # S4: at the moment at which a clock is set it shows either date
-    17150367,  # "failed over": an attempt that was cut off needn't have begun the outage anew
+    17150367,  # "failed over": an attempt that was cut off needn't have begun a new outage
     35170267,  # a lock that seemed to end at once was renewed again and again, without a pause
     35150163,  # L4: of two entities whose sends hang each may delay a third one's by a lock
     33700042,  # S6: a copy whose lock had ended came again while it was sent, and was sent twice
@@ -62,7 +62,7 @@ HEAVY_REGRESSIONS = [
     90064,  # "can't be reached": a client's probe shows nothing to the pair, which passes it on
     1010041,  # S10: a suspicion after a quiet interval ended a streak, though a probe hung
     1010287,  # L4: each message of an entity that backs off cost the others a pause of seconds
-    1090438,  # S10: another entity's probe had begun the streak anew
+    1090438,  # S10: another entity's probe had begun a new streak
     1090501,  # S10: as 90064
     1050414,  # "after 1 probes": a send that was cut off at once ended no row of probes
     60110265,  # "after 1 probes": a send that was accepted late is no failure by itself

@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 @attrs.define(eq=False)
 class Nodes:
-    """Started when first needed, all at once: whoever needs one mostly needs the other too."""
+    """Started when first needed, all at once: a test that needs one mostly needs the other too."""
 
     folder: Path
     _nodes: dict[str, LastingNode] = attrs.field(factory=dict, init=False)

@@ -314,7 +314,7 @@ async def test_rights_that_were_taken_are_the_callers_fault(rabbits):
             with refused():
                 await worker.create_queue(EntityPath(f"{inside}2"), QueueProperties())
             await control(node, "set_permissions", "worker", "^$", "^$", "^$")
-            # The broker looks anew at a new channel only.
+            # The broker checks again only for a new channel.
             async with client(namespace.port, user="worker", password="secret") as newcomer:
                 with refused():
                     await newcomer.send(inside, [message(2)])

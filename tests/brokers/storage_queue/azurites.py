@@ -71,7 +71,7 @@ class _Azurite:
 
 @attrs.define(eq=False)
 class Azurites:
-    """Started when first needed, all at once: whoever needs one mostly needs the other too."""
+    """Started when first needed, all at once: a test that needs one mostly needs the other too."""
 
     folder: Path
     _servers: dict[str, _Azurite] = attrs.field(factory=dict, init=False)

@@ -1,4 +1,4 @@
-"""Other encodings of the same message than ours: AMQP leaves the choice to whoever writes."""
+"""Other encodings of the same message than ours: AMQP leaves the choice to the writer."""
 
 from typing import Any
 from uuid import UUID

@@ -126,7 +126,7 @@ async def play(seed: int) -> tuple[History, int]:
                 producers.start_soon(history.send, "a")
                 producers.start_soon(history.send, "b")
             faulty.fault = lambda operation, entity: None
-            while await broker.peek(ORDERS):  # noqa: ASYNC110 whoever empties it
+            while await broker.peek(ORDERS):  # noqa: ASYNC110 the tasks that empty it
                 await trio.sleep(10)
             consumers.cancel_scope.cancel()
         await trio.sleep(400)  # what clients have left open ends by itself

@@ -1,4 +1,4 @@
-"""The client's side of AMQP 0-9-1: frames in any pieces, and an end to whoever breaks the rules."""
+"""The client's side of AMQP 0-9-1: frames in any pieces; a peer that breaks rules is cut off."""
 
 import struct
 from collections.abc import Iterable
