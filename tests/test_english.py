@@ -1,8 +1,8 @@
 """
 Docstrings and comments avoid headless sentences and the old private words.
 
-A sentence names its subject first: no "What was taken ..." and no "Whoever asks ...". One thing has
-one word, which is in docs/reference/glossary.md.
+A sentence names its subject first: no "What was taken ..." and no "How many ...". One thing has one
+word, which is in docs/reference/glossary.md.
 """
 
 import ast
@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-GATEWAY = Path(__file__).parents[1] / "gateway"
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("gateway", "tests", "benchmarks", "examples")
 
-# At the beginning of a docstring. A predicate's begins with "True if".
-HEADLESS = re.compile(r"(?:What|Who|Whom|Whoever|Whatever|Whether)\b")
+# At the beginning of a docstring or comment. A predicate's begins with "True if".
+HEADLESS = re.compile(r"(?:What|Whatever|Whether|Which|Who|Whoever|Whom|Whose|How)\b")
 
 PHRASES = re.compile(r"\b(?:anew|of late|oftener|whoever|such a one)\b", re.IGNORECASE)
 
@@ -58,20 +59,19 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def complaints(source: str) -> Iterator[tuple[int, str]]:
-    for line, text in docstrings(source):
+    for line, text in (*docstrings(source), *comments(source)):
         if found := HEADLESS.match(text.strip()):
             yield line, found[0]
-    for line, text in (*docstrings(source), *comments(source)):
         plain = CODE.sub("", " ".join(text.split()))
         for pattern in (PHRASES, OLD_WORDS):
             yield from ((line, found) for found in pattern.findall(plain))
 
 
 def sources() -> list[Path]:
-    return sorted(GATEWAY.rglob("*.py"))
+    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(GATEWAY)))
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_docstrings_and_comments_are_plain_english(path: Path) -> None:
     assert list(complaints(path.read_text())) == []
 
@@ -82,6 +82,8 @@ def test_docstrings_and_comments_are_plain_english(path: Path) -> None:
         ('"""What a queue holds."""', "What"),
         ('def full():\n    """\n    Whether it is full.\n    """', "Whether"),
         ('LIMIT = 1\n"""Whoever asks gets no more."""', "Whoever"),
+        ('class Queue:\n    """How many messages it has."""', "How"),
+        ("full = 1  # Whether it is full", "Whether"),
         ("x = 1  # read anew", "anew"),
         ("# the largest of\n# late", "of late"),
         ('"""The errands of a queue."""', "errands"),

@@ -70,7 +70,7 @@ PAGES: Final = (
     "back-up-and-repair-a-store.md",
     "rehearse-an-outage.md",
 )
-# What differs from the page: a folder for backups, a short drill, and no terminal that asks.
+# The differences from the page: a folder for backups, a short drill, and no terminal that asks.
 HERE: Final = {"/backups/": "", "$(date +%F)": "today", "--for 90s": "--for 2s --rate 5 --yes"}
 KEY: Final = """
 [[access]]
