@@ -259,12 +259,14 @@ def _milliseconds(seconds: float) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="How fast AMQP is through Pairgate.")
+    parser = argparse.ArgumentParser(description="The speed of AMQP through Pairgate.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--only", nargs="+", choices=[*WAYS, "idle"], help="parts of it")
-    parser.add_argument("--windows", nargs="+", type=int, default=WINDOWS, help="in flight")
-    parser.add_argument("--rounds", type=int, help="that count, after one that doesn't")
-    parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
+    parser.add_argument("--only", nargs="+", choices=[*WAYS, "idle"], help="parts to measure")
+    parser.add_argument(
+        "--windows", nargs="+", type=int, default=WINDOWS, help="messages in flight"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds after the warm-up")
+    parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
     parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
     arguments = parser.parse_args()
     effort, parts = QUICK if arguments.quick else FULL, arguments.only or [*WAYS, "idle"]

@@ -104,7 +104,7 @@ class Flow:
     accepted: int = 0
 
     def run(self, seconds: float) -> float:
-        """Whole windows of messages until that processor time has passed; return that of one."""
+        """Send whole windows for that processor time; return the processor time of one message."""
         began, before = time.process_time(), self.accepted
         while True:
             self._send_a_window()
@@ -237,10 +237,12 @@ def _show(found: Report, console: Console) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="CPU of a message in the AMQP engine alone.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="bytes")
-    parser.add_argument("--windows", nargs="+", type=int, default=WINDOWS, help="in flight")
-    parser.add_argument("--rounds", type=int, help="that count, after one that doesn't")
-    parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="bytes of a message")
+    parser.add_argument(
+        "--windows", nargs="+", type=int, default=WINDOWS, help="messages in flight"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds after the warm-up")
+    parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
     arguments = parser.parse_args()
     effort = QUICK if arguments.quick else FULL
     effort = attrs.evolve(effort, rounds=arguments.rounds or effort.rounds)

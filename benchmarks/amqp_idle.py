@@ -231,8 +231,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Memory of idle AMQP connections.")
     kinds = [SENDERS, RECEIVERS, RABBITMQ]
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, help="parts of it")
-    parser.add_argument("--connections", type=int, default=5000, help="of each kind")
+    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, help="parts to measure")
+    parser.add_argument("--connections", type=int, default=5000, help="connections of each kind")
     arguments = parser.parse_args()
     report_of(
         lambda folder: measure(folder, arguments.only, arguments.connections),

@@ -168,10 +168,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Sends beside a backup of the store.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="of a round alone")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="seconds of a round alone")
     parser.add_argument("--size", type=int, default=SIZE, help="MiB of messages in the store")
     parser.add_argument("--rate", type=float, default=RATE, help="sends a second")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="MiB a second, of the backup")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="MiB a second of the backup")
     given = parser.parse_args()
     report = report_of(
         lambda folder: measure(

@@ -212,10 +212,10 @@ def _show_growths(found: Report, console: Console) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="How fast the embedded broker is.")
+    parser = argparse.ArgumentParser(description="The speed of the embedded broker.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--only", nargs="+", choices=[*WAYS, *SIZES], help="parts of it")
-    parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
+    parser.add_argument("--only", nargs="+", choices=[*WAYS, *SIZES], help="parts to measure")
+    parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
     parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
     arguments = parser.parse_args()
     parts, effort = arguments.only or [*WAYS, *SIZES], QUICK if arguments.quick else FULL

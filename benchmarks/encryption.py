@@ -218,9 +218,11 @@ def _show(report: Report, console: Console) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="The cost of encrypting what is diverted.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the sends")
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="of each round and way")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to measure")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the sends")
+    parser.add_argument(
+        "--seconds", type=int, default=SECONDS, help="seconds of each round and way"
+    )
     arguments = parser.parse_args()
     report_of(
         lambda folder: measure(

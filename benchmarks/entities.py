@@ -125,8 +125,8 @@ def _show(found: Report, console: Console) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Memory and start of many entities.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--few", type=int, default=10, help="entities, to compare with")
-    parser.add_argument("--many", type=int, default=100_000, help="entities")
+    parser.add_argument("--few", type=int, default=10, help="entities of the start to compare with")
+    parser.add_argument("--many", type=int, default=100_000, help="entities of the measured start")
     arguments = parser.parse_args()
     report_of(
         lambda folder: measure(folder, arguments.few, arguments.many),

@@ -253,7 +253,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A gateway under load with readers of events.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="of each measurement")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="seconds of each measurement")
     parser.add_argument("--clients", type=int, default=CLIENTS)
     arguments = parser.parse_args()
     report = report_of(

@@ -319,7 +319,7 @@ async def measure(folder: Path, scenarios: Sequence[Scenario]) -> list[Row]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What an outage of the primary costs a producer.")
+    parser = argparse.ArgumentParser(description="An outage of the primary, for a producer.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--only", choices=sorted({one.outage for one in SCENARIOS}))
     arguments = parser.parse_args()

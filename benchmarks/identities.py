@@ -260,8 +260,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--sends", type=int, default=SENDS, help="of each way and round")
-    parser.add_argument("--connections", type=int, default=OPENED, help="of each way and round")
+    parser.add_argument("--sends", type=int, default=SENDS, help="sends of each way and round")
+    parser.add_argument(
+        "--connections", type=int, default=OPENED, help="connections of each way and round"
+    )
     given = parser.parse_args()
     work = partial(measure, rounds=given.rounds, sends=given.sends, opened=given.connections)
     report_of(work, show, as_json=given.json, width=WIDTH)

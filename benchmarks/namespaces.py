@@ -180,13 +180,15 @@ def _show(found: Report, console: Console) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What the gateway costs in front of RabbitMQ.")
+    parser = argparse.ArgumentParser(description="The costs of the gateway before RabbitMQ.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, help="these ways")
-    parser.add_argument("--windows", nargs="+", type=int, default=WINDOWS, help="in flight")
-    parser.add_argument("--rounds", type=int, help="that count, after one that doesn't")
-    parser.add_argument("--seconds", type=float, help="of sending, in each measurement")
-    parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, help="ways to measure")
+    parser.add_argument(
+        "--windows", nargs="+", type=int, default=WINDOWS, help="messages in flight"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds after the warm-up")
+    parser.add_argument("--seconds", type=float, help="seconds of sends in each measurement")
+    parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
     parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
     arguments = parser.parse_args()
     effort = QUICK if arguments.quick else FULL

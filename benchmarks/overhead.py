@@ -311,11 +311,11 @@ def _verdicts(report: Report) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What the gateway adds to a send.")
+    parser = argparse.ArgumentParser(description="The overhead of a send through the gateway.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument(
-        "--seconds", type=int, default=SECONDS, help="whole ones, of each measurement"
+        "--seconds", type=int, default=SECONDS, help="whole seconds of each measurement"
     )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:

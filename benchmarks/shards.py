@@ -286,10 +286,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Rates of a sharded queue.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="NAMESPACE")
-    parser.add_argument("--shards", nargs="+", type=int, default=SHARDS, help="0: a plain queue")
+    parser.add_argument(
+        "--shards", nargs="+", type=int, default=SHARDS, help="shards; 0: a plain queue"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each round's sends")
-    parser.add_argument("--delay", type=float, default=MILLISECONDS, help="of limited, in ms")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="seconds of sends in each round"
+    )
+    parser.add_argument(
+        "--delay", type=float, default=MILLISECONDS, help="milliseconds of a limited request"
+    )
     arguments = parser.parse_args()
     report_of(
         lambda folder: measure(

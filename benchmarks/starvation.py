@@ -484,7 +484,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="seconds of each measurement"
+    )
     parser.add_argument("--only", nargs="+", choices=PROTOCOLS, default=PROTOCOLS)
     parser.add_argument("--beside", nargs="+", choices=AGGRESSORS, default=AGGRESSORS)
     parser.add_argument("--share", type=int, default=SHARE, help="of [limits.clients]; 0: none")

@@ -346,14 +346,16 @@ def _show_cells(found: Report, console: Console) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="How fast Storage Queue is with Pairgate.")
+    parser = argparse.ArgumentParser(description="The speed of Storage Queue with Pairgate.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--only", nargs="+", choices=[*_OPEN], help="ways")
-    parser.add_argument("--depths", nargs="+", type=int, default=DEPTHS, help="messages that stay")
+    parser.add_argument("--only", nargs="+", choices=[*_OPEN], help="ways to measure")
+    parser.add_argument(
+        "--depths", nargs="+", type=int, default=DEPTHS, help="messages that stay in the queue"
+    )
     parser.add_argument("--connections", nargs="+", type=int, default=CONNECTIONS)
-    parser.add_argument("--rounds", type=int, help="that count, after one that doesn't")
-    parser.add_argument("--seconds", type=float, help="of each measurement")
-    parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
+    parser.add_argument("--rounds", type=int, help="rounds after the warm-up")
+    parser.add_argument("--seconds", type=float, help="seconds of each measurement")
+    parser.add_argument("--quick", action="store_true", help="a short run; its figures don't count")
     parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
     arguments = parser.parse_args()
     effort = QUICK if arguments.quick else FULL

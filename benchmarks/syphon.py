@@ -309,13 +309,13 @@ def _show(found: Report, console: Console) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="How fast the syphon empties a backlog.")
+    parser = argparse.ArgumentParser(description="The speed at which a syphon moves a backlog.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--messages", type=int, default=100_000, help="in each turn")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
-    parser.add_argument("--batch", type=int, help="the syphon's, instead of its default")
-    parser.add_argument("--before", type=Path, help="sources of an earlier version, for its turns")
-    parser.add_argument("--encrypted", action="store_true", help="an encrypted backlog as well")
+    parser.add_argument("--messages", type=int, default=100_000, help="messages in each turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each way")
+    parser.add_argument("--batch", type=int, help="the syphon's `batch`, instead of its default")
+    parser.add_argument("--before", type=Path, help="an earlier version's sources, to compare")
+    parser.add_argument("--encrypted", action="store_true", help="also an encrypted backlog")
     parser.add_argument("--folder", type=Path, help="where the nodes' data are: choose the disk")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:

@@ -232,7 +232,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="One and two workers of a gateway.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="of each measurement")
+    parser.add_argument("--seconds", type=int, default=SECONDS, help="seconds of each measurement")
     arguments = parser.parse_args()
     report = report_of(
         lambda folder: measure(folder, rounds=arguments.rounds, seconds=arguments.seconds),

@@ -157,7 +157,7 @@ def show(judgement: Judgement, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Judge a recorded run.")
-    parser.add_argument("folder", type=Path, help="with a file of JSON lines of each process")
+    parser.add_argument("folder", type=Path, help="has a file of JSON lines of each process")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     chosen = parser.parse_args(arguments)
     judgement = check(chosen.folder)

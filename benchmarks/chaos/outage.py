@@ -225,9 +225,9 @@ async def _perform(outage: Outage, machines: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Record a real outage of the primary.")
-    parser.add_argument("folder", type=Path, help="is made; the checker judges it")
+    parser.add_argument("folder", type=Path, help="the folder to make, which the checker judges")
     parser.add_argument("--outage", choices=("killed", "frozen"), default="killed")
-    parser.add_argument("--seconds", type=float, default=8.0, help="that it lasts")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds that the outage lasts")
     parser.add_argument("--rate", type=float, default=40.0, help="messages/s of each of two loops")
     chosen = parser.parse_args(arguments)
     if any(chosen.folder.glob("*.jsonl")):

@@ -90,7 +90,7 @@ def _say(result: Result, console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Real processes, harmed under load, and judged.")
-    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="its name, or a file")
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="its name, or its file")
     parser.add_argument("--quick", action="store_true", help="half the time, one topology of each")
     parser.add_argument("--out", type=Path, default=OUT, help=f"a folder ({OUT})")
     parser.add_argument("--topology", choices=[one.value for one in Topology])

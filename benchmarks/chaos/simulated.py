@@ -72,8 +72,8 @@ def _recorder(record: Record) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Put down the history of a simulated run.")
     parser.add_argument("seed", type=int)
-    parser.add_argument("folder", type=Path, help="is made; the checker judges it")
-    parser.add_argument("--planted", choices=[bug.name for bug in BUGS], help="a bug")
+    parser.add_argument("folder", type=Path, help="the folder to make, which the checker judges")
+    parser.add_argument("--planted", choices=[bug.name for bug in BUGS], help="the planted bug")
     chosen = parser.parse_args(arguments)
     if any(chosen.folder.glob("*.jsonl")):
         parser.error(

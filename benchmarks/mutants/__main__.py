@@ -102,10 +102,10 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE", default=PACKAGES)
-    parser.add_argument("--tests", action="append", help="these instead of the usual ones")
-    parser.add_argument("--seconds", type=float, default=32.0, help="of tests for one mutant")
-    parser.add_argument("--again", action="store_true", help="only those that have survived")
-    parser.add_argument("--out", default="build/mutants", help="a folder")
+    parser.add_argument("--tests", action="append", help="tests to run instead of the usual ones")
+    parser.add_argument("--seconds", type=float, default=32.0, help="seconds for a mutant's tests")
+    parser.add_argument("--again", action="store_true", help="only mutants that survived")
+    parser.add_argument("--out", default="build/mutants", help="the folder for the results")
     return parser
 
 

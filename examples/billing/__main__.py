@@ -21,7 +21,7 @@ def main() -> int:
         default = getattr(Order(), name)
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
     parser.add_argument("--spare", dest="kill", action="store_false", help="kill nobody")
-    parser.add_argument("--folder", type=Path, help="an empty one; what happened stays there")
+    parser.add_argument("--folder", type=Path, help="an empty folder; its files stay")
     given = parser.parse_args()
     folder = given.folder
     del given.folder

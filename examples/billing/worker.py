@@ -81,7 +81,7 @@ class Worker:
         await trio.to_thread.run_sync(self._replace, f"{batch.id}.json", text)
 
     def _replace(self, name: str, text: str) -> None:
-        """Whole or not at all, and the same, however often it's done."""
+        """Write the receipt whole or not at all; to write it again changes nothing."""
         receipts = self.folder / "receipts"
         new = receipts / f".{name}.{self.number}"
         new.write_text(text)

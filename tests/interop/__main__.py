@@ -49,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.interop")
     parser.add_argument("suites", nargs="*", metavar="SUITE", help="default: " + " ".join(SUITES))
     parser.add_argument("-n", type=int, default=8, help="processes; most tests sleep")
-    parser.add_argument("-k", default="", help="tests whose names have this")
+    parser.add_argument("-k", default="", help="run only tests whose names contain this")
     asked = parser.parse_args()
     tests = _source()
     expected = tomllib.loads((HERE / "expected.toml").read_text())

@@ -32,15 +32,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation", description="Simulate installations with faults."
     )
-    parser.add_argument("--hours", type=_positive, default=1.0, help="simulated ones")
-    parser.add_argument("--seed", type=int, default=0, help="the first one; the others follow")
+    parser.add_argument("--hours", type=_positive, default=1.0, help="simulated hours")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed; the others follow")
     parser.add_argument("--jobs", type=_at_least_one, default=1, help="processes")
-    parser.add_argument("--load", type=_at_least_one, default=1, help="times the sends of a run")
+    parser.add_argument(
+        "--load", type=_at_least_one, default=1, help="multiplies the sends of a run"
+    )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--replay", type=int, metavar="SEED", help="one run, and what broke it")
+    parser.add_argument(
+        "--replay", type=int, metavar="SEED", help="repeat a run, and say what broke it"
+    )
     parser.add_argument("--message", metavar="ID", help="with --replay: the way of that message")
     parser.add_argument(
-        "--bug", choices=[bug.name for bug in BUGS], help="with --replay: plant that one"
+        "--bug", choices=[bug.name for bug in BUGS], help="with --replay: plant that bug"
     )
     parser.add_argument(
         "--planted", action="store_true", help="find the planted bugs, and print a table"
