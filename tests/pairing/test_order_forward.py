@@ -44,7 +44,7 @@ from tests.pairing.test_order_lease import QUEUE as LEASES
 pytestmark = virtual_time
 
 PRIMARY, BACKLOG = AcceptedBy.PRIMARY, AcceptedBy.BACKLOG
-ADDRESSES = tuple(f"gateway-{number}.test:5680" for number in range(3))
+ADDRESSES = tuple(f"gateway-{number}.test:5680" for number in range(5))
 RESULTS = [each.value for each in lease.ForwardResult]
 QUEUE = backlog.ordered_queue(LABEL, KEY.number)
 SOON = 1.0
@@ -115,6 +115,13 @@ def ordered() -> bool:
 @pytest.fixture
 def cluster(harness: Harness) -> Cluster:
     return Cluster(harness, Network(harness.nursery, harness.primary.store))
+
+
+def messages_of_queue() -> list[Message]:
+    """Messages of several keys of that queue."""
+    keyed = (message(session_id=str(number)) for number in range(40))
+    of_queue = [each for each in keyed if key_of(ORDERS, each).number == KEY.number]
+    return [attrs.evolve(each, message_id=f"c{n}") for n, each in enumerate(of_queue)]
 
 
 def leases(*gateways: Gateway) -> list[int]:
@@ -284,6 +291,72 @@ async def test_an_orderer_that_ends_finishes_what_was_forwarded_and_lets_go(harn
     assert await harness.primary.ids() == ["a", "b", "c", "d"]
 
 
+async def test_an_orderer_that_ends_has_sent_nothing_that_waits_for_its_turn(harness, cluster):
+    one, *others = [await cluster.start(on_unknown=OnUnknown.RAISE) for _ in ADDRESSES]
+    await one.send("a")
+    for each in others:
+        await each.send("known")
+    harness.primary.fail(Slow(3.0), Operation.SEND, times=1)
+    accepted: list[AcceptedBy] = []
+
+    async def send(each: Gateway, name: str) -> None:
+        accepted.append(await each.send(name))
+
+    async with trio.open_nursery() as nursery:
+        for each, name in zip(others, "bcde", strict=True):
+            nursery.start_soon(send, each, name)
+            await trio.sleep(0.1)
+        await one.pair.leases.close()
+        one.stop()
+        cluster.nodes[one].stop()
+
+    assert accepted == [PRIMARY] * len(others)
+
+
+async def test_a_forwarded_send_that_goes_along_as_the_orderer_ends_has_its_verdict(
+    harness, cluster
+):
+    one, *others = [await cluster.start(on_unknown=OnUnknown.RAISE) for _ in range(3)]
+    await one.send("a")
+    for each in others:
+        await each.send("known")
+    harness.primary.fail(Slow(1.0), Operation.SEND, times=2)
+    sent = harness.primary.sends()
+    async with trio.open_nursery() as nursery:
+        for each, name in zip((one, *others), "bcd", strict=True):
+            nursery.start_soon(each.send, name)
+            await trio.sleep(0.01)
+        await trio.sleep(1.0)
+        await one.pair.leases.close()
+
+    assert harness.primary.sends() - sent == len(["b", "cd"])
+
+
+async def test_no_two_gateways_wait_for_each_others_turn(harness, cluster):
+    """
+    The lease goes to the other gateway while its send waits at the former orderer, behind one
+    which that one then forwards.
+    """
+    one, other = await cluster.start(), await cluster.start(on_unknown=OnUnknown.RAISE)
+    await one.send("a")
+    await other.send("b")
+    harness.primary.fail(Slow(3.0), Operation.SEND, times=1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one.send, "c")
+        await trio.sleep(0.3)
+        nursery.start_soon(one.send, "d")
+        await trio.sleep(0.1)
+        nursery.start_soon(other.send, "e")
+        await trio.sleep(0.1)
+        [keyed, *_] = messages_of_queue()
+        large = attrs.evolve(keyed, body=bytes(LARGEST - 50))
+        nursery.start_soon(other.pair.broker.send_diverting, ORDERS, [large])
+
+    assert leases(one, other) == [0, 1]
+    assert sorted(await harness.primary.ids()) == sorted(["a", "b", "c", "d", "e", "c0"])
+
+
 async def test_after_an_orderer_that_was_killed_the_other_one_waits_for_the_lease(harness, cluster):
     one, other = await cluster.start(), await cluster.start()
     await one.send("a")
@@ -365,8 +438,7 @@ async def test_sends_that_never_left_for_a_frozen_orderer_arent_unknown(harness,
         except OutcomeUnknown as error:
             verdicts.append(error.outcome)
 
-    keyed = [message(f"c{number}", session_id=str(number)) for number in range(40)]
-    of_queue = [each for each in keyed if key_of(ORDERS, each).number == KEY.number]
+    of_queue = messages_of_queue()
     async with trio.open_nursery() as nursery:
         for each in of_queue:
             nursery.start_soon(send, each)
@@ -380,8 +452,7 @@ async def test_a_message_that_waits_to_be_forwarded_lives_no_longer_for_it(harne
     await one.send("a")
     await other.send("known")
     harness.primary.fail(Slow(5.0), Operation.SEND, times=2)
-    keyed = [message(f"c{number}", session_id=str(number)) for number in range(40)]
-    of_queue = [each for each in keyed if key_of(ORDERS, each).number == KEY.number][:3]
+    of_queue = messages_of_queue()
     for each in of_queue[:2]:
         harness.nursery.start_soon(other.pair.broker.send_diverting, ORDERS, [each])
     await trio.sleep(0.1)

@@ -125,6 +125,7 @@ class OrderLease:
     _taking: int = attrs.field(default=0, init=False)  # of those: that can't be forwarded
     _orderer: str = attrs.field(default="", init=False)
     _in_vain: int = attrs.field(default=0, init=False)  # requests for the orderer's address
+    _bodies: set[trio.CancelScope] = attrs.field(factory=set, init=False)  # of `while_open`
 
     @property
     def is_valid(self) -> bool:
@@ -230,6 +231,18 @@ class OrderLease:
             if self._is_closed:
                 self.changes.note()
 
+    @contextmanager
+    def while_open(self) -> Iterator[None]:
+        """A context whose body is cancelled once the gateway begins to let go."""
+        with trio.CancelScope() as scope:
+            self._bodies.add(scope)
+            if self._is_closed:
+                scope.cancel()
+            try:
+                yield
+            finally:
+                self._bodies.discard(scope)
+
     # --- for the service that keeps the lease
 
     async def wait_wanted(self) -> None:
@@ -298,6 +311,8 @@ class OrderLease:
     async def close(self) -> None:
         """Let no further send begin; return when none is under way."""
         self._is_closed = True
+        for scope in self._bodies:
+            scope.cancel()
         while self._sends:
             await self.changes.wait_next()
 

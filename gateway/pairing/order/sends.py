@@ -29,7 +29,7 @@ from gateway.capabilities import FAULTS_OF_ONE
 from gateway.changes import Turn, Turns
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import NotOrderer, Outcome, OutcomeUnknown, Unavailable
+from gateway.domain.errors import BrokerError, NotOrderer, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.backlog import PACE, BacklogSender
@@ -84,8 +84,12 @@ class _Call:
     goes_along: bool = attrs.field(default=False, init=False)  # with a call in front of it
 
     @property
+    def key(self) -> OrderKey:
+        return self.parts[0].key
+
+    @property
     def digest(self) -> str:
-        return self.parts[0].key.digest
+        return self.key.digest
 
     @property
     def is_pending(self) -> bool:
@@ -213,8 +217,7 @@ class OrderedSends:
     async def _deliver_call(self, call: _Call, deliver: Deliver) -> None:
         """Return when the call's batches have their verdicts, and its turn has ended."""
         try:
-            with trio.move_on_at(call.deadline):
-                await call.turn.come()
+            await self._wait_turn(call)
             if call.is_pending and call.turn.before is None:
                 await self._deliver_all(call, deliver)
         finally:
@@ -222,7 +225,28 @@ class OrderedSends:
         for part in call.parts:
             if part.batch.is_pending:
                 part.batch.tainted |= call.goes_along
-                part.batch.fail(Unavailable("an earlier send of the same order had no answer yet"))
+                part.batch.fail(self._without_turn(call))
+
+    async def _wait_turn(self, call: _Call) -> None:
+        """
+        Return when it is the call's turn, or its deadline has passed; or, if another gateway has
+        forwarded it, once this one lets go: else each could wait for the other's turn.
+        """
+        with trio.move_on_at(call.deadline):
+            if call.is_forwarded and self.leases is not None:
+                with self.leases.of(call.key).while_open():
+                    await call.turn.come()
+                if not call.goes_along:
+                    return
+            await call.turn.come()
+
+    def _without_turn(self, call: _Call) -> BrokerError:
+        try:
+            if call.is_forwarded:
+                self.check_orderer(call.key)
+        except NotOrderer as error:
+            return error
+        return Unavailable("an earlier send of the same order had no answer yet")
 
     def _end(self, call: _Call) -> None:
         """End the call's turn, if that hasn't ended."""
