@@ -133,7 +133,7 @@ def _cell(way: str, window: int, operation: str, flights: Sequence[Flight]) -> C
 
 
 def ratio_of(window: int, ours: Sequence[Pair], theirs: Sequence[Pair]) -> Ratio:
-    """Only measurements of one round are compared."""
+    """Return the median ratios; only measurements of one round are compared."""
     together = list(zip(ours, theirs, strict=True))
     return Ratio(
         window=window,
@@ -160,7 +160,9 @@ def _rate_target(ratio: Ratio) -> Target:
 
 
 def _added_targets(rounds: Rounds) -> list[Target]:
-    """With more than one in flight each waits for the others."""
+    """
+    The targets of the added latency with one message in flight: with more, each waits for others.
+    """
     ours, inner = rounds.get((PROTON, 1)), rounds.get((IN_PROCESS, 1))
     if ours is None or inner is None:
         return []

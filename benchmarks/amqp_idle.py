@@ -118,7 +118,7 @@ async def _measure(server: Server, kind: str, connections: int, settle: float) -
 
 
 def _allow_files(number: int) -> None:
-    """For this process and those that it starts, if it may."""
+    """Allow this process, and those that it starts, so many open files, as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < number:
         most = number if hard == resource.RLIM_INFINITY else min(number, hard)

@@ -188,7 +188,7 @@ class Run:
         return [self._row(loop, drain, verdict, copies) for loop in self.loops]
 
     def _uncertain(self) -> list[Uncertain]:
-        """Of a send that met the outage nobody here knows whether the primary got it as well."""
+        """The sends that met the outage: nobody here knows if the primary got them as well."""
         return [
             Uncertain(at=self._ended, message_id=send.message_id)
             for loop in self.loops
@@ -335,7 +335,9 @@ def main() -> int:
 
 
 def _allow_many_files() -> None:
-    """While the primary is frozen each open send is a connection; the machines inherit it."""
+    """
+    Allow this process and the machines the most open files: sends wait while the primary is frozen.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -1,4 +1,4 @@
-"""From measurements to figures: medians, ratios to the baselines, and the targets."""
+"""Makes the figures of measurements: medians, ratios to the baselines, and the targets."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence

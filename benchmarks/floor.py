@@ -83,7 +83,7 @@ async def _main(path: Path) -> None:
 
 @asynccontextmanager
 async def floor(folder: Path) -> AsyncIterator[Way]:
-    """Its file is in the folder."""
+    """Start the server of the floor, whose file is in the folder."""
     command = [sys.executable, "-m", "benchmarks.floor", str(folder / "floor")]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     assert process.stdout is not None

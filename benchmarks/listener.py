@@ -52,7 +52,7 @@ _LOOK: Final = 0.002
 
 
 async def handle(item: Item[Message]) -> None:
-    """In the listener's process: note when it was called, of all processes' one clock."""
+    """Note, in the listener's process, when it was called: the clock is that of all processes."""
     line = f"{item.message.message_id} {time.clock_gettime(time.CLOCK_MONOTONIC)}\n"
     notes = os.open(NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(notes, line.encode())
@@ -78,7 +78,9 @@ def now() -> float:
 
 
 def triggered_config(gateway: GatewayProcess) -> str:
-    """Of a listener that stops asking after one look in vain, of a second."""
+    """
+    Return the configuration of a listener that stops asking after one look in vain, of a second.
+    """
     return f"""
 logging = {{ level = "debug" }}
 [namespaces.here]

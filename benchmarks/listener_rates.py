@@ -45,7 +45,7 @@ class Program:
 
 @attrs.frozen(kw_only=True)
 class Contest:
-    """Ours, and a plain loop, on one namespace that `url` and `options` lead to."""
+    """Our listener and a plain loop on one namespace, which `url` and `options` lead to."""
 
     url: str
     options: Mapping[str, Any] = attrs.field(factory=dict)

@@ -83,7 +83,7 @@ async def fill(broker: Broker, count: int) -> None:
 
 
 async def listen(broker: Broker, count: int) -> Taken:
-    """With a listener as it is by default."""
+    """Receive with a listener that has its default options."""
     counting = Counting(count)
     listener = QueueListener(
         broker=broker,
@@ -121,7 +121,7 @@ async def loop(broker: Broker, count: int) -> Taken:
 
 
 async def in_memory(kind: str, count: int) -> Taken:
-    """In a namespace that is in this process."""
+    """Receive from a namespace in this process."""
     async with open_broker("memory:", {}) as broker:
         await broker.create_queue(QUEUE, QueueProperties())
         await fill(broker, count)

@@ -13,7 +13,7 @@ _SYNCS: Final = 200
 
 
 def facts(folder: Path) -> Mapping[str, str]:
-    """Of this machine now, and of the disk that holds `folder`."""
+    """Return the facts of this machine now, and of the disk that holds `folder`."""
     return {
         **facts_of_processor(),
         "SQLite": apsw.sqlite_lib_version(),
@@ -22,7 +22,7 @@ def facts(folder: Path) -> Mapping[str, str]:
 
 
 def facts_of_processor() -> Mapping[str, str]:
-    """Of this machine now, without a disk."""
+    """Return the facts of this machine now, without a disk."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()) + " UTC",
         "processor": f"{os.cpu_count()} x {_processor()}",

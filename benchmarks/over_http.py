@@ -47,7 +47,7 @@ class RestClient:
 
 @asynccontextmanager
 async def over_http(folder: Path) -> AsyncIterator[Way]:
-    """Its store is in the folder."""
+    """Start a gateway whose store is in the folder."""
     authorization = {"Authorization": token()}
     async with open_fleet(folder) as fleet:
         machine = await fleet.start("broker", broker_config(QUEUE))

@@ -204,7 +204,7 @@ def _cell(path: str, connections: int, runs: Sequence[Run]) -> Cell:
 
 
 def _comparison(connections: int, rounds: Rounds) -> Comparison:
-    """Only what was measured within the same seconds is compared."""
+    """Compare the ways; only measurements of the same round are compared."""
     ways = [[run.measured for run in rounds[path, connections]] for path in PATHS]
     together = list(zip(*ways, strict=True))
     return Comparison(

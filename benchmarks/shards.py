@@ -99,7 +99,7 @@ class LimitedBroker(ForwardingBroker):
 
 @attrs.frozen(eq=False)
 class LimitedReceiver:
-    """Of a `LimitedBroker`: a receive is a request, and so is each settlement."""
+    """A receiver of a `LimitedBroker`: a receive is a request, and so is each settlement."""
 
     inner: Receiver
     entity: EntityPath

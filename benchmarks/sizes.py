@@ -39,7 +39,7 @@ _CREATORS: Final = 500  # queues that are made at once
 
 @attrs.frozen(kw_only=True)
 class Cost:
-    """Of one message, in seconds: by the clock, and of this process's processor time."""
+    """The cost of one message, in seconds: by the clock, and of this process's processor time."""
 
     wall: float
     processor: float
@@ -163,7 +163,7 @@ _KINDS: Final = {
 
 
 async def _serve(kind: str, number: int, folder: Path) -> None:
-    """For each line of stdin, which is a number of messages, print a round as JSON."""
+    """Print a round as JSON for each line of stdin, which is a number of messages."""
     async with _KINDS[kind](folder / "broker.db", number) as side:
         collect_seldom()  # as `pairgate serve` does when it has started
         print("ready", flush=True)

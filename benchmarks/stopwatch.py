@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Stopwatch:
-    """From when it is made until `read`."""
+    """Measures from its creation until `read`."""
 
     def __init__(self, servers: Mapping[str, int]) -> None:
         """`servers` are the ids of the processes that are measured, by their names."""
@@ -24,7 +24,7 @@ class Stopwatch:
         self._began = time.perf_counter()
 
     def add(self, latency: float, messages: int = 1) -> None:
-        """So many messages were answered after so many seconds."""
+        """Note that so many messages were answered after `latency` seconds."""
         self.messages += messages
         self._latencies.append(latency)
 

@@ -142,7 +142,7 @@ async def measure(
 
 @asynccontextmanager
 async def _pairgate(folder: Path, depth: int) -> AsyncIterator[Server]:
-    """Its store is filled before it's opened."""
+    """Start a gateway whose store is filled before it is opened."""
     home = folder / PAIRGATE
     home.mkdir(parents=True)
     fill(home / "broker.db", depth)

@@ -137,7 +137,7 @@ async def measure(
 
 
 def report(about: Mapping[str, str], messages: int, turns: Sequence[Mapping[str, Turn]]) -> Report:
-    """Only turns of one round are compared."""
+    """Return the report; only turns of one round are compared."""
     ratio = statistics.median(each[SYPHON].rate / each[SHOVEL].rate for each in turns)
     ways = {way: _median([each[way] for each in turns]) for way in turns[0]}
     cost = ways[SYPHON].costs.get(SYPHON, 0.0)
@@ -275,7 +275,7 @@ envelope_keys = [{{ id = "{ENVELOPE_KEY.id}", key = {{ file = "{home / KEY_FILE}
 
 @asynccontextmanager
 async def _shovel(primary: Node, secondary: Node) -> AsyncIterator[None]:
-    """On the node with the backlog, by AMQP 0-9-1 to the other, as safe as a syphon."""
+    """Run a shovel on the node with the backlog, by AMQP 0-9-1, as safe as a syphon."""
     definition = {
         "src-protocol": "amqp091",
         "src-uri": secondary.url,

@@ -33,7 +33,9 @@ class Send:
 
     @property
     def latency(self) -> float:
-        """From when it was due, so that one that had to wait to be sent counts in full."""
+        """
+        The seconds since the send was due, so that the wait before a late send counts in full.
+        """
         return self.answered - self.due
 
 

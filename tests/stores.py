@@ -11,7 +11,7 @@ from gateway.config.file import load
 
 
 def make_stores(file: Path) -> None:
-    """Of that configuration, with all that it names in them."""
+    """Make the stores of that configuration, with all entities that it names."""
     config = load(file, environ={}, here=file.parent).config
 
     async def open_and_close() -> None:

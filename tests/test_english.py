@@ -33,7 +33,7 @@ CODE = re.compile(r"`[^`]*`")
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Also the strings below an attribute, which document it."""
+    """Yield the docstrings, also the strings below an attribute, which document it."""
     for node in ast.walk(ast.parse(source)):
         body = getattr(node, "body", None)
         for statement in body if isinstance(body, list) else ():

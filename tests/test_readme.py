@@ -187,7 +187,9 @@ def test_the_configurations_of_the_tutorial_are_ones_to_serve(tmp_path: Path) ->
     [(name_of(page), text) for page in PAGES for text in blocks(page.read_text(), "toml")],
 )
 def test_a_piece_of_configuration_is_understood(page: str, text: str, tmp_path: Path) -> None:
-    """With its secrets, and within the smallest configuration that it can be a piece of."""
+    """
+    The piece is read with its secrets, within the smallest configuration that it can be a piece of.
+    """
     environ = dict.fromkeys(re.findall(r'env = "(\w+)"', text), SECRET)
     for name in re.findall(r'key = { file = "([\w.-]+)" }', text):
         write_secret(tmp_path / name, SECRET)
@@ -262,7 +264,7 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS, *EXAMPLES], ids=name_of)
 def test_modules_that_a_page_runs_are_there(page: Path) -> None:
-    """Also the tests of a command of pytest."""
+    """The modules of a page exist, and the tests of its commands of pytest."""
     text = page.read_text()
     modules = [name.replace(".", "/") for name in re.findall(r"python -m ([a-z_.]+)", text)]
     ours = [name for name in modules if name.split("/")[0] in {"benchmarks", "tests", "examples"}]

@@ -109,7 +109,7 @@ def exit_code(judgement: Judgement) -> int:
 
 
 def as_json(judgement: Judgement) -> dict[str, Any]:
-    """For machines: everything, in the words of the screen."""
+    """Return the judgement for machines, in the words of the screen."""
     return {
         "exit": exit_code(judgement),
         "undecided": list(judgement.undecided),
@@ -136,7 +136,7 @@ def _figures(judgement: Judgement) -> Iterator[tuple[str, float]]:
 
 
 def show(judgement: Judgement, console: Console) -> None:
-    """For people."""
+    """Print the judgement for people."""
     for reason in judgement.undecided:
         console.print(f"[yellow]undecided[/yellow]: {reason}", highlight=False)
     if not judgement.decisions:

@@ -48,7 +48,7 @@ _HEAD: Final = b"Retry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\
 
 @attrs.frozen
 class Busy(Pass):
-    """In terms of HTTP: each answer tells the client to come back a second later."""
+    """Answers each HTTP request that the client should come back a second later."""
 
     status: bytes
 
@@ -107,7 +107,11 @@ class Nemesis:
                     nursery.start_soon(self._strike, fault, began + begin, began + end)
 
     async def _strike(self, fault: Fault, begin: float, end: float) -> None:
-        """On a busy machine a process may start for so long that the next time has come."""
+        """
+        Strike at `begin`; strikes of one kind on one target wait for each other.
+
+        A process may start for so long on a busy machine that the next time has come.
+        """
         await trio.sleep_until(begin)
         async with self._one_by_one[fault.target, fault.kind in ON_CLOCKS]:
             await self._harm(fault, end)

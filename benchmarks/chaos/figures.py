@@ -1,4 +1,4 @@
-"""From what producers saw to the figures of the report; nothing here starts anything."""
+"""Makes the figures of the report of what producers saw; nothing here starts a process."""
 
 import math
 from collections import Counter
@@ -58,7 +58,7 @@ class Recovery:
 
 
 def service(entities: Sequence[Sequence[Send]], rate: float, deadline: float = DEADLINE) -> Service:
-    """Of all sends of these entities, each at `rate`."""
+    """Return the service of all sends of these entities, each at `rate`."""
     sends = [send for each in entities for send in each]
     answered = [send for send in sends if send.latency <= deadline]
     latencies = sorted(send.latency for send in answered)
@@ -82,7 +82,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def _stall(sends: Sequence[Send], rate: float) -> float:
-    """Between two answers, and before the first and after the last one."""
+    """Return the longest time between two answers, before the first or after the last."""
     if not sends:
         return 0.0
     began, ended = min(send.due for send in sends), max(send.due for send in sends)
@@ -152,8 +152,9 @@ def median_in_faults(records: Sequence[Record], sends: Sequence[Send], interval:
 
 def lives_off(records: Sequence[Record], ends: Sequence[tuple[str, float]]) -> tuple[float, float]:
     """
-    By how many seconds copies live shorter than they were sent to, and longer, at most. `ends`: a
-    message, and when a copy of it expires. Not numbers: no copy has an end.
+    Return the seconds by which copies live shorter than they were sent to, and longer, at most.
+
+    `ends`: a message, and when a copy of it expires. Not numbers: no copy has an end.
     """
     sent = {one.message_id: one.expires for one in records if isinstance(one, Invoked)}
     off = [end - sent[message] for message, end in ends]
@@ -194,7 +195,7 @@ def _detours(run: Run, diverted: Sequence[Send]) -> list[float]:
 
 
 def _good_again(sends: Sequence[Send], since: float) -> float | None:
-    """From then to the begin of the first seconds in which almost all are answered promptly."""
+    """Return the seconds from `since` to the first period in which almost all sends are prompt."""
     later = [send for send in sends if send.due >= since]
     if not later:
         return None

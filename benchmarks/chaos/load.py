@@ -40,7 +40,7 @@ class Consumer:
     ends: list[tuple[str, float]] = attrs.field(factory=list)
 
     async def run(self) -> None:
-        """Until cancelled; comes back after each trouble."""
+        """Receive until cancelled; go on after each error."""
         async with self.primary.client() as broker:
             while True:
                 try:
@@ -128,7 +128,7 @@ class Watcher:
     files: int = attrs.field(default=0, init=False)  # open at once, the most that were seen
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch the gateway and the backlog until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_backlog)
             while True:

@@ -112,7 +112,7 @@ class Outage:
             self.auditor += await _audit(at_primary, at_secondary)
 
     def files(self) -> dict[str, list[Record]]:
-        """By the name of who recorded it."""
+        """The records by the name of their recorder."""
         producers = {f"producer of {loop.name}": loop.records for loop in self.loops}
         others = {
             "gateway's log": self.gateway,
@@ -144,7 +144,7 @@ class Outage:
             loop.stopping = True
 
     def _excuse(self) -> None:
-        """Of a send that met the outage nobody knows whether the primary got it as well."""
+        """Record the sends that met the outage: the primary may have got them as well."""
         began, ended = [record.at for record in self.nemesis]
         met = [
             send.message_id
@@ -165,8 +165,8 @@ class Outage:
 
     async def _watch(self, gateway: Machine) -> None:
         """
-        Record samples of the gateway. `inflight` are the sends without an answer: it can't have
-        more.
+        Record samples of the gateway; `inflight`: the bytes of all sends without an answer, as the
+        gateway can't have more.
         """
         while True:
             self.watcher.append(

@@ -214,7 +214,7 @@ class _Run:
             self.auditor.append(Drained(at=trio.current_time()))
 
     def note(self, name: str, line: LogLine) -> None:
-        """Of a log: what it says of states, and of transfers without an answer."""
+        """Record what a line of a log says of states, and of transfers without an answer."""
         now = trio.current_time()
         match line.get("event"):
             case "entity_state_changed":

@@ -117,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _allow_many_files() -> None:
-    """While the primary is frozen each open send is a connection; the machines inherit it."""
+    """
+    Allow this process and the machines the most open files: sends wait while the primary is frozen.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

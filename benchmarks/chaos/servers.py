@@ -48,11 +48,11 @@ class Server(Protocol):
     def url(self, port: int) -> str: ...
 
     def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
-        """For consumers and the audit."""
+        """Open a client for consumers and the audit."""
         ...
 
     def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
-        """For the baseline: it speaks what the gateway speaks there."""
+        """Open a client for the baseline, which speaks what the gateway speaks there."""
         ...
 
     async def kill(self) -> None: ...

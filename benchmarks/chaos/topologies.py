@@ -178,7 +178,7 @@ class Installation:
             await self._restart(syphon, config)
 
     async def mend_key(self) -> None:
-        """They have both secrets from now on."""
+        """Restart the syphons with both secrets."""
         wrong = self.key.with_name("another.key")
         mistaken, both = envelope_keys(wrong), envelope_keys(wrong, self.key)
         for syphon in self.syphons:

@@ -189,7 +189,7 @@ class _Round:
 
 
 def _run_pytest(plugin: Warm | Cold, tests: Sequence[str]) -> None:
-    """In a child: this process must not import the gateway."""
+    """Run the tests in a child: this process must not import the gateway."""
     child = os.fork()
     if child == 0:
         marks = ["-m", "not live and not powercut"]

@@ -170,7 +170,7 @@ class Warm:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Of what each kind of namespace must do, only the one in memory."""
+        """Keep, of the contract of namespaces, only the tests of the one in memory."""
         items[:] = [item for item in items if not OTHER_KINDS.search(item.nodeid)]
 
     @pytest.hookimpl(tryfirst=True)
@@ -308,7 +308,11 @@ def _repeat_examples() -> None:
 
 
 def _functions(files: Sequence[str]) -> Mapping[tuple[str, str, int], FunctionType]:
-    """By file, name and first line; attrs and decorators hide some of them from their module."""
+    """
+    Return the functions by file, name and first line.
+
+    Attrs and decorators hide some functions from their module.
+    """
     functions = (each for each in gc.get_objects() if type(each) is FunctionType)
     wanted = (each for each in functions if each.__code__.co_filename in files)
     return {_key(each.__code__): each for each in wanted}

@@ -60,7 +60,7 @@ class Ledger:
         return int(times)
 
     def totals(self, wanted: Slice) -> tuple[Total, ...]:
-        """Of the accounts of which anything was counted."""
+        """Return the totals of the accounts of which anything was counted."""
         with closing(self._connect()) as database:
             rows = database.execute(_OF_SLICE, (wanted.first, wanted.end)).fetchall()
         return tuple(Total(*row) for row in rows)

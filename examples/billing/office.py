@@ -117,7 +117,10 @@ class Office:
             await self._submit(submitter, batch)
 
     async def _submit(self, submitter: Submitter[Batch], batch: Batch) -> None:
-        """Once more, under the same id, if it may not have arrived: the ledger sorts that out."""
+        """
+        Send the batch; again, with the same id, if it may not have arrived: the ledger sorts that
+        out.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
             self._sends += 1
             try:

@@ -84,7 +84,7 @@ class ProcessPool:
         await self._all_counted.wait()
 
     def dismiss(self) -> None:
-        """They finish what they do, and end."""
+        """Let the workers finish their work, and end."""
         self._dismissed.set()
 
     async def _end(self, process: trio.Process) -> None:

@@ -60,7 +60,7 @@ class Report:
 
 
 def transactions(count: int, accounts: int, rng: random.Random) -> Iterator[Transaction]:
-    """So many of them, of that many accounts."""
+    """Yield `count` random transactions of `accounts` accounts."""
     for number in range(count):
         cents = rng.randint(-_MOST_CENTS, _MOST_CENTS)
         yield Transaction(number, rng.randrange(accounts), cents)

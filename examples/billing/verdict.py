@@ -52,7 +52,7 @@ class Findings:
 
     @property
     def lines(self) -> Sequence[str]:
-        """For people."""
+        """The verdict for people."""
         counted = sum(total.transactions for total in self.reported.values())
         killed = "nobody was killed" if self.killed is None else f"worker {self.killed} was killed"
         each = self.requests / self.transactions

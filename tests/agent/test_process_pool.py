@@ -147,7 +147,7 @@ class Harness:
         process.end(1)
 
     async def handle(self, *, calls: int, seconds: float) -> None:
-        """So many messages are handled between this look and the next one."""
+        """Report that so many messages were handled between this look and the next one."""
         await trio.sleep(INTERVAL / 2)
         self.processes[0].report += Report(calls=calls, seconds=seconds)
         await trio.sleep(INTERVAL / 2)

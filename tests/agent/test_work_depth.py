@@ -55,7 +55,7 @@ async def broker() -> MemoryBroker:
 
 @pytest.fixture
 async def port(broker: MemoryBroker, nursery: trio.Nursery) -> int:
-    """Of an admin endpoint that lives half a minute after all was sent."""
+    """The port of an admin endpoint whose clock is half a minute after all messages were sent."""
     policy = AccessPolicy(name="listener", keys=(KEY,), rights=frozenset({Right.LISTEN}))
 
     def now() -> datetime:

@@ -130,7 +130,7 @@ async def test_changed_files_are_reported_with_the_new_certificate(
 async def test_files_that_can_not_be_used_are_reported_when_they_stay_so(
     folder: Path, nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
-    """Somebody may be writing them at the first look."""
+    """A process may be writing the files at the first look."""
     seen = Seen()
     watch = watch_of(folder, seen)
     await nursery.start(watch.run)

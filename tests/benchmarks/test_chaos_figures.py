@@ -1,4 +1,4 @@
-"""From what producers saw to figures."""
+"""The figures of a chaos run are made of what producers saw."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""From measurements to ratios and verdicts."""
+"""Ratios and verdicts are made of measurements."""
 
 from benchmarks.closed_loop import AZURITE, FLOOR, HTTP, IN_PROCESS, Measured, total
 from benchmarks.figures import Pair, report

@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Capability(enum.Flag):
-    """The abilities that some kinds of namespaces lack."""
+    """The capabilities that not every kind of namespace has."""
 
     PEEK = enum.auto()
     SCHEDULE = enum.auto()

@@ -69,7 +69,7 @@ class Held:
 
 
 class Machine(RuleBasedStateMachine):
-    """In memory; the embedded one below."""
+    """A machine in memory; the embedded one is below."""
 
     kind: ClassVar[Callable[[], SteppedBroker]] = SteppedBroker
     states: ClassVar[int] = 0  # how many there were, over all runs
@@ -283,7 +283,10 @@ class Machine(RuleBasedStateMachine):
         ]
 
     def pick(self, name: str, state: str, which: set[int]) -> list[Mail]:
-        """Some messages by their place in the order; one that isn't there where none is."""
+        """
+        Return messages by their place in the order; if there are none, a message that doesn't
+        exist.
+        """
         place = self.model.places.get(name)
         mails = [m for m in place.of(state) if m.number is not None] if place else []
         nobody = Mail(Message(), 0, -1, state, number=10**6)
@@ -617,7 +620,7 @@ class Machine(RuleBasedStateMachine):
 
 
 class EmbeddedMachine(Machine):
-    """On a file, with restarts and crashes."""
+    """A machine on a file, with restarts and crashes."""
 
     folder: ClassVar[Any]  # a function that makes one
     broker: SteppedEmbedded

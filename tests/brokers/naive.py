@@ -175,7 +175,7 @@ class Naive:
                 del self.places[key]
 
     def _use(self, place: Place) -> None:
-        """Nobody may call it idle, nor its topic."""
+        """Note a use of the entity and of its topic: neither is idle."""
         place.used = self.places[place.topic].used = self.now
 
     def _check_circle(self, place: Place) -> None:
@@ -237,7 +237,7 @@ class Naive:
             raise QuotaExceeded(owner.name)
 
     def size(self, owner: Place) -> int:
-        """Of a topic with its subscriptions."""
+        """The bytes of an entity; of a topic, with its subscriptions."""
         family = (p for p in self.places.values() if owner in (p, self.places.get(p.topic)))
         return sum(mail.size for p in family for mail in p.mails)
 

@@ -66,7 +66,7 @@ class Watch:
 
 
 class SteppedBroker(LocalBroker):
-    """In memory, with messages as bytes, so that both kinds tell the same sizes."""
+    """A broker in memory, with messages as bytes, so that both kinds tell the same sizes."""
 
     can_crash = False
 
@@ -108,7 +108,7 @@ class SteppedBroker(LocalBroker):
         self.watch.wall = until
 
     def close(self) -> None:
-        """Nothing is left of it."""
+        """Nothing to do: a broker in memory leaves nothing."""
 
     async def _run(self, step: Step[T]) -> T:
         self._post(step)

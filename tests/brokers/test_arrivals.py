@@ -1,4 +1,4 @@
-"""In which order messages come into a queue that nobody looks at meanwhile."""
+"""Messages come in their order into a queue that nobody looks at meanwhile."""
 
 from datetime import timedelta
 

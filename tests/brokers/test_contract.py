@@ -106,7 +106,7 @@ async def make(broker: Broker, name: str = "special", **properties: Any) -> Enti
 
 
 async def test_a_send_says_that_the_messages_are_accepted_and_no_more(broker, orders):
-    """Also that of a pair: its namespaces are known to those who ask with `Diverts`."""
+    """A pair returns no more, either: `Diverts` tells which namespace accepted a message."""
     assert await broker.send(orders, numbered(1)) is None
 
 

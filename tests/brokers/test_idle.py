@@ -25,7 +25,7 @@ MINUTE = 60 * 10**6
 
 @pytest.fixture
 def broker() -> SteppedBroker:
-    """With entities that go after five idle minutes; four are over."""
+    """A broker with entities that are deleted after five idle minutes; four are over."""
     broker = SteppedBroker()
     done(broker.create_queue(OTHER, QueueProperties(forward_to="queue")))
     done(broker.create_queue(QUEUE, QueueProperties(auto_delete_on_idle=IDLE)))

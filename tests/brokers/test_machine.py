@@ -20,7 +20,7 @@ PLANTED = Path(__file__).with_name("planted")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """In memory where there is such a disk: a crash here copies files, no sync decides anything."""
+    """A folder, in memory if possible: a crash here copies files, and syncs don't matter."""
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as name:
         yield Path(name)

@@ -1,4 +1,4 @@
-"""From files of JSON lines to an exit code."""
+"""The checker reads files of JSON lines, and ends with an exit code."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""For every invariant a history that breaks exactly it, and one near it that doesn't."""
+"""Each invariant has a history that breaks exactly it, and one near it that doesn't."""
 
 import attrs
 import pytest

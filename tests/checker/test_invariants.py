@@ -1,4 +1,4 @@
-"""On how many occasions each invariant could have been broken, and when S3 can be decided."""
+"""Each invariant tells on how many occasions it was judged, and S3 when it can't be decided."""
 
 import attrs
 import pytest

@@ -449,7 +449,7 @@ def test_any_success_shows_that_the_entity_isnt_stalled():
 
 @pytest.mark.parametrize("answer", [Failed, Unknown])
 def test_a_failure_shows_it_only_for_who_got_it(answer):
-    """Somebody else still waits, and has waited from the beginning."""
+    """Another sender still waits, and has waited from the beginning."""
     assert stall(*DOWN, *send(51, "1", 75), *send(52, "2", 63, answer)) is BROKEN
 
 
@@ -497,7 +497,9 @@ def test_no_fault_is_felt_longer_than_that():
 
 
 def test_who_was_asked_to_wait_does_so_after_the_fault():
-    """Until 122, and the namespace is felt until 145; then nothing but the other fault is."""
+    """
+    Clients wait until 122, and the busy fault is felt until 145; then only the other fault counts.
+    """
     busy = [*fault(50, 110, kind="busy"), *fault(60, 140)]
 
     assert stall(*busy, *send(100, "1", 159)) is HOLDS

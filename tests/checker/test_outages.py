@@ -10,7 +10,9 @@ SILENCE = 10.0
 
 
 def outage(*attempts):
-    """Of what failed: when it began, when it ended, and whether it surely counts."""
+    """
+    An outage with these failures: when each began, when it ended, and whether it surely counts.
+    """
     one = Outage(SILENCE)
     for began, at, counts in attempts:
         one.note(began, at, counts=counts)

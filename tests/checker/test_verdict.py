@@ -1,4 +1,4 @@
-"""For every violation one history that shows exactly it, and one near it that doesn't."""
+"""Each violation has one history that shows exactly it, and one near it that doesn't."""
 
 from datetime import UTC, datetime, timedelta
 from math import inf

@@ -43,7 +43,7 @@ def test_every_message_arrives_as_it_was_sent(message: Message, filler: bytes, s
 def test_whatever_fails_nothing_that_was_accepted_is_lost_and_nothing_else_comes(
     seed: int, order: object
 ) -> None:
-    """For a while each step of store and namespace may fail, before or after it's done."""
+    """Each step of store and namespace may fail for a while, before or after it's done."""
     rng = random.Random(seed)
 
     def trouble(moment: str, step: str, name: str) -> None:

@@ -144,7 +144,7 @@ async def test_a_list_goes_on_page_after_page(tmp_path: Path) -> None:
 
 
 async def test_without_the_service_or_the_container_the_store_is_out(tmp_path: Path) -> None:
-    """So that no message is taken for one that has lost its body."""
+    """A store that is out makes no message look as if it had lost its body."""
     with trio.fail_after(A_WHILE):
         async with azurite(tmp_path / "azurite", service="blob") as (_, port):
             async with AzureBlobStore(BlobClient(account_at(port), "bodies", now, 1024)) as store:

@@ -97,7 +97,7 @@ def make_root() -> Path:
 
 
 def mounts() -> Sequence[tuple[str, str, str]]:
-    """From where to where, and how."""
+    """Return the mounts: each as its source, its target, and "ro" or "rw"."""
     home, caches = Path.home(), WORK / "cache"
     found = [(path, path, "ro") for path in SHARED]
     found += [(str(home / name), f"{HOME}/{name}", "ro") for name in SETTINGS]

@@ -84,7 +84,7 @@ async def send(service, queue, *messages):
 
 
 async def take(receiver, count):
-    """So many messages, or those that came in time."""
+    """Receive `count` messages, or those that come in time."""
     taken = []
     while len(taken) < count:
         got = await do(receiver.receive_messages(count - len(taken), max_wait_time=WAIT))
@@ -95,7 +95,7 @@ async def take(receiver, count):
 
 
 async def complete(receiver, messages):
-    """Their bodies."""
+    """Complete the messages; return their bodies."""
     for message in messages:
         await do(receiver.complete_message(message))
     return [str(message) for message in messages]

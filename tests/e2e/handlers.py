@@ -27,7 +27,7 @@ def note(item: Item[Message]) -> None:
 
 
 def note_until_told_to_end(item: Item[Message]) -> None:
-    """Its process is asked to end when it has worked on some."""
+    """Note the message; ask the process to end when it has worked on some."""
     note(item)
     if next(_worked) == SOME:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -89,7 +89,9 @@ async def proxied(gateways: Gateways, **options: Any) -> tuple[Installation, Cha
 
 
 def mean(names: Path, *lines: str) -> None:
-    """From now on names mean that; each line is a name and its address, or "silent"."""
+    """
+    Give the names these addresses from now on; each line is a name and its address, or "silent".
+    """
     new = names.with_suffix(".new")
     new.write_text("".join(f"{line}\n" for line in lines))
     new.replace(names)

@@ -147,7 +147,8 @@ class Installation:
 
     async def send_all_the_time(self, *, task_status: trio.TaskStatus[None]) -> None:
         """
-        Until `traffic.stopping`: to each entity over plain REST, as Pairgate does it, and batches.
+        Send to each entity until `traffic.stopping`: over plain REST, as Pairgate does it, and
+        batches.
 
         Each producer has a connection of its own.
         """
@@ -170,7 +171,7 @@ class Installation:
     async def receive_all_the_time(
         self, entity: EntityPath, *, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Until cancelled: a consumer at the primary, which comes back after each trouble."""
+        """Consume at the primary until cancelled, and go on after each error."""
         async with client(self.primary) as broker:
             task_status.started()
             while True:
@@ -213,7 +214,7 @@ class Installation:
         victim.signal(signal.SIGCONT)
 
     def excuse(self, victim: GatewayProcess) -> None:
-        """Nobody learns what became of what was on its way: one more copy of each is legal."""
+        """Allow one more copy of each message that is on its way: nobody learns its outcome."""
         in_flight = max(self.syphons, 1) * BACKLOG_QUEUES * SYPHON_BATCH
         if victim is not self.gateway or self.syphons == 0:
             self._excused += in_flight

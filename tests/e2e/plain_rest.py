@@ -95,7 +95,13 @@ class PlainRest:
 
 
 def _accepted_by(head: h11.Response, body: bytes) -> AcceptedBy:
-    """By the table of docs/explanation/semantics.md: what isn't known to be definite is unknown."""
+    """
+    Return what accepted the message, by the table of docs/explanation/semantics.md.
+
+    Raises:
+        Unavailable: the answer is definite: the message was not sent.
+        OutcomeUnknown: any other error.
+    """
     fields = {name.decode(): value.decode() for name, value in head.headers}
     if head.status_code == 201:
         return AcceptedBy(fields["x-pairgate-accepted-by"])

@@ -92,7 +92,11 @@ class GatewayProcess:
             self._keep_ports(since)
 
     async def _open(self) -> trio.Process | ForkedProcess:
-        """Without an environment of its own, which libraries and Python read first: by a fork."""
+        """
+        Start the process: by a fork, unless it has an environment of its own.
+
+        Libraries and Python read the environment first, so that a fork can't change it.
+        """
         arguments = [*self.command, "--json", "--config", str(self.config_file)]
         if not self.environment:
             return await fork_server().fork(self.folder, arguments)

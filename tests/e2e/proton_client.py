@@ -59,7 +59,7 @@ SESSION_FILTER = symbol("com.microsoft:session-filter")
 
 @contextmanager
 def connected(mechanism=None, password=KEY, **more):
-    """With a policy's key, or with whatever the options say."""
+    """Connect with a policy's key, or as the options say."""
     mechanism = mechanism or OPTIONS.get("mechanism", "PLAIN")
     if mechanism == "PLAIN":
         more |= {"user": KEY_NAME, "password": password, "allow_insecure_mechs": True}

@@ -97,7 +97,11 @@ class SharedCluster:
         await self.cluster.keep_queues()
 
     def client(self, *names: str, begins_with: int | None = None) -> RabbitmqBroker:
-        """Of all nodes, or of those; it begins with a random one, or with that."""
+        """
+        Return a client of all nodes, or of those with these names.
+
+        `begins_with`: the index of the node that it tries first; None: a random one.
+        """
         hosts = ",".join(f"127.0.0.1:{self.cluster.ports[name]}" for name in names or NAMES)
         rest = f"//{USER}:{USER}@{hosts}/"
         rng = random.Random()

@@ -331,7 +331,9 @@ async def tasks():
 
 
 async def send_all_the_time():
-    """Until the standard input ends: what was accepted, and the longest time of one send."""
+    """
+    Send until the standard input ends; return what was accepted, and the longest time of one send.
+    """
     client = named("orders", retry_total=3)
     ending = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     sent, errors, longest = [], [], 0.0

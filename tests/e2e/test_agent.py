@@ -42,7 +42,7 @@ class Floor:
         return file.read_text().split() if file.exists() else []
 
     def pids(self) -> list[int]:
-        """Of the processes that the agent has started and that there still are."""
+        """The ids of the processes that the agent has started and that still run."""
         started = [line["pid"] for line in self.agent.log if line["event"] == "process_started"]
         return [pid for pid in started if exists(pid)]
 

@@ -38,7 +38,7 @@ def served_with_tls(gateways: Gateways, name: str = "primary") -> GatewayProcess
 async def test_a_certificate_that_expires_is_a_mistake_and_no_outage(
     gateways: Gateways, tmp_path: Path
 ) -> None:
-    """For the gateway years have passed; the primary hasn't noticed."""
+    """Years have passed by the gateway's clock, and none by the primary's."""
     clock = WallClock(tmp_path / "clock")
     gateways.environments["gateway"] = clock.environment
     primary = served_with_tls(gateways)

@@ -53,7 +53,7 @@ def descriptors_of(process: GatewayProcess) -> int:
 
 
 def memory_of(process: GatewayProcess) -> int:
-    """Of its addresses, in bytes."""
+    """Return the size of the process's address space, in bytes."""
     with open(f"/proc/{process.pid}/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 

@@ -107,7 +107,7 @@ def test_the_archive_knows_its_commit_without_a_history(packages: Packages) -> N
 def test_a_first_message_goes_through_what_was_installed_from_the_wheel(
     packages: Packages, tmp_path: Path
 ) -> None:
-    """In an empty folder, without a file: the commands of the first page, in its order."""
+    """The commands of the first page run in their order, in an empty folder."""
     pairgate = installed(packages.wheel, tmp_path / "environment")
     here = tmp_path / "here"
     here.mkdir()

@@ -111,7 +111,10 @@ async def gateway(gateways: Gateways) -> GatewayProcess:
 
 @pytest.mark.parametrize("page", ["README", "CLIENTS"])
 async def test_every_block_that_can_be_pasted_runs(page: str, gateway: GatewayProcess) -> None:
-    """In the order of the page, so that each finds the messages that earlier blocks have left."""
+    """
+    The blocks run in the order of the page, so that each finds the messages that earlier blocks
+    left.
+    """
     text = {"README": README, "CLIENTS": CLIENTS}[page]
     [endpoint] = [code for code in blocks(CLIENTS, "toml") if "tls = {" in code]
     ports = ports_of(gateway, f"{EXAMPLE}\n{endpoint}")

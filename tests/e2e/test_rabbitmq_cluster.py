@@ -346,7 +346,7 @@ async def until_paused(receiver: RabbitmqReceiver) -> None:
 
 
 async def taken_from(broker: RabbitmqBroker, least: int, queue: EntityPath = ORDERS) -> set[str]:
-    """At least so many messages, and what else comes within a second."""
+    """Consume at least `least` messages; return the ids of all."""
     ids: set[str] = set()
     async with broker.open_receiver(queue) as receiver:
         with trio.fail_after(30):
@@ -371,7 +371,7 @@ async def test_no_node_leads_all_backlog_queues(shared_cluster: SharedCluster) -
 async def test_a_cluster_with_the_default_name_is_known_by_its_hosts(
     shared_cluster: SharedCluster,
 ) -> None:
-    """After a failure each of its nodes may report a name of its own."""
+    """Each of the cluster's nodes may report a name of its own after a failure."""
     await shared_cluster.ready()
     async with shared_cluster.client() as broker:
         with pytest.raises(NotSupported, match="set_cluster_name"):

@@ -165,7 +165,7 @@ async def test_no_producer_notices_an_outage_and_nothing_is_lost(
 
 
 async def delete_queue(harness: Harness) -> None:
-    """Its messages go with it: who deletes a queue has emptied it before."""
+    """Empty the queue, as its owner does, and delete it."""
     await harness.run.senders.rest()
     async with harness.north.client() as broker:
         harness.run.received += await emptied(broker)

@@ -82,7 +82,7 @@ class Load:
 
 
 async def replace(process: GatewayProcess) -> None:
-    """By the version here."""
+    """Stop the process, and start the version here in its place."""
     assert await process.stop() == 0
     process.environment = {}
     await process.start()

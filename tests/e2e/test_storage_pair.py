@@ -112,7 +112,9 @@ def digest(body: str) -> str:
 
 
 async def judged(servers: Servers, sent: list[str], got: dict[str, str], extra: int) -> Verdict:
-    """By what the SDK took straight from the primary, and by all that any queue has left."""
+    """
+    Judge the messages that the SDK got straight from the primary, and those that are left anywhere.
+    """
     records: list[Record] = []
     for body in sent:
         records.append(Invoked(at=0.0, message_id=body, entity="orders", fingerprint=digest(body)))

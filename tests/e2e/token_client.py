@@ -185,7 +185,7 @@ def queue_by(sas, credential):
 
 
 def challenged():
-    """After 401 the SDK asks for a token as the challenge says, and then it works."""
+    """The SDK asks for a token as the challenge of a 401 says, and then it works."""
     credential = Credential("Orders.Send")
     service = QueueServiceClient(
         f"https://localhost:{STORAGE}/contoso",

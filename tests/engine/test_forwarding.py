@@ -30,7 +30,7 @@ def to(queue: Queue | None) -> Forward:
 
 
 def full() -> Queue:
-    """Of messages that expire at 6; of its megabyte 576 bytes are left."""
+    """A queue of messages that expire at 6, with 576 bytes left of its megabyte."""
     queue = make(max_size_in_megabytes=1)
     queue.send([attrs.evolve(message("a", life=5), size=1000)] * 1048, at(1))
     return queue

@@ -117,7 +117,7 @@ def told(space: Namespace, path: EntityPath, seconds: float) -> Report:
 
 
 def idle_queue() -> Namespace:
-    """With a queue that is deleted after an hour."""
+    """A namespace with a queue that is deleted after an idle hour."""
     space = make()
     space.create(ORDERS, QueueProperties(auto_delete_on_idle=timedelta(hours=1)), at(0))
     told(space, ORDERS, 0)
@@ -593,7 +593,7 @@ def test_what_is_deleted_is_told_once_and_has_nothing_to_be_done() -> None:
 
 
 def restarted(space: Namespace, disk: Disk) -> None:
-    """After it no queue was used."""
+    """Restart the namespace: afterwards no queue was used."""
     space.reload()
     disk.opened.clear()
 

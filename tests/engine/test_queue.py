@@ -235,7 +235,7 @@ def test_what_is_given_back_comes_before_what_was_never_taken():
 
 
 def test_one_take_looks_at_a_bounded_number_of_messages_and_the_next_goes_on():
-    """Of those that may not be handed out: here, that were delivered too often before."""
+    """The messages may not be handed out: they were delivered too often before."""
     rows = NaiveRows()
     queue = make(rows)
     send(queue, *range(500))

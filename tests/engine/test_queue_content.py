@@ -137,7 +137,7 @@ def test_what_has_expired_is_not_passed_on() -> None:
 
 @attrs.define
 class NoWay(Way):
-    """Nothing goes on here."""
+    """A way on which no message can go."""
 
     text: str = "there is full"
 

@@ -47,7 +47,7 @@ SQL = SqlFilter(expression="1=1")
 
 
 def topics(**options: object) -> Topics:
-    """With the topic `news`, which has the subscription `s`."""
+    """Topics with the topic `news`, which has the subscription `s`."""
     made = Topics(make(**options))
     made.create(NEWS, TopicProperties(), at(0))
     made.subscribe(NEWS, "s", SubscriptionProperties(), None, at(0))
@@ -438,7 +438,7 @@ T = EntityPath("news/subscriptions/t")
 
 
 def unused(disk: Disk, idle: timedelta | None = None, **options: object) -> Topics:
-    """With the topic `news` and its subscriptions `s` and `T`; `T` takes no message."""
+    """Unused topics: `news` with its subscriptions `s` and `T`; `T` takes no message."""
     made = Topics(make(store=disk, **options))
     properties = TopicProperties(max_message_size=77, auto_delete_on_idle=idle)
     made.create(NEWS, properties, at(0))

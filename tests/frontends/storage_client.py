@@ -129,8 +129,10 @@ async def open_client(
     *, leased: bool = False, paired: bool = False, ahead: float = 0.0
 ) -> AsyncIterator[Client]:
     """
-    With a queue `orders`. `leased`: over locks alone, as in a namespace that isn't our own;
-    `paired`: messages are put as through a pair; `ahead`: of the namespace's clock is all else.
+    Open a client of a namespace with a queue `orders`.
+
+    `leased`: over locks alone, as in a namespace that isn't our own; `paired`: messages are put as
+    through a pair; `ahead`: seconds by which all other clocks are ahead of the namespace's.
     """
     clock = VirtualClock(timedelta(seconds=ahead))
     ids = (UUID(int=number, version=4) for number in count(1))

@@ -69,7 +69,7 @@ async def _is_ready(port: int, *, secure: bool) -> bool:
 
 
 def _question(port: int) -> bytes:
-    """Without a signature: what is ready refuses it."""
+    """A request without a signature, which a server that is ready refuses."""
     return f"GET /{ACCOUNT}?comp=list HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
 
 

@@ -74,7 +74,7 @@ class Pass:
 
 @attrs.frozen
 class Refuse(Pass):
-    """Nobody listens: connecting fails, and open connections are reset at their next byte."""
+    """Refuses connections, and resets open ones at their next byte."""
 
     async def opened(self, link: Link) -> None:
         await trio.lowlevel.checkpoint()
@@ -196,7 +196,9 @@ class Slow(Pass):
     async def _pass_slowly(
         self, link: Link, data: bytes, send: Callable[[bytes], Awaitable[None]]
     ) -> bytes:
-        """Until another fault is set; what is left goes its way."""
+        """
+        Pass the data until another fault is set; return the rest, which goes the way of that fault.
+        """
         fault = link.proxy.fault
         await trio.lowlevel.checkpoint()
         for start in range(0, len(data), self.size):
@@ -257,7 +259,7 @@ class ChaosProxy:
 
     @fault.setter
     def fault(self, fault: Pass) -> None:
-        """From now on; open connections are hit too. The port opens again in a moment."""
+        """Set the fault, also for open connections. The port opens again in a moment."""
         self._fault = fault
         self._changed.unpark_all()
         if isinstance(fault, Refuse):

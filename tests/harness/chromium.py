@@ -94,7 +94,7 @@ class Browser:
         self._ask("Emulation.setEmulatedMedia", features=[feature])
 
     def resize(self, width: int, height: int) -> None:
-        """In pixels."""
+        """Set the size of the page, in pixels."""
         self._ask(
             "Emulation.setDeviceMetricsOverride",
             width=width,

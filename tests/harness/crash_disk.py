@@ -36,7 +36,7 @@ class Written:
         content[self.offset : self.offset + len(self.data)] = self.data
 
     def torn(self, rng: random.Random) -> "list[Written]":
-        """Some of its sectors."""
+        """Return the write with only some of its sectors."""
         first = self.offset - self.offset % _SECTOR
         end = self.offset + len(self.data)
         kept: list[Written] = []
@@ -73,7 +73,7 @@ Image = Mapping[str, bytes]  # of a folder: names of files, and what is in them
 
 
 def read_image(folder: Path, names: Iterable[str]) -> Image:
-    """Of those files that are there."""
+    """Return the contents of those files that exist."""
     return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
 
 
@@ -297,7 +297,7 @@ def _most(changes: Sequence[Written | Truncated], rng: random.Random) -> list[Wr
 def _beginning(
     changes: Sequence[Written | Truncated], rng: random.Random
 ) -> list[Written | Truncated]:
-    """In order, up to one that is torn."""
+    """Return the first changes, of which the last may be torn."""
     end = rng.randrange(len(changes) + 1)
     kept = list(changes[:end])
     if kept and isinstance(kept[-1], Written):

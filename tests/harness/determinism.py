@@ -47,7 +47,7 @@ class JumpingClock(trio.abc.Clock):
         return 0.0
 
     def jump(self, seconds: float) -> None:
-        """So much time is over at once."""
+        """Let so many seconds pass at once."""
         self._now += seconds
 
 

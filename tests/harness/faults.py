@@ -58,7 +58,7 @@ class Fault(Protocol):
 
 @attrs.frozen
 class Refuse:
-    """Nothing arrives, and the caller is told so; or any other error in its place."""
+    """Refuses the operation before it arrives, or fails with any other error."""
 
     error: Callable[[], BrokerError] = lambda: Unavailable("refused")
 
@@ -74,7 +74,7 @@ def busy(seconds: float) -> Refuse:
 @attrs.frozen
 class Hang:
     """
-    Nothing arrives, and nobody says so; after `seconds` the connection is found to be dead.
+    Never does the operation, nor answers; after `seconds` the connection is found to be dead.
 
     A wait for messages has no deadline, so an adapter must notice a dead connection by itself.
     """
@@ -88,7 +88,9 @@ class Hang:
 
 @attrs.frozen
 class Reset:
-    """Nothing arrives, and the connection breaks: the caller can't tell it from `LoseAnswer`."""
+    """
+    Breaks the connection before the operation arrives: the caller can't tell it from `LoseAnswer`.
+    """
 
     async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
         await trio.lowlevel.checkpoint()
@@ -249,7 +251,7 @@ class FaultyBroker:
 
     @contextmanager
     def _used(self, receiver: "FaultyReceiver", left: trio.Event) -> Iterator[None]:
-        """Until a client leaves the receiver, or dies and leaves its locks."""
+        """Keep the receiver while a client uses it, or has died and left its locks."""
         self._receivers[receiver] = None
         try:
             yield

@@ -176,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def log_message(self, *arguments: Any) -> None:
-        """Nothing: `requests.jsonl` has all."""
+        """Nothing to do: `requests.jsonl` has all."""
 
     def _answers(self) -> Answers:
         wanted = Answers(**json.loads((self.folder / "answers.json").read_text()))

@@ -56,7 +56,7 @@ class SigningKey:
         return cls(key_id, algorithm, KINDS[algorithm]())
 
     def jwk(self) -> dict[str, Any]:
-        """Its public half."""
+        """The public half of the key."""
         codec = get_default_algorithms()[self.algorithm]
         public: dict[str, Any] = codec.to_jwk(self.private.public_key(), as_dict=True)
         public.pop("key_ops", None)

@@ -144,13 +144,13 @@ class LastingNode:
 
     @property
     def port(self) -> int:
-        """For AMQP; blocks until it's ready. Raises as `process`."""
+        """The node's port for AMQP; blocks until it's ready. Raises as `process`."""
         return self._lasting.value[1]
 
     @property
     def process(self) -> ServerProcess:
         """
-        For `control`; blocks until it's ready.
+        The node's process, for `control`; blocks until it's ready.
 
         Raises:
             ServerFailed: it didn't start.
@@ -167,7 +167,7 @@ class LastingNode:
         await self._lasting.there(self.process.kill)
 
     async def start(self) -> None:
-        """After `kill`: return when it's ready again. Raises ServerFailed."""
+        """Start the node again after `kill`; return when it's ready. Raises ServerFailed."""
         await self._lasting.there(self.process.start)
 
     def end(self) -> None:

@@ -71,7 +71,9 @@ class Cluster:
         await self.nodes[name].stop()
 
     async def start(self, name: str) -> None:
-        """After `kill` or `stop`: return when it's ready again. Raises ServerFailed."""
+        """
+        Start a node again after `kill` or `stop`; return when it's ready. Raises ServerFailed.
+        """
         await self.nodes[name].start()
 
     def cut_off(self, name: str) -> None:
@@ -79,7 +81,7 @@ class Cluster:
         self._set(name, BlackHole())
 
     def heal(self, name: str) -> None:
-        """They hear each other again, by new connections."""
+        """Let the nodes hear each other again, by new connections."""
         self._set(name, Pass())
 
     async def keep_queues(self) -> None:

@@ -132,7 +132,7 @@ async def freeze(process: int) -> None:
 
 
 def _states(process: int) -> Iterator[str]:
-    """Of each thread, by proc(5): T is stopped, Z has ended."""
+    """Yield the state of each thread, by proc(5): T is stopped, Z has ended."""
     for stat in Path(f"/proc/{process}/task").glob("*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             yield stat.read_text().rpartition(")")[2].split()[0]

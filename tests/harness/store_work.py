@@ -113,7 +113,9 @@ def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:
 
 def connection_of(store: Store) -> apsw.Connection:
     """
-    For what a store doesn't tell, and for harming it. A store lets no second connection in.
+    Return the store's own connection, as a store lets no second one in.
+
+    It serves to read what a store doesn't tell, and to harm the store.
     """
     connection: apsw.Connection = store._connection
     return connection

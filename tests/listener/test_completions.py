@@ -58,7 +58,7 @@ class Together(OneByOne):
 
 
 async def complete_five(receiver: Any, *, cancelled_after: float = inf) -> list[Any]:
-    """At one moment; what each was told."""
+    """Complete five deliveries at one moment; return the verdict of each."""
     completions = Completions(receiver=receiver, limit=LIMIT)
     verdicts: list[Any] = [None] * len(FIVE)
 

@@ -183,7 +183,7 @@ async def test_a_kept_request_must_be_the_same_when_it_is_asked_again(harness):
 
 @attrs.define(eq=False)
 class SlowStore(MemoryStore):
-    """Its writes of replies take a second."""
+    """A store whose writes of replies take a second."""
 
     async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:
         if value is not None and key.endswith("/0"):

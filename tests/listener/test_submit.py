@@ -32,7 +32,7 @@ def submitter(harness: Any, **fields: Any) -> Submitter[Any]:
 
 async def test_submit_and_listen_are_inverse(harness):
     async def handle(item):
-        """Nothing is to be done."""
+        """Nothing to do."""
 
     await harness.listen(handle, format=Json(Line), account="contoso")
     message_id = await submitter(harness, client_id="shop-1").submit(Line("p", 2), request_id="r1")

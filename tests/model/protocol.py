@@ -141,7 +141,7 @@ class Design:
 
 
 def start(*, messages: int, syphons: int, troubles: int) -> State:
-    """Nothing is sent yet."""
+    """The state at the start: nothing is sent yet."""
     return State((UNSENT,) * messages, (IDLE_SYPHON,) * syphons, troubles)
 
 

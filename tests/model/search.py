@@ -84,7 +84,7 @@ def _broken_by(message: Message) -> str | None:
 
 
 def drained(state: State) -> bool:
-    """Nothing is under way, and nothing on the backlog."""
+    """True if nothing is under way, and nothing on the backlog."""
     return all(syphon.phase is Phase.IDLE for syphon in state.syphons) and all(
         message.send in ENDED and _is_quiet(message) for message in state.messages
     )

@@ -75,7 +75,9 @@ def _troubles(message: Message, design: Design) -> Iterator[SendStep]:
 
 
 def _left_behind(message: Message) -> Message:
-    """Nobody waits for its answer any more: a request that wasn't applied yet is late."""
+    """
+    Leave the attempt: a request that wasn't applied yet is late, and nobody waits for its answer.
+    """
     left = message._replace(allowed=message.allowed + 1)
     if message.send is Send.PRIMARY_ASKED:
         return left._replace(late_primary=message.late_primary + 1)

@@ -188,7 +188,7 @@ def _steps(record: Record) -> frozenset[Step]:
 
 
 def _closure(states: Iterable[State]) -> set[State]:
-    """With all that may happen unseen."""
+    """Return the states with all that steps which no record shows may lead to."""
     found = set(states)
     queue = list(found)
     while queue:
@@ -206,7 +206,7 @@ def _steps_from(state: State) -> tuple[tuple[Step, State], ...]:
 
 
 def _normal(state: State) -> State:
-    """Without what only counts, what is gone, and which of several copies alike is which."""
+    """Return the state without counters, lost copies, and the order of copies that are alike."""
     message, syphon = state.messages[0], state.syphons[0]
     remembered = {copy for _, copy in syphon.remembered}
     left = sorted(

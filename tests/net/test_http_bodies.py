@@ -199,4 +199,4 @@ async def test_a_connection_that_ended_leaves_no_cycle_of_references(sent, watch
 
 class _Nothing:
     def append(self, request):
-        """Nobody wants it."""
+        """Nothing to do."""

@@ -35,7 +35,7 @@ async def echo(stream):
 
 
 async def known_echo(stream):
-    """Of a client that has shown its key."""
+    """Echo as for a client that has shown its key."""
     note_authorized()
     await echo(stream)
 

@@ -50,7 +50,7 @@ class Ends:
 
     @property
     def serial(self) -> str:
-        """Of the server's certificate, as the client has seen it."""
+        """The serial number of the server's certificate, as the client has seen it."""
         assert isinstance(self.client, trio.SSLStream)
         return self.client.getpeercert()["serialNumber"].lower().lstrip("0")
 

@@ -201,7 +201,7 @@ async def test_the_next_one_goes_on_when_the_first_of_the_line_is_cancelled(
 async def test_each_that_becomes_the_first_of_the_line_looks_at_the_time(
     clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
-    """Nothing ends here: they go on because those before them have taken too long to count."""
+    """The waiting requests go on because the turns before them have taken too long to count."""
     one, two = clients
     await two.take()
     for _ in range(5 * SHARE):
@@ -234,7 +234,7 @@ async def test_requests_that_wait_behind_the_first_one_need_no_processor(
 async def test_a_client_that_comes_back_is_no_other_client(
     clients: tuple[Client, Client], autojump_clock: MockClock
 ) -> None:
-    """Its line was forgotten in between."""
+    """The client's line was forgotten in between."""
     contention = Contention(SHARE)
     first, again = Client(contention, "one"), Client(contention, "one")
     await first.take()

@@ -173,8 +173,9 @@ class Namespace:
         times: float = float("inf"),
     ) -> None:
         """
-        From now on these operations (none named: all) meet that fault, or none; the first rule
-        wins.
+        Let these operations (none named: all) meet that fault, or none, from now on.
+
+        The first rule that fits an operation wins.
         """
         self._rules.append(_Rule(fault, operations, entity, times))
 

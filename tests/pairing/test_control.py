@@ -234,7 +234,7 @@ async def test_a_paused_entity_holds_up_no_other(harness: Harness) -> None:
 
 
 async def test_a_pause_takes_effect_within_a_batch(harness: Harness) -> None:
-    """Also while the rate limit stretches the batch."""
+    """The pause takes effect, too, while the rate limit stretches the batch."""
     _, control, _ = await with_syphon(harness)
     order(control, Action.RATE, rate=2.0)
     await harness.divert(*(message(str(index)) for index in range(50)))

@@ -312,7 +312,9 @@ async def test_what_the_secondary_counts_and_doesnt_show_has_an_unknown_reason(
 def told_so(
     secondary: MemoryBroker, monkeypatch: pytest.MonkeyPatch, **counts: float
 ) -> dict[str, float]:
-    """From now on the secondary tells these of its first backlog queue; the dict may change."""
+    """
+    Let the secondary tell these counts of its first backlog queue; the returned dict may change.
+    """
     listed = secondary.list_queues
 
     async def list_queues(prefix: str, *, skip: int, top: int) -> Sequence[EntityInfo]:

@@ -236,7 +236,7 @@ async def test_without_a_pipeline_sends_share_a_request_or_go_alone(harness, tog
 
 
 async def _one_leaves(made: Clients, *, before_it_is_sent: bool) -> AcceptedBy | BrokerError:
-    """Of two sends that share a call the leader is cancelled: the verdict of the other one."""
+    """Cancel the leader of two sends that share a call; return the verdict of the other one."""
     entered: list[str] = []
     scopes = {name: trio.CancelScope() for name in ("1", "2")}
 

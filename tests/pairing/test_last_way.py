@@ -34,7 +34,7 @@ LONG = Backoff(first=5.0, cap=5.0, jitter=0.0)
 
 
 def remember(namespace: Namespace) -> None:
-    """From now on the namespace is reached over a connection that isn't dialled for 5 s."""
+    """Let the namespace be reached over a connection that isn't dialled again for 5 s."""
     namespace.broker = RememberingBroker(inner=namespace.broker, backoff=LONG, rng=random.Random(0))
 
 

@@ -95,7 +95,7 @@ class Cluster:
         await self.nodes[one].kill()
 
     def silence(self, one: Gateway) -> Orders:
-        """From now on that gateway takes sends, and doesn't answer."""
+        """Let that gateway accept forwarded sends from now on, and not answer."""
         orders = self.nodes[one].orders
         assert isinstance(orders, Orders)
         orders.is_silent = True

@@ -61,7 +61,7 @@ class Gateway:
         self.scope.cancel()
 
     def kill(self) -> None:
-        """Nothing is let go."""
+        """End without releasing anything."""
         self.secondary.crash()
         self.scope.cancel()
 
@@ -187,7 +187,7 @@ async def test_a_send_that_gets_no_lease_in_its_time_isnt_sent(harness):
 
 
 async def keep_locked(holder) -> None:
-    """Until the session is left."""
+    """Renew the session's lock until it is lost."""
     with suppress(SessionLockLost):
         while True:
             await holder.renew_session()

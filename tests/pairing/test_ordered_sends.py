@@ -168,7 +168,7 @@ async def test_a_list_that_began_before_a_diverted_send_ended_brings_no_key_home
 
 
 async def test_a_send_waits_for_the_few_that_are_left_and_then_goes_to_the_primary(harness):
-    """So the key returns, however steadily it is sent to."""
+    """The key returns to the primary, however steadily it is sent to."""
     pair = await ordered_pair(harness)
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
     names = [f"{number:03}" for number in range(300)]

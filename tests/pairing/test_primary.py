@@ -374,7 +374,9 @@ async def test_a_time_out_counts_after_a_second_or_a_tenth_of_an_attempt(
 async def test_an_attempt_that_the_callers_deadline_ends_counts_if_it_was_fair(
     harness, pause, counts
 ):
-    """After a pause it may have just what is left, so that both deadlines are one."""
+    """
+    The attempt after a pause may have just the rest of the time, so that both deadlines are one.
+    """
     pair = await harness.pair(failover_interval=0.0, busy_pause=pause)
     harness.primary.fail(busy(pause), SEND, times=1)
     harness.primary.fail(Hang(), SEND)

@@ -329,7 +329,9 @@ async def test_the_last_save_takes_no_longer_than_two_seconds(harness, path, dis
 @virtual_time
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.2, 0.3, 3.0])
 async def test_a_change_is_saved_whenever_the_end_comes_after_it(harness, path, disk, seconds):
-    """Before anybody has seen it, while more may follow, just as it's written, and after that."""
+    """
+    The end comes before the change was seen, while more may follow, in the write, and after it.
+    """
     disk.seconds = 0.2
     async with trio.open_nursery() as nursery:
         pair = harness.parts().assemble()

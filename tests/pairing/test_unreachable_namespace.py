@@ -31,7 +31,7 @@ SEND, PROBE = Operation.SEND, Operation.PROBE
 
 
 async def queues(harness, number):
-    """So many queues on the primary."""
+    """Create so many queues on the primary."""
     made = [EntityPath(f"queue-{index}") for index in range(number)]
     for queue in made:
         await harness.primary.store.create_queue(queue, QueueProperties())

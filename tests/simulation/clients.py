@@ -118,7 +118,7 @@ class Producer:
 
     @property
     def _sizes(self) -> Sequence[int]:
-        """Of batches, which Storage Queue doesn't have."""
+        """The sizes of batches, which Storage Queue doesn't have."""
         return [1] if self.scenario.parts.front is Front.STORAGE_QUEUE else [1, 1, 1, 3]
 
     async def send_once_more(self, entity: EntityPath) -> AcceptedBy | None:

@@ -37,12 +37,12 @@ class ProcessClock:
 
     @property
     def ahead(self) -> float:
-        """Of the true time, in seconds."""
+        """The seconds by which the clock is ahead of the true time."""
         return self._ahead + self._drift * (trio.current_time() - self._set_at)
 
     @property
     def least_ahead(self) -> float:
-        """Of the true time, in seconds, at any time until now."""
+        """The least seconds by which the clock has been ahead of the true time until now."""
         return min(self._least_ahead, self.ahead)
 
     def set(self, ahead: float, drift: float) -> None:
@@ -53,7 +53,11 @@ class ProcessClock:
 
 @attrs.define(eq=False)
 class Clocks:
-    """Of all processes; `on_set` hears whose was set, how far ahead it is, and its drift."""
+    """
+    The clocks of all processes.
+
+    `on_set` is called with the process whose clock was set, how far ahead it is, and its drift.
+    """
 
     _on_set: Callable[[str, float, float], None]
     _clocks: dict[str, ProcessClock] = attrs.field(

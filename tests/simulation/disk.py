@@ -126,7 +126,7 @@ class DiskBroker(EmbeddedBroker):
         self._tell(look_again.result())
 
     def _stop(self) -> None:
-        """Nothing more is written, not even what would tidy up."""
+        """End the writes, also those that would tidy up."""
         if not self._stopped:
             self._stopped = True
             self._committer.fail((), ENDED)

@@ -125,7 +125,9 @@ class Laws:
                     streak.failing_since, streak.overdue = None, False
 
     def _note_namespace(self, call: Call, streak: _Streak) -> None:
-        """While no connection can be made, no entity in good health is sent to the primary."""
+        """
+        Judge that no send goes to the primary for a healthy entity while no connection can be made.
+        """
         began = trio.current_time() - call.took
         sent_well = call.operation is Operation.SEND and streak.state == State.PRIMARY.value
         lost = self._lost is not None and began > self._lost + SLACK
@@ -166,7 +168,7 @@ class Laws:
             streak.state = states.get(key, State.PRIMARY.value)
 
     def note_send(self, message_id: str, *, accepted: bool, took: float) -> None:
-        """While one namespace is well a producer sees no error; if it stays so, no long stall."""
+        """Judge that a producer sees no error while one namespace is well; and no long stall."""
         scenario, pair, now = self.scenario, self.scenario.pair, trio.current_time()
         promised = (
             scenario.one_well(now - took - BACK, now)
@@ -194,12 +196,14 @@ class Laws:
         self._may_have_arrived.update(dict.fromkeys(message_ids, trio.current_time()))
 
     def note_unknown(self, message_ids: Iterable[str]) -> None:
-        """Nobody told a producer what became of a send, which may be under way yet."""
+        """
+        Note that no answer told a producer the outcome of a send, which may still be under way.
+        """
         self._unclear.update(message_ids)
 
     def note_failure(self, message_ids: Iterable[str], began: float) -> None:
         """
-        Of a send that is told to have failed no attempt may have arrived.
+        Judge that no attempt may have arrived of a send that is told to have failed.
 
         Those of an earlier send, which nobody awaits any more, may.
         """
@@ -353,7 +357,9 @@ class Laws:
         streak.on_trial = False
 
     def _judge_failover(self, event: EntityStateChanged, streak: _Streak) -> None:
-        """Not before the interval is over; a syphon inside sends beside the gateway."""
+        """
+        Judge that the entity failed over only after the interval; a syphon inside sends as well.
+        """
         now = trio.current_time()
         failing = max(0.0, now - streak.outage.since)
         early = failing < self.scenario.pair.failover_interval - SLACK

@@ -61,8 +61,10 @@ class Line(trio.abc.Stream):
 @attrs.define(eq=False, kw_only=True)
 class Network:
     """
-    From clients to one server. A share of the connections, `breaking`, is reset by the network
-    within `SOON` seconds, whatever is on its way; `on_break` hears of each that was. Needs `run`.
+    The connections from clients to one server.
+
+    The network resets a share of the connections, `breaking`, within `SOON` seconds, whatever is on
+    its way; `on_break` is called for each. Needs `run`.
     """
 
     rng: random.Random

@@ -63,8 +63,9 @@ T = TypeVar("T")
 @attrs.frozen
 class Trouble:
     """
-    From `start` to `end` a gateway, or all, meet that fault at a namespace. Or the gateway is
-    killed; or the namespace restarts, which ends the locks of all.
+    A fault that a gateway, or all, meet at a namespace from `start` to `end`.
+
+    Other kinds: the gateway is killed; or the namespace restarts, which ends the locks of all.
     """
 
     kind: str  # refuse, hold, kill, restart
@@ -91,7 +92,7 @@ class Told:
 
 @attrs.define(eq=False, kw_only=True)
 class _Network(Installation):
-    """Its connections, each of one process to one namespace, meet the troubles of that process."""
+    """An installation whose connections meet the troubles of their process."""
 
     troubles: Sequence[Trouble]
     rng: random.Random
@@ -311,7 +312,9 @@ class Orderers:
         return self.seed % 4 == 2
 
     def _troubles(self) -> Sequence[Trouble]:
-        """In two histories of four the first gateway is the orderer, and is held."""
+        """
+        Draw the troubles; in two histories of four the first gateway is the orderer, and is held.
+        """
         rng = self.rng
         start = rng.uniform(10.0, 20.0)
         match self.seed % 4:
@@ -337,7 +340,7 @@ class Orderers:
         namespace.restart()
 
     def _outage(self) -> Trouble:
-        """Of the primary, for one gateway or for all."""
+        """Draw an outage of the primary, for one gateway or for all."""
         start = self.rng.uniform(5.0, CHAOS - LONGEST)
         gateway = self.rng.choice([*self.names, ALL])
         return Trouble("refuse", gateway, "primary", start, start + self.rng.uniform(5.0, LONGEST))

@@ -13,7 +13,7 @@ SENDS_AND_PROBES: Final = frozenset({Operation.SEND, Operation.PROBE})
 
 
 def with_slowness(scenario: Scenario) -> Scenario:
-    """By a generator of its own: what is slow, and now and then a primary that is."""
+    """Add limits for slow calls, and now and then a slow primary, by a generator of their own."""
     rng = random.Random(f"patience {scenario.seed}")
     pair = attrs.evolve(
         scenario.pair,
@@ -30,7 +30,7 @@ def with_slowness(scenario: Scenario) -> Scenario:
 
 
 def _outage(kind: str, start: float, end: float) -> Window:
-    """Of the whole primary, and of each operation that shows whether an entity is well."""
+    """An outage of the whole primary, for each operation that shows whether an entity is well."""
     return Window(
         namespace="primary",
         kind=kind,
@@ -43,7 +43,7 @@ def _outage(kind: str, start: float, end: float) -> Window:
 
 
 def with_gray_outage(scenario: Scenario) -> Scenario:
-    """Nothing else goes wrong but that the primary answers late, for longer than the interval."""
+    """Replace all faults by a primary that answers late, for longer than the interval."""
     rng = random.Random(f"gray {scenario.seed}")
     start = rng.uniform(CALM, CALM + 20.0)
     return attrs.evolve(

@@ -324,7 +324,7 @@ class GatewayProcess(Process):
         return len(self._clients)
 
     def saved_states(self) -> dict[str, str]:
-        """By entity, as the next life will find them."""
+        """The saved states by entity, as the next life will find them."""
         saved = [parse(data) for data in self.installation.disk.values()]
         return {each.entity.key: each.state.value for one in saved for each in one.states}
 

@@ -147,7 +147,7 @@ class Recorder:
         return name
 
     def note_clock(self, processes: Iterable[str], ahead: float, drift: float) -> None:
-        """Somebody has set the clock that these read."""
+        """Record that the clock of these processes was set."""
         now = trio.current_time()
         for process in processes:
             self.records.append(ClockSet(at=now, process=process, ahead=ahead, drift=drift))

@@ -103,7 +103,7 @@ class Totals:
 
     @property
     def digest(self) -> str:
-        """Of all histories, in the order of their seeds."""
+        """The digest of all histories, in the order of their seeds."""
         return self._digest.hexdigest()
 
     @property

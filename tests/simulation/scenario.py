@@ -57,7 +57,7 @@ CLOCKS: Final = ("client", "gateway", "syphon", "primary", "secondary")
 
 @attrs.frozen(kw_only=True)
 class Window:
-    """From `start` to `end` a share of the operations on one namespace meets a fault."""
+    """A fault that a share of the operations on one namespace meet from `start` to `end`."""
 
     namespace: str
     kind: str
@@ -87,7 +87,7 @@ class Crash:
 
 @attrs.frozen(kw_only=True)
 class DiskFault:
-    """From `at` to `back` a namespace's disk has that ailment; None: it's nearly full."""
+    """An ailment of a namespace's disk from `at` to `back`; None: the disk is nearly full."""
 
     namespace: str
     ailment: Ailment | None
@@ -98,9 +98,9 @@ class DiskFault:
 @attrs.frozen(kw_only=True)
 class ClockStep:
     """
-    At `at` a process's wall clock is set `ahead` seconds off, and goes `drift` too fast from then.
+    A step of a process's wall clock: at `at` it is set `ahead` seconds off, and drifts by `drift`.
 
-    At `back` somebody puts it right. Infinite: nobody does.
+    It is put right at `back`; infinite: never.
     """
 
     process: str
@@ -220,7 +220,7 @@ class Scenario:
 
     @property
     def only_long_pauses(self) -> bool:
-        """Nothing goes wrong but that the gateway stands still, for longer than it can miss."""
+        """True if the only fault is that the gateway stands still, for longer than it can miss."""
         paused = not self.windows and self.killed == {"pause"}
         noticed = HEARTBEAT + shortest_pause(self.pair)
         return paused and all(crash.back - crash.at >= noticed for crash in self.crashes)

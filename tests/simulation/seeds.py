@@ -115,7 +115,7 @@ def _in_order(scenario: Scenario) -> Scenario:
 
 
 def draw_parts(seed: int) -> Parts:
-    """By a generator of its own, so that the same seed means the same faults for any parts."""
+    """Draw the parts by a generator of their own, so that a seed's faults don't depend on them."""
     rng = random.Random(f"parts {seed}")
     # Where sends end with an error it's for a front end to tell it.
     share = 1.0 if seed % 10 == 1 else OVER_NETWORK
@@ -136,7 +136,9 @@ def draw_parts(seed: int) -> Parts:
 
 
 def _disk_faults(seed: int, namespaces: tuple[str, ...]) -> tuple[DiskFault, ...]:
-    """By a generator of its own, as well. Throttling and pauses are left alone."""
+    """
+    Draw the faults of disks by a generator of their own. Throttling and pauses are left alone.
+    """
     if seed % 10 in {0, 2}:
         return ()
     rng = random.Random(f"disk {seed}")
@@ -156,7 +158,7 @@ def _disk_faults(seed: int, namespaces: tuple[str, ...]) -> tuple[DiskFault, ...
 
 def _with_clocks(scenario: Scenario) -> Scenario:
     """
-    By a generator of its own, as well, and throttling and pauses are left alone.
+    Add steps of clocks, by a generator of their own; throttling and pauses are left alone.
 
     So is Storage Queue, whose dates are delays: they come to what two clocks make of them.
     """
@@ -189,7 +191,7 @@ def _with_clocks(scenario: Scenario) -> Scenario:
 
 
 def _with_outage(scenario: Scenario, rng: random.Random) -> Scenario:
-    """Nothing else goes wrong but that the primary doesn't answer, for longer than the interval."""
+    """Replace all faults by a primary that doesn't answer, for longer than the interval."""
     start = rng.uniform(CALM, CALM + 20.0)
     outage = Window(
         namespace="primary",

@@ -124,7 +124,7 @@ def test_what_a_power_cut_must_leave_is_judged():
 
 
 def test_hardly_anything_is_too_rare_to_be_asked_of_a_part():
-    """In a thousand runs; a part has some 370."""
+    """The counts are for a thousand runs; a part has some 370."""
     assert {name for name, often in SOMETIMES.items() if often < 3} == {"a token was refused"}
     assert run_world(96).seen["a token was refused"] > 0
 

@@ -19,7 +19,7 @@ def test_a_planted_bug_breaks_its_law(bug):
 @pytest.mark.slow
 @pytest.mark.timeout(LONGEST)
 def test_no_bug_means_no_finding():
-    """Of the first seeds, `test_histories` shows it."""
+    """The other first seeds are judged by `test_histories`."""
     found = {seed for bug in BUGS for seed in bug.found if seed not in JUDGED}
 
     assert first_problem(sorted(found)) is None

@@ -113,7 +113,7 @@ async def test_the_spool_is_no_part_of_the_backlog() -> None:
 
     class Silent:
         def report(self, event: object) -> None:
-            """Nobody listens."""
+            """Nothing to do."""
 
     watch = Watch(Silent(), clock)
     moves = CountingMoves(watch, watch.waiting)

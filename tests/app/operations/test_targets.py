@@ -1,4 +1,4 @@
-"""With which key a command asks the gateway that runs here."""
+"""A command asks the gateway that runs here with the right key."""
 
 from base64 import b64decode
 from pathlib import Path

@@ -74,7 +74,7 @@ async def test_a_request_arrives_as_the_client_wrote_it_and_so_does_the_answer()
 async def test_the_certificate_of_a_client_arrives_and_no_forged_one(
     size: int, has_body: bool
 ) -> None:
-    """Also at the check of a head whose body is still to come."""
+    """The certificate arrives, too, at the check of a head whose body is still to come."""
     der, seen = bytes(size), list[bytes]()
 
     class Inner:

@@ -56,7 +56,7 @@ def dump(store: Store) -> Sequence[Any]:
 
 @attrs.frozen
 class Moment:
-    """From this entry of a log on, the store must hold one of these."""
+    """The contents that the store may have from that entry of a log on."""
 
     position: int
     allowed: Sequence[Content]
@@ -102,7 +102,7 @@ def crash_disk(name: str, folder: Path, *, lies: bool = False) -> Iterator[Crash
 
 @attrs.define(eq=False, kw_only=True)
 class Life:
-    """Of one store after the other, from where it's opened to where it crashes."""
+    """Runs one store after the other, from its opening to its crash."""
 
     folder: Path
     disk: CrashDisk
@@ -152,7 +152,11 @@ class Life:
 def crash_states(
     recording: Recording, rng: random.Random, samples: int
 ) -> Iterator[tuple[Image, Sequence[Content]]]:
-    """At every moment: what the end of the process leaves, and some of what a power cut may."""
+    """
+    Yield the files that the end of the process, or a power cut, may leave at every moment.
+
+    Each comes with the contents that the store may have then. `samples`: power cuts at each moment.
+    """
     replay = recording.begin.copy()
     for position in range(len(recording.log) + 1):
         allowed = recording.allowed(position)

@@ -289,7 +289,7 @@ def places(folder: Path, image: Image) -> list[Place]:
 
 
 def _pages(folder: Path) -> Iterator[Place]:
-    """Of the database itself, without its log."""
+    """Yield the pages of the database itself, without its log."""
     connection = apsw.Connection(f"file:{folder / STORE}?immutable=1", flags=_READ)
     used: dict[int, str] = {}
     for number, name, kind in connection.execute("SELECT pageno, name, pagetype FROM dbstat"):

@@ -122,7 +122,9 @@ CREATE TABLE rule (
 
 
 def make_store_2(path: Path) -> None:
-    """With the messages of version 1, sessions, ids that were seen, and a subscription."""
+    """
+    Make a store of version 2: the messages of version 1, sessions, known ids, and a subscription.
+    """
     make_store_1(path)
     rule = Rule(name="Some", filter=SqlFilter(expression="a = 1"))
     with opened(path) as connection:
@@ -143,7 +145,7 @@ def make_store_2(path: Path) -> None:
 
 
 def make_store_3(path: Path) -> None:
-    """With all that version 2 had, as version 3 kept it."""
+    """Make a store of version 3 with all that version 2 had."""
     make_store_2(path)
     with opened(path) as connection:
         teach(connection)

@@ -121,7 +121,7 @@ async def check_token(token: AccessToken, client: str, audience: str) -> None:
 
 
 async def test_each_request_gets_a_new_token(provider: IdentityProvider) -> None:
-    """Not one that azure-identity has kept: it would be renewed minutes before it expires."""
+    """A token that azure-identity has kept would be renewed only minutes before it expires."""
     options = with_secret(provider)
     for _ in range(2):
         await asked(options)

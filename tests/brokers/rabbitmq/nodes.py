@@ -62,7 +62,7 @@ class Nodes:
         return self.node(name).port
 
     def process(self, name: str) -> ServerProcess:
-        """For `tests.harness.rabbitmq.control`."""
+        """The node's process, for `tests.harness.rabbitmq.control`."""
         return self.node(name).process
 
     @asynccontextmanager

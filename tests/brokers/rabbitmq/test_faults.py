@@ -55,7 +55,7 @@ async def taken_from(broker: RabbitmqBroker | Namespace, queue: EntityPath, last
 async def send_patiently(
     broker: RabbitmqBroker | Namespace, queue: EntityPath, what: Message
 ) -> None:
-    """Until it is accepted: the broker comes back."""
+    """Send the message again and again until the broker, which comes back, accepts it."""
     with trio.fail_after(PATIENCE):
         while True:
             try:

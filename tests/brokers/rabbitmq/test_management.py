@@ -124,7 +124,7 @@ async def ask_about_policy(
 
 
 async def doubts_of(namespace: Namespace, name: str) -> list[str]:
-    """Once the queue's statistics are there."""
+    """Return the doubts about a queue once its statistics are known."""
     with trio.fail_after(PATIENCE):
         while True:
             doubts = list(await namespace.verify(EntityPath(name), is_backlog=True))
@@ -199,7 +199,7 @@ async def test_queues_are_listed_by_name_without_their_dead_letters(rabbits: Nod
 
 @attrs.frozen
 class Plugin:
-    """So many queues, by pages, as the plugin gives them."""
+    """Answers as the plugin does: with so many queues, by pages."""
 
     queues: int
 

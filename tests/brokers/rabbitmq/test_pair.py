@@ -51,7 +51,7 @@ class Harness:
         )
 
     async def send_until_diverted(self) -> list[str]:
-        """With no error to the sender; return what it was told is accepted."""
+        """Send until a message is diverted, without an error; return the ids that were accepted."""
         accepted, accepted_by = [], None
         with trio.fail_after(PATIENCE):
             while accepted_by is not AcceptedBy.BACKLOG or self.state() is not State.SECONDARY:

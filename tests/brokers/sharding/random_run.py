@@ -269,7 +269,7 @@ class Run:
         return attrs.evolve(queue.rule, shards=last, drain=drain)
 
     async def _break(self) -> None:
-        """One shard after the other doesn't work for a while."""
+        """Break one shard after the other for a while."""
         while not self._is_over:
             await trio.sleep(self.rng.uniform(2.0, 10.0))
             self._down = self.rng.randrange(MOST_SHARDS)

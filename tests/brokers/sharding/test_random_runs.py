@@ -1,6 +1,7 @@
 """
-Nothing that was acknowledged is lost or stuck while shards are added, drained and removed at
-random, under faults; and the runs find planted bugs.
+Acknowledged messages are never lost or stuck while shards are added, drained and removed.
+
+All happens at random, under faults; and the runs find planted bugs.
 """
 
 from collections import Counter

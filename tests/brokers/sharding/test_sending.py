@@ -288,7 +288,9 @@ async def test_schedules_are_cancelled_in_their_shards(autojump_clock: trio.abc.
 
 @attrs.define(eq=False, kw_only=True)
 class Partitioned(Altered):
-    """Its scheduled messages have numbers as in a partitioned entity of Service Bus."""
+    """
+    A namespace whose scheduled messages have numbers as in a partitioned entity of Service Bus.
+    """
 
     refuses: bool = False  # to cancel them
 

@@ -21,7 +21,7 @@ def after(seconds: float) -> datetime:
 
 
 def diverted(*, ahead: float = 0, due: float | None = None, life: timedelta = LIFE) -> Unwrapped:
-    """By a gateway whose clock is so far ahead."""
+    """A message that a gateway has diverted whose clock is `ahead` seconds ahead."""
     scheduled = None if due is None else after(due)
     begins = after(ahead) if scheduled is None else max(after(ahead), scheduled)
     return Unwrapped(
@@ -35,7 +35,7 @@ def diverted(*, ahead: float = 0, due: float | None = None, life: timedelta = LI
 
 
 def now(seconds: float, before: float | None = None) -> Now:
-    """By our clock; in doubt, it was that date before the step."""
+    """The present by our clock; in doubt, with the date that it had before the step."""
     other = None if before is None else to_micros(after(before))
     return Now(to_micros(after(seconds)), 0.0, before=other)
 

@@ -19,7 +19,9 @@ from tests.harness.faults import Call, Fault, FaultyBroker, Operation
 
 
 class Faulty(FaultyBroker):
-    """With the capabilities of what is inside; a fault of a send strikes all of its batches."""
+    """
+    A broker with the capabilities of its inner one; a fault of a send strikes all of its batches.
+    """
 
     def __getattr__(self, name):
         if name == "send_many":

@@ -73,7 +73,7 @@ def _wide_typed(kind: Kind, value: Any) -> bytes:
 
 
 def _wide_array(short: bytes) -> bytes:
-    """Only the array's own size and count: its elements have one encoding together."""
+    """Widen the array's own size and count; its elements have one encoding together."""
     if short[0] != 0xE0:
         return short
     content = short[3:]

@@ -263,7 +263,9 @@ LATE = [
 async def test_a_client_that_has_lost_its_session_changes_nothing_for_the_next_one(
     sessions, sdk, late, autojump_clock
 ):
-    """Its link has ended, and it goes on by requests, over the same connection or another one."""
+    """
+    The client's link has ended, and it goes on by requests, over the same connection or another.
+    """
     link = await session(sessions, sdk)
     sdk.engine.grant(link, 1)
     _, delivery = await take(sdk, link)

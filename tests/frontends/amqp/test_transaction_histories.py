@@ -35,7 +35,7 @@ ENDS = ("commit", "commit", "commit", "fail", "close", "detach", "late", "forget
 
 @attrs.define(eq=False)
 class Unreliable(Around):
-    """Its commits may be refused, or lose their answers."""
+    """A namespace whose commits may be refused, or lose their answers."""
 
     _rng: random.Random
     verdicts: Counter[str] = attrs.field(factory=Counter)

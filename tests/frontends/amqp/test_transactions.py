@@ -906,7 +906,7 @@ async def test_a_client_without_a_token_has_no_coordinator(house: House) -> None
 
 @attrs.define(eq=False)
 class Broken(Around):
-    """Its transactions fail."""
+    """A namespace whose transactions fail."""
 
     _error: Exception
     _at_declare: bool = attrs.field(default=False, kw_only=True)

@@ -71,7 +71,7 @@ class Node:
         return taken
 
     def stop(self) -> None:
-        """In good order, as by SIGTERM: nobody can connect, and its connections are cancelled."""
+        """Stop the gateway as by SIGTERM: nobody can connect, and its connections are cancelled."""
         self.is_up = False
         for scope in self.serving:
             scope.cancel()

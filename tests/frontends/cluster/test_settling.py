@@ -263,7 +263,7 @@ async def test_a_machine_that_doesnt_answer_costs_one_timeout_a_second(
 async def test_a_machine_that_has_lost_its_power_leaves_one_outcome_unknown(
     network: Network, autojump_clock: MockClock
 ) -> None:
-    """Its idle connections look as if it were there."""
+    """The idle connections of the machine look as if it were there."""
     one, two = await pair_of(network)
     held = [(await one.received()).lock_token for _ in range(3)]
     async with trio.open_nursery() as nursery:
@@ -362,7 +362,7 @@ async def test_connections_are_used_again_and_bounded(
 async def test_a_request_that_is_cancelled_ends_its_connection(
     network: Network, autojump_clock: MockClock
 ) -> None:
-    """Its answer would be taken for that of the next request."""
+    """The late answer to the request would be taken for that of the next one."""
     one, two = await pair_of(network)
     first, second = await one.received(), await one.received()
     one.hindered.hangs = True

@@ -255,7 +255,7 @@ class AccessRights:
 
 
 def ignored(name: str) -> Any:
-    """Of a module of settings for recordings: each of them."""
+    """Any attribute of a module of settings for recordings does nothing."""
     if name.startswith("__"):
         raise AttributeError(name)
     return unchanged

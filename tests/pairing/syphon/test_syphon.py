@@ -109,7 +109,7 @@ async def test_without_the_right_to_list_indices_are_tried_until_ten_are_missing
 
 
 async def test_a_queue_of_ordered_entities_that_cant_be_read_stops_no_other(harness):
-    """For example over HTTP, which has no sessions."""
+    """The secondary has no sessions, as over HTTP."""
     ordered = backlog.ordered_queue(LABEL, 0)
     await harness.secondary.store.create_queue(ordered, backlog.ORDERED_PROPERTIES)
     await harness.divert(message())

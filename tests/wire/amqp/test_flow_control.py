@@ -176,7 +176,7 @@ def test_a_transfer_beyond_the_window_ends_the_session():
 
 
 def test_a_drain_and_its_answer_leave_both_sides_with_the_same_count():
-    """So that the credit that is granted afterwards can be used in full, and not more."""
+    """The credit that is granted afterwards can be used in full, and not more."""
     pair = Pair().open()
     ours, theirs = pair.link(we_send=False, credit=5)
     for turn in range(3):

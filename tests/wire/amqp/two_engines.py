@@ -471,7 +471,7 @@ class Conversation:
         return moved
 
     def come_to_rest(self) -> None:
-        """Until there is nothing to do for either end."""
+        """Exchange bytes until there is nothing to do for either end."""
         for _ in range(ROUNDS):
             moved = self.pump()
             for end in self.ends:

@@ -21,7 +21,7 @@ HALF = 2**31
 
 
 def ahead(later: int, earlier: int) -> int:
-    """By how much a serial number is ahead of another (RFC 1982); negative: it is behind."""
+    """Return how far a serial number is ahead of another (RFC 1982); negative: it is behind."""
     return (later - earlier + HALF) % MOST - HALF
 
 

@@ -166,7 +166,7 @@ def printed(tree: Any) -> str:
 
 
 def reduced(tree: Any) -> str:
-    """By Kleene's order: false before unknown before true."""
+    """Evaluate the tree by Kleene's order: false before unknown before true."""
     match tree:
         case ("NOT", operand):
             return {"T": "F", "F": "T", "U": "U"}[reduced(operand)]

@@ -45,7 +45,7 @@ def push(transport: Pointer, data: memoryview) -> int:
 
 
 def pull(transport: Pointer, most: int) -> bytes:
-    """At most `most` bytes that Proton has written; empty: there are none now, or none any more."""
+    """Take at most `most` bytes that Proton has written; empty: there are none."""
     pending = lib.pn_transport_pending(transport)
     if pending <= 0:
         return b""
