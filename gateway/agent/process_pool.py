@@ -62,7 +62,7 @@ class Process(Protocol):
 
     @property
     def report(self) -> Report:
-        """Its latest report of its work."""
+        """The process's latest report of its work."""
 
     async def wait(self) -> int:
         """
@@ -122,7 +122,7 @@ class ProcessPool:
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def status(self) -> PoolStatus:
-        """Its processes and its load, as it saw them last."""
+        """The processes and the load of the pool, as it saw them last."""
         total = self._total()
         return PoolStatus(
             listener=self.listener,

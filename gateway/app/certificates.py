@@ -97,8 +97,8 @@ class CertificateWatch:
 
     def expiries(self) -> tuple[Expiry, ...]:
         """
-        When the certificates in use expire. A chain expires with its first certificate, a list of
-        authorities with its last.
+        The expiries of the certificates in use. A chain expires with its first certificate, a list
+        of authorities with its last.
         """
         now = self._clock()
         return tuple(

@@ -369,7 +369,7 @@ class NoWorkers:
         return endpoints
 
     def reload(self, loaded: Loaded) -> None:
-        """There is nobody to tell."""
+        """Nothing to do: no part has to be told."""
 
 
 def _pool(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | None]":
-    """Where the spans of this process go, for the life of the context; None: nowhere."""
+    """The export of this process's spans, for the life of the context; None: they go nowhere."""
     traces = config.traces
     if traces is None:
         yield None

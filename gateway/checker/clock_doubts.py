@@ -182,7 +182,9 @@ class Dates:
                     yield from (_told(one, theirs, doubtful) for one in ours)
 
     def _dated(self, sent: Invoked, stored: Attempted) -> Iterator[Span]:
-        """When the message's life begins by its envelope: the date at which the gateway took it."""
+        """
+        The begin of the message's life by its envelope: the date at which the gateway took it.
+        """
         until = min(stored.began, sent.at + self.late)
         for taken in self.clocks.periods(stored.process, sent.at, until):
             # The gateway's clock may be in doubt; the date is then the one without the step.
@@ -209,7 +211,8 @@ class Dates:
 
     def _begins(self, sent: Invoked, period: Period) -> Span:
         """
-        When a copy begins to live that arrives in that period. The primary's clock may be in doubt.
+        The begin of the life of a copy that arrives in that period. The primary's clock may be in
+        doubt.
         """
         doubted = list(self._doubted(_PRIMARY, period))
         low, high = period.shows(period.since), max(one.high for one in doubted)

@@ -353,8 +353,8 @@ class Run:
 
     def spared_until(self, healed: float) -> float:
         """
-        When no client waits any more for a namespace that was busy, given that all is well since
-        `healed`.
+        The time from which no client waits any more for a namespace that was busy, given that all
+        is well since `healed`.
         """
         busy = [ended for fault, ended in self.faults() if fault.kind == BUSY]
         return max(healed, max(busy, default=-inf) + self.bounds.busy_pause)

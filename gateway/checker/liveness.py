@@ -224,7 +224,9 @@ def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: 
 
 
 def _kills(run: Run, since: float, until: float) -> list[float]:
-    """When a process that may have locked messages was killed, in that time."""
+    """
+    The times at which a process that may have locked messages was killed, from `since` to `until`.
+    """
     return [f.at for f, _ in run.faults() if f.target in LOCKING and since <= f.at < until]
 
 

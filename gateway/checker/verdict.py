@@ -381,7 +381,7 @@ class _History:
         )
 
     def gaps(self) -> Iterator[str]:
-        """Why this history can't be judged."""
+        """The reasons why this history can't be judged."""
         if self.audit_began == inf:
             yield "there was no audit"
         for failure in self.failures:

@@ -1,4 +1,4 @@
-"""Where the configured namespaces are: hosts, stores, and what they share."""
+"""The places of the configured namespaces: hosts, stores, and what they share."""
 
 import ipaddress
 import re

@@ -158,7 +158,7 @@ class _TableReader:
         return self._class_hook(TokenRule)(table, TokenRule)
 
     def _read_namespace(self, table: Any) -> Any:
-        """Its other keys are those of the URL's kind."""
+        """Read a namespace, whose other keys are those of its URL's kind."""
         url = table.get("url") if isinstance(table, dict) else None
         if not isinstance(url, str):
             return self._class_hook(Namespace)(table, Namespace)

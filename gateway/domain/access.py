@@ -39,7 +39,7 @@ class Right(enum.Enum):
 
 
 class Refusal(enum.Enum):
-    """Why a client's credentials are refused."""
+    """The reasons for which a client's credentials are refused."""
 
     MISSING = "missing"  # the request has none
     MALFORMED = "malformed"

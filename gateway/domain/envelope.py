@@ -505,7 +505,7 @@ def _optional_of(
 
 
 def _signed_optional(message: Message) -> bytes:
-    """These three as the MAC covers them."""
+    """The session, the time to live and the scheduled date, as the MAC covers them."""
     if not _has_optional(message.properties):
         return _NO_OPTIONAL
     ticks = time_to_live_of(message, text_allowed=True)

@@ -209,7 +209,7 @@ class TransactionRolledBack(BrokerError):
 
 
 class TransactionUnknown(TransactionRolledBack):
-    """There is no transaction with that id: it was never begun on this connection, or has ended."""
+    """No transaction has that id: it was never begun on this connection, or has ended."""
 
 
 class TransactionTimeout(TransactionRolledBack):

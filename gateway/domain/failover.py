@@ -38,7 +38,7 @@ class Event(enum.Enum):
 
     @property
     def cause(self) -> str:
-        """Its name in events and metrics."""
+        """The cause's name in events and metrics."""
         return self.name.lower().replace("_", "-")
 
 

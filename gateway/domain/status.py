@@ -158,7 +158,7 @@ class OrderStatus:
 
 
 class Cause(enum.Enum):
-    """Why the syphon leaves messages on the backlog for `gone_grace`."""
+    """The reasons for which the syphon leaves messages on the backlog for `gone_grace`."""
 
     GONE = "gone"  # the primary has no such entity, or has disabled it
     WRONG_MAC = "wrong-mac"  # under a known key

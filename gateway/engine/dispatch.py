@@ -139,7 +139,7 @@ class Dispatch:
         self._locks = locks
 
     def next_end(self) -> float | None:
-        """When (monotonic) the first lock expires."""
+        """The monotonic time at which the first lock expires; None: there is no lock."""
         return None if self._locks is None else self._locks.next_end()
 
     def run_out(self, now: Now) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""When each entity of a namespace has due work, though no client asks for anything."""
+"""The due work of each entity of a namespace, though no client asks for anything."""
 
 import math
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class DueWork:
         self._deadlines.clear()
 
     def first(self) -> float | None:
-        """When (monotonic) the first entity must be looked at."""
+        """The monotonic time at which the first entity must be looked at."""
         return self._deadlines.first()
 
     def run_out(self, now: Now) -> Iterator[str]:
@@ -77,8 +77,8 @@ class DueWork:
 
 def idle_end(queue: Queue, now: Now) -> float:
     """
-    When (monotonic) the entity will have been idle for `auto_delete_on_idle`, if nobody uses it
-    until then; infinity if it has no such limit. An entity that forwards is never idle.
+    The monotonic time at which the entity will have been idle for `auto_delete_on_idle`, if nobody
+    uses it until then; infinity if it has no such limit. An entity that forwards is never idle.
     """
     limit = idle_limit(queue.properties)
     if limit == math.inf:

@@ -65,7 +65,7 @@ class Locks(Generic[T]):
         self._deadlines.set(lock.token, until)
 
     def next_end(self) -> float | None:
-        """When (monotonic) the first lock expires."""
+        """The monotonic time at which the first lock expires; None: there is no lock."""
         return self._deadlines.first()
 
     def clear(self) -> None:

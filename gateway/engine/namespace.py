@@ -544,7 +544,7 @@ class Namespace:
         return Report(news, now.monotonic + PAUSE)
 
     def next_due_work(self) -> float | None:
-        """When (monotonic) `run_due_work` must be called."""
+        """The monotonic time at which `run_due_work` must be called."""
         return self._due_work.first()
 
     def run_due_work(self, now: Now, is_watched: Callable[[str], bool]) -> None:

@@ -312,7 +312,9 @@ class Queue:
         self._content.sweep(now)
 
     def next_event(self, now: Now) -> float | None:
-        """When (monotonic) `sweep` may have work to do; it may then turn out to have none."""
+        """
+        The monotonic time at which `sweep` may have work to do; it may then turn out to have none.
+        """
         first = self._dispatch.next_end()
         sessions = self._content.sessions
         session_end = None if sessions is None else sessions.next_end()

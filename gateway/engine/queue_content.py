@@ -233,7 +233,9 @@ class QueueContent:
             self._send_on(self.onward, now)
 
     def next_date(self, now: Now) -> float | None:
-        """When (monotonic) `sweep` may have work to do; it may then turn out to have none."""
+        """
+        The monotonic time at which `sweep` may have work to do; it may then turn out to have none.
+        """
         if self._unfinished:
             return now.monotonic
         due, expiry = self.index.next_due, self.index.next_expiry

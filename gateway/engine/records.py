@@ -109,7 +109,7 @@ class Total:
 
 
 Totals = Mapping[State, Total]
-"""Of the messages in one queue; a state without messages may be missing."""
+"""The totals of the messages in one queue; a state without messages may be missing."""
 
 
 class Rows(Protocol):

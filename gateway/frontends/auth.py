@@ -136,7 +136,10 @@ class Authorizer:
 
     @property
     def bearer_challenge(self) -> Sequence[str]:
-        """Where to get a bearer token, as in `challenges`; empty: none is accepted."""
+        """
+        The challenge that says where to get a bearer token, as in `challenges`; empty: none is
+        accepted.
+        """
         source = None if self.issuers is None else self.issuers.token_source
         if source is None:
             return ()

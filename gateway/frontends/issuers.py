@@ -193,8 +193,8 @@ class Issuers:
     @property
     def token_source(self) -> tuple[str, str] | None:
         """
-        Where a client gets a token, and for which audience, as text for a header: of the first
-        provider whose names fit one. None: no token is accepted.
+        The URL where a client gets a token, and the token's audience, as text for a header: of the
+        first provider whose names fit one. None: no token is accepted.
         """
         for provider in self.providers:
             where = provider.authorization_endpoint or provider.issuer.issuer

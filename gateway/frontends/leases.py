@@ -423,7 +423,7 @@ class Leases:
         return lock_token.lower() in self._leases
 
     def lock_of(self, lock_token: str) -> LockEnds:
-        """When that lease ends, unless it is renewed; `OVER` if there is no such lease."""
+        """The end of that lease, unless it is renewed; `OVER` if there is no such lease."""
         lease = self._leases.get(lock_token.lower())
         return OVER if lease is None else lease.lock
 

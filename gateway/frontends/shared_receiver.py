@@ -63,7 +63,7 @@ class SharedReceiver:
                 yield Adopted(receiver, by_token, delivery)
 
     def closes_at(self, idle_timeout: float) -> float:
-        """When to close it, as far as known now; later if it is used in the meantime."""
+        """The time to close it, as far as known now; later if it is used in the meantime."""
         if self.users:
             return trio.current_time() + idle_timeout
         ends = [lease.lock.latest for lease in self.leases.values()]

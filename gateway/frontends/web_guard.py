@@ -38,7 +38,7 @@ class WebGuard:
     has_certificate: Callable[[], bool] = lambda: False
 
     def refusal(self, headers: Headers) -> str | None:
-        """Why the request is refused; None if it isn't."""
+        """The reason why the request is refused; None if it isn't."""
         host = (headers.get("Host") or "").lower()
         if not self.is_open():
             proves = headers.get("Authorization") is not None or not self.has_certificate()
@@ -107,9 +107,9 @@ class Guarded:
 
 def _foreign_part(headers: Headers) -> str | None:
     """
-    Why a request without an origin is refused; None if it isn't. An image or a frame of a page has
-    none, and its GET may take a message; browsers tell so in other headers (Fetch Metadata). A
-    link to a whole page is allowed.
+    The reason why a request without an origin is refused; None if it isn't. An image or a frame of
+    a page has none, and its GET may take a message; browsers tell so in other headers (Fetch
+    Metadata). A link to a whole page is allowed.
     """
     site = headers.get("Sec-Fetch-Site")
     if site not in _FOREIGN or headers.get("Sec-Fetch-Dest") == "document":

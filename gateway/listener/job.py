@@ -58,7 +58,7 @@ class QueueEmpty:
 @attrs.frozen(kw_only=True)
 class Idle:
     """
-    When the task receives again, in seconds from the start of its last receive, or whether it ends.
+    The seconds from the start of the task's last receive to its next one, or the end of the task.
     The last task of a queue without announcements never ends.
     """
 

@@ -97,7 +97,7 @@ class ClientLoad:
         self.bytes += size
 
     def release(self, size: int) -> None:
-        """So many bytes are in flight no more."""
+        """Subtract so many bytes from those in flight."""
         self.bytes -= size
         self._less.wake()
         self._forget_if_idle()

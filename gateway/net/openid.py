@@ -146,8 +146,8 @@ class KeyReader:
 
 def why_no_url(url: str) -> str | None:
     """
-    Why keys can't be fetched from that URL; None if they can. Over plain HTTP anybody on the way
-    could replace them, except on this machine.
+    The reason why keys can't be fetched from that URL; None if they can. Over plain HTTP anybody on
+    the way could replace them, except on this machine.
     """
     try:
         parts = urlsplit(url)

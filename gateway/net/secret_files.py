@@ -10,8 +10,8 @@ _OF_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
 
 def why_exposed(path: Path, found: os.stat_result) -> str | None:
     """
-    Why a file with that state must hold no secret: every user of the machine can read or change
-    it. The text names file and mode. None: its mode keeps it to its owner and its group.
+    The reason why a file with that state must hold no secret: every user of the machine can read or
+    change it. The text names file and mode. None: its mode keeps it to its owner and its group.
     """
     if not found.st_mode & _OF_OTHERS:
         return None

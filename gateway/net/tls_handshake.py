@@ -165,7 +165,7 @@ async def accept_tls(
 def _why_no_client(
     context: ssl.SSLContext, handshake: _Handshake, cause: BaseException | None
 ) -> UntrustedCertificate | None:
-    """Why a client's handshake failed; None: not because of a certificate."""
+    """The reason why a client's handshake failed; None: not because of a certificate."""
     options = context.made_of if isinstance(context, FileContext) else None
     if not isinstance(options, ClientTlsOptions | None):
         return None
@@ -202,7 +202,7 @@ def is_certificate_alert(error: BaseException | None) -> bool:
 def _why_no_server(
     context: ssl.SSLContext, handshake: _Handshake, cause: BaseException | None
 ) -> UntrustedCertificate | None:
-    """Why a server's handshake failed; None: not because of the client's certificate."""
+    """The reason why a server's handshake failed; None: not because of the client's certificate."""
     options = context.made_of if isinstance(context, FileContext) else None
     authority = options.client_ca if isinstance(options, TlsOptions) else None
     if getattr(cause, "reason", None) == _NO_CERTIFICATE:

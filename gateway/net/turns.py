@@ -52,7 +52,7 @@ class Contention:
     _other_at: float = attrs.field(default=-math.inf, init=False)
 
     def note(self, line: "Line", now: float) -> None:
-        """That client has a request now."""
+        """Note that the client of that line has a request now."""
         if line.client != self._latest:
             self._other_at, self._latest = self._latest_at, line.client
         self._latest_at = now

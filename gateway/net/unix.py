@@ -30,7 +30,7 @@ def path_of(address: str) -> Path | None:
 
 
 def why_no_path(path: Path) -> str | None:
-    """Why no socket can have that path; None: it can."""
+    """The reason why no socket can have that path; None: it can."""
     size = len(os.fsencode(path))
     if size > LONGEST:
         return f"{path} has {size} bytes, and the path of a Unix socket at most {LONGEST}"

@@ -72,7 +72,7 @@ class EntityRule:
 
 @attrs.frozen(kw_only=True)
 class PairOptions:
-    """When sends are diverted, and when entities return to the primary."""
+    """The options of a pair: when sends are diverted, and when entities return to the primary."""
 
     label: str
     failover_interval: float = attrs.field(

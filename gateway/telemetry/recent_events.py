@@ -27,7 +27,7 @@ class _Kept:
 
     @property
     def text(self) -> str:
-        """Its fields as JSON: written for the first reader, and kept for all others."""
+        """The event's fields as JSON: written for the first reader, and kept for all others."""
         if not self._text:
             self._text = json.dumps(fields_of(self.event, self.at, repeated=self.repeated))
         return self._text

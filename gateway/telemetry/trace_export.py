@@ -48,7 +48,9 @@ class _Failures(logging.Handler):
 
 @attrs.define(eq=False, kw_only=True)
 class TraceExport:
-    """Where spans go. `close` must be called; it waits for `LAST_SECONDS` at most."""
+    """
+    The way of spans to their endpoint. `close` must be called; it waits for `LAST_SECONDS` at most.
+    """
 
     endpoint: str
     sample_ratio: float

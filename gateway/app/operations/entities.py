@@ -60,7 +60,7 @@ class Entity:
 
     def path(self) -> EntityPath:
         """
-        Its path.
+        The path of the entity.
 
         Raises:
             Failure: the name isn't one of an entity of this kind.

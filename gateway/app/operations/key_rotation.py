@@ -104,8 +104,8 @@ def rotate(
 
 def backlog_doubt(status: Status | None) -> str:
     """
-    Why the backlog or the local spool may have messages under an old key of the envelope; empty:
-    they have none.
+    The reason why the backlog or the local spool may have messages under an old key of the
+    envelope; empty: they have none.
     """
     if status is None or status.pair is None:
         return "no gateway here tells whether messages wait on the backlog"

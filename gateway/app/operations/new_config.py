@@ -55,7 +55,7 @@ class NewNamespace:
         return KINDS[self.kind].is_local
 
     def table(self, name: str, queues: Sequence[str] = ()) -> str:
-        """Its table in the file."""
+        """Return the namespace's table in the file."""
         lines = [f"[namespaces.{name}]", f"url = {json.dumps(self.url)}"]
         if option := KINDS[self.kind].secret:
             lines.append(f"{option} = {{ file = {json.dumps(f'{KEYS}/{name}')} }}")

@@ -230,7 +230,7 @@ class HandOver:
                 channel.close()
 
     async def _refusal(self, channel: DescriptorChannel) -> str | None:
-        """Why this peer gets nothing; None: it is a successor."""
+        """Return the reason why this peer gets nothing; None: it is a successor."""
         peer = channel.peer
         if peer.user != os.geteuid():
             text = f"take_over: process {peer.pid} of user {peer.user} asked for the sockets"

@@ -63,7 +63,9 @@ def without_hop(headers: Headers) -> Headers:
 
 @attrs.frozen(eq=False)
 class Parent:
-    """Where a worker passes requests on. Leave the context of `open_parent` to close it."""
+    """
+    The way on which a worker passes requests on. Leave the context of `open_parent` to close it.
+    """
 
     clients: dict[Path, HttpClient]
 

@@ -316,7 +316,7 @@ async def _begun(coordinator: SendingLink) -> DeliveryState | None:
 
 
 def _reason(state: DeliveryState | None) -> BrokerError | None:
-    """Why the coordinator rejected a message; None: it didn't, or gave no reason."""
+    """The reason why the coordinator rejected a message; None: it didn't, or gave no reason."""
     if not isinstance(state, Rejected) or state.error is None:
         return None
     return error_from_condition(state.error.condition, state.error.description)

@@ -115,7 +115,7 @@ class AccessTokens:
             self._hurry.set()
 
     def expires(self) -> datetime | None:
-        """When the last token expires, or has expired; None: there was none yet."""
+        """The date at which the last token expires, or has expired; None: there was none yet."""
         return None if self._kept is None else self._kept.token.expires
 
     def seconds_left(self) -> float:

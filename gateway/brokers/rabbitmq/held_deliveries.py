@@ -57,7 +57,7 @@ class HeldDeliveries:
 
     @property
     def next_end(self) -> float:
-        """When the first lock ends, by `trio.current_time()`."""
+        """The end of the first lock, by `trio.current_time()`."""
         first = next(iter(self._held.values()), None)
         return math.inf if first is None else first.ends
 

@@ -26,7 +26,7 @@ _WARNINGS: Final = {
 
 @attrs.frozen(kw_only=True)
 class Expiry:
-    """When a certificate, or a revocation list, expires in a file that the configuration names."""
+    """The expiry of a certificate, or a revocation list, in a file that the configuration names."""
 
     setting: str
     file: str

@@ -27,7 +27,7 @@ class Heartbeat:
 
     @property
     def place(self) -> str:
-        """Where the syphon runs, for people."""
+        """The place where the syphon runs, for people."""
         return f"{self.process} on {self.host} (process {self.pid})"
 
     @property

@@ -75,7 +75,10 @@ class ScaleFigures:
         return [found[entity.key] for entity in entities]
 
     async def _listed(self, entities: Sequence[EntityPath]) -> Mapping[str, EntityInfo]:
-        """Those of these queues that a list shows, with half as many requests as queues at most."""
+        """
+        Return those of these queues that a list shows, with half as many requests as queues at
+        most.
+        """
         wanted = {entity.key for entity in entities}
         prefix, found = _common_prefix(wanted), dict[str, EntityInfo]()
         for number in range(max(1, len(entities) // 2)):

@@ -53,7 +53,7 @@ class LeasedReceiver:
         self._leases.settled(_token(delivery))
 
     def end_of(self, delivery: Delivery) -> float:
-        """When the lock expires (by Trio's clock), unless it is renewed."""
+        """The time at which the lock expires (by Trio's clock), unless it is renewed."""
         return self._leases.lock_of(_token(delivery)).latest
 
 

@@ -180,8 +180,8 @@ def _said(delivery: Delivery, name: str) -> str | None:
 
 def _inserted(delivery: Delivery, now: datetime) -> datetime:
     """
-    When the message was put. A scheduled message is enqueued later, so its creator may state the
-    date.
+    The date at which the message was put. A scheduled message is enqueued later, so its creator may
+    state the date.
     """
     enqueued, made = delivery.enqueued or now, delivery.message.creation_time
     return made if isinstance(made, datetime) and made < enqueued else enqueued

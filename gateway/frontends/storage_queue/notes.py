@@ -1,7 +1,7 @@
 """
-Where a namespace keeps the metadata and access policies of a Storage queue: in the queue's user
-metadata, as `wire.storage_queue.notes` writes them. The service properties, which belong to no
-queue, are stored with a queue of a reserved name.
+Keeps the metadata and access policies of a Storage queue in the queue's user metadata, as
+`wire.storage_queue.notes` writes them. The service properties, which belong to no queue, are stored
+with a queue of a reserved name.
 """
 
 from typing import Any, Final

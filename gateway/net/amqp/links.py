@@ -265,7 +265,7 @@ class ReceivingLink(ClientLink):
         return asked
 
     def withdraw(self, delivery: DeliveryId, asked: InFlight) -> None:
-        """Nobody waits for that provisional outcome any more. Does nothing if it has come."""
+        """Stop waiting for that provisional outcome. Does nothing if it has come."""
         mine = self._enlisted.get(delivery)
         if mine is not None and mine.asked is asked:
             del self._enlisted[delivery]

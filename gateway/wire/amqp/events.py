@@ -21,7 +21,10 @@ NOTHING: Final[Mapping[str, Any]] = {}
 
 @attrs.frozen(kw_only=True)
 class AmqpError:
-    """Why a connection, session or link ended, or a message was rejected (part 2, 2.8.14)."""
+    """
+    The error with which a connection, session or link ended, or a message was rejected (part 2,
+    2.8.14).
+    """
 
     condition: str
     description: str = ""
@@ -162,7 +165,7 @@ class SenderSettles(enum.IntEnum):
 
 
 class ReceiverSettles(enum.IntEnum):
-    """When the receiving end settles (part 2, 2.8.3)."""
+    """The time at which the receiving end settles (part 2, 2.8.3)."""
 
     FIRST = 0
     SECOND = 1  # after the sender has

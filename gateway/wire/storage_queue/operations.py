@@ -69,7 +69,7 @@ class CorsRule:
 
 @attrs.frozen(kw_only=True)
 class ServiceProperties:
-    """Of an account. What is None in a request stays as it is; an answer has everything."""
+    """The properties of an account. None in a request: the property stays; an answer has all."""
 
     logging: LoggingProperties | None = None
     hour_metrics: Metrics | None = None
@@ -77,7 +77,7 @@ class ServiceProperties:
     cors: tuple[CorsRule, ...] | None = None
 
     def over(self, old: "ServiceProperties") -> "ServiceProperties":
-        """These, and for what they don't say the old ones."""
+        """Return these properties, with the old ones in place of None."""
         names = (field.name for field in attrs.fields(ServiceProperties))
         return ServiceProperties(
             **{
@@ -187,7 +187,7 @@ class ClearMessages:
 
 @attrs.frozen
 class GetServiceProperties:
-    """Of the account."""
+    """Asks for the properties of the account."""
 
 
 @attrs.frozen(kw_only=True)

@@ -106,7 +106,9 @@ class SetSessionState:
 
 @attrs.frozen(kw_only=True)
 class ListSessions:
-    """Those whose state was updated after that date; from `EVER` on, those with messages."""
+    """
+    Lists the sessions whose state was updated after that date; from `EVER` on, those with messages.
+    """
 
     last_updated: datetime = EVER
     skip: int = 0
