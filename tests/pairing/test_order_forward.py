@@ -78,9 +78,14 @@ class Cluster:
     network: Network
     nodes: dict[Gateway, Node] = attrs.field(factory=dict)
 
-    async def start(self, switch: Switch | None = None, *, knows=True, **options) -> Gateway:
-        """Start the next gateway; one that doesn't know the others forwards nothing."""
-        address = ADDRESSES[len(self.nodes)]
+    async def start(
+        self, switch: Switch | None = None, *, knows=True, at: int | None = None, **options
+    ) -> Gateway:
+        """
+        Start the next gateway, or (`at`) a process that takes over from one before. One that
+        doesn't know the others forwards nothing.
+        """
+        address = ADDRESSES[len(self.nodes) if at is None else at]
         node = await self.network.start(address, peers=ADDRESSES, max_requests=4)
         options = {"order_lease": OrderLeaseMode.FORWARD, **options}
         started = await gateway(self.harness, switch, **options)
@@ -658,3 +663,21 @@ async def test_forwarded_sends_leave_connections_for_settlements(harness, cluste
 
     assert silent.asked <= 2
     await cluster.nodes[other].cluster.peers.tell_orderer(ADDRESSES[0], QUEUE)
+
+
+async def test_after_a_take_over_the_new_process_learns_at_once_who_the_orderer_is(
+    harness, cluster
+):
+    """The orderer still has a connection to the old process, which drains."""
+    one, other = await cluster.start(), await cluster.start()
+    await one.send("a")
+    await other.send("b")
+    await trio.sleep(lease.TENURE)
+    new = await cluster.start(at=1)
+
+    with Timed() as took:
+        assert await new.send("c") is PRIMARY
+        assert await other.send("d") is PRIMARY
+
+    assert took.seconds < SOON
+    assert (leases(one, other, new), cluster.taken) == ([1, 0, 0], 1)

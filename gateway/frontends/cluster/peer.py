@@ -111,9 +111,10 @@ class Peer:
     def _slots_for_sends(self) -> trio.Semaphore:
         return trio.Semaphore(max(1, self._options.max_requests // 2))
 
-    async def ask(self, request: HeldRequest | News) -> HeldAnswer:
+    async def ask(self, request: HeldRequest | News, *, connects: bool = False) -> HeldAnswer:
         """
-        Return the peer's answer.
+        Return the peer's answer. With `connects` the request goes over a new connection: to the new
+        process, after a take-over.
 
         Raises:
             LockLost: the peer can't be asked; nothing was sent.
@@ -121,7 +122,7 @@ class Peer:
             HolderSilent: it was asked, and didn't answer in time, or its answer was no answer.
             BrokerError: its own error.
         """
-        answer = await self._asked(build_request(request), self._options.timeout)
+        answer = await self._asked(build_request(request), self._options.timeout, connects=connects)
         if isinstance(answer, BrokerError):
             raise answer
         return answer
@@ -165,12 +166,14 @@ class Peer:
             raise NoAnswer(f"{self.address}: its answer doesn't say who accepted the send")
         return answer.accepted_by
 
-    async def _asked(self, content: bytes, seconds: float) -> HeldAnswer | BrokerError:
+    async def _asked(
+        self, content: bytes, seconds: float, *, connects: bool = False
+    ) -> HeldAnswer | BrokerError:
         """The peer's answer. Raises as `ask`, without the peer's own error."""
         await self._take_slot()
         try:
             with answered_within(seconds, "of the peer", at=self.address, error=HolderSilent):
-                return await self._answer(content)
+                return await self._answer(content, connects=connects)
         except HolderSilent:
             # Its machine may be gone, which the other connections don't show: a new one tells.
             for each in self._idle:
@@ -179,10 +182,10 @@ class Peer:
         finally:
             self._slots.release()
 
-    async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
+    async def _answer(self, content: bytes, *, connects: bool) -> HeldAnswer | BrokerError:
         """The answer of the process that holds the delivery, as far as there is one."""
         while True:
-            connection = await self._take()
+            connection = await self._take(connects=connects)
             is_new = connection.idle_since is None
             answer = await self._exchange(connection, content)
             if answer is not None:
@@ -253,10 +256,10 @@ class Peer:
             return
         raise Busy(f"{self.address}: {self._options.max_requests} requests are under way")
 
-    async def _take(self) -> _Connection:
-        """The newest connection that no request uses, or another one."""
+    async def _take(self, *, connects: bool) -> _Connection:
+        """The newest connection that no request uses, or another one; with `connects`, always."""
         await trio.lowlevel.checkpoint()
-        while self._idle:
+        while self._idle and not connects:
             connection = self._idle.pop()
             if connection.is_usable():
                 return connection

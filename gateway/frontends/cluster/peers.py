@@ -140,7 +140,9 @@ class Peers:
 
     async def tell_orderer(self, address: str, queue: EntityPath) -> None:
         """As `OrderPeers.tell_orderer`."""
-        await self._peer(await self._member(address)).ask(NameOrderer(self.own, queue))
+        peer = self._peer(await self._member(address))
+        # An old process that drains has no use for the name: the new one has the clients' sends.
+        await peer.ask(NameOrderer(self.own, queue), connects=True)
 
     async def _member(self, address: str) -> str:
         """The address, if it is that of a peer: others may write into the lease queue."""
