@@ -42,6 +42,7 @@ from tests.pairing.harness import (
     QUEUE,
     Harness,
     Slow,
+    Timed,
     message,
     refuse,
     virtual_time,
@@ -206,24 +207,45 @@ async def test_a_wait_in_vain_isnt_repeated_soon(harness):
     assert trio.current_time() - began - waited < 0.1
 
 
-async def test_a_wait_in_vain_for_an_unknown_backlog_isnt_repeated_soon(harness):
-    """A queue with too many messages to list, after a restart; both namespaces are healthy."""
+async def after_a_restart(harness: Harness, messages: int, **options) -> Pair:
+    """A gateway that knows nothing of an outage, in which so many messages were diverted."""
     before = await ordered_pair(harness)
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
-    for name in "abcd":
-        await send(before, name)
+    for number in range(messages):
+        await send(before, str(number))
     harness.primary.heal()
     pair = harness.parts(ordered=("orders",), **OUTAGE).assemble()
-    pair.order.most_listed = 3
+    for name, value in options.items():
+        setattr(pair.order, name, value)
+    return pair
+
+
+async def test_a_wait_in_vain_for_an_unknown_backlog_isnt_repeated_soon(harness):
+    pair = await after_a_restart(harness, 1)
+    harness.secondary.fail(Refuse(), Operation.MANAGE)
     await harness.nursery.start(pair.run)
     took = []
     for name in "ef":
-        began = trio.current_time()
-        assert await send(pair, name) is BACKLOG
-        took.append(trio.current_time() - began)
+        with Timed() as timed:
+            assert await send(pair, name) is BACKLOG
+        took.append(timed.seconds)
 
-    assert took[0] == pytest.approx(sends.WAIT, abs=0.1)
-    assert took[1] < 0.5
+    assert took == [pytest.approx(sends.WAIT, abs=0.1), pytest.approx(0.0, abs=0.5)]
+
+
+@pytest.mark.parametrize(("messages", "options"), [(sends.FEW + 1, {}), (4, {"most_listed": 3})])
+async def test_no_send_waits_for_a_key_once_a_list_shows_that_many_messages_are_left(
+    harness, messages, options
+):
+    """As a new gateway, or a new orderer, doesn't know that the primary is down."""
+    pair = await after_a_restart(harness, messages, **options)
+    harness.secondary.fail(Slow(0.5), Operation.MANAGE)
+    await harness.nursery.start(pair.run)
+
+    with Timed() as took:
+        assert await send(pair, "last") is BACKLOG
+
+    assert 0.5 <= took.seconds < 2.0
 
 
 async def test_a_backlog_queue_that_fails_has_no_substitute(harness):

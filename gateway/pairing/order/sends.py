@@ -392,20 +392,13 @@ class OrderedSends:
         """Wait for the return of a key that is away, if it may be soon. True: it is at home."""
         if self.states.state_of(sending.entity) not in MAY_RETURN:
             return False
-        now, away = trio.current_time(), queue.away.get(key.digest)
-        if queue.any_key is not None:
-            if now < queue.no_wait_before:
-                return False
-        elif away is not None and not away.may_return_soon(now, FEW):
+        if not queue.may_return_soon(key, FEW):
             return False
-        seconds = min(WAIT, sending.left * WAIT_SHARE)
-        if await self.watch.wait_home(key, now + seconds):
+        until = trio.current_time() + min(WAIT, sending.left * WAIT_SHARE)
+        if await self.watch.wait_home(key, until, FEW):
             return True
-        no_wait_before = trio.current_time() + NO_WAIT
-        if queue.any_key is not None:
-            queue.no_wait_before = no_wait_before
-        if away is not None:
-            away.no_wait_before = no_wait_before
+        if queue.may_return_soon(key, FEW):
+            queue.note_wait_in_vain(key, NO_WAIT)
         return False
 
     async def _let_the_syphon_catch_up(

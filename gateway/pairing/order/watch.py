@@ -52,10 +52,6 @@ class _Away:
     took: float = 0.0  # seconds that the key's last diverted send took
     no_wait_before: float = 0.0  # no send waits for the key's return before that time
 
-    def may_return_soon(self, now: float, few: int) -> bool:
-        """True if a send may wait for the key's return."""
-        return self.left is not None and self.left <= few and now >= self.no_wait_before
-
 
 @attrs.define(eq=False)
 class OrderedQueue:
@@ -69,6 +65,7 @@ class OrderedQueue:
     waiting: int = attrs.field(default=0, init=False)  # sends that wait for a key's return
     # While it may have messages of any key, no send waits for a key's return before that time.
     no_wait_before: float = attrs.field(default=0.0, init=False)
+    is_long: bool = attrs.field(default=False, init=False)  # too long to be listed as a whole
     wanted: Changes = attrs.field(factory=Changes, init=False)  # a list is wanted earlier
     _version: int = attrs.field(default=0, init=False)
 
@@ -80,6 +77,23 @@ class OrderedQueue:
     def is_home(self) -> bool:
         """True if no key has a message on this queue."""
         return self.any_key is None and not self.away
+
+    def may_return_soon(self, key: OrderKey, few: int) -> bool:
+        """True if a send may wait for the key's return: at most `few` messages may be left."""
+        now, away = trio.current_time(), self.away.get(key.digest)
+        if self.any_key is not None:
+            return not self.is_long and now >= self.no_wait_before
+        if away is None:
+            return True
+        return away.left is not None and away.left <= few and now >= away.no_wait_before
+
+    def note_wait_in_vain(self, key: OrderKey, seconds: float) -> None:
+        """For so long no send waits for the key's return."""
+        no_wait_before = trio.current_time() + seconds
+        if self.any_key is not None:
+            self.no_wait_before = no_wait_before
+        if (away := self.away.get(key.digest)) is not None:
+            away.no_wait_before = no_wait_before
 
     def note_diverted(self, key: OrderKey, messages: int) -> None:
         """A send of that key with so many messages to this queue begins; or it has ended (0)."""
@@ -117,6 +131,7 @@ class OrderedQueue:
             self.any_key = None
             for digest, messages in found.items():
                 self.away.setdefault(digest, _Away(None, version, messages))
+        self.is_long = False
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -160,14 +175,17 @@ class OrderWatch:
             if queue.path.name in empty:
                 queue.any_key = None
 
-    async def wait_home(self, key: OrderKey, deadline: float) -> bool:
-        """Wait for the key's return. False: it is still away at the deadline."""
+    async def wait_home(self, key: OrderKey, deadline: float, few: int) -> bool:
+        """
+        Wait for the key's return. False: it is still away at the deadline, or more than `few` of
+        its messages are left.
+        """
         queue = self.queue_of(key)
         queue.waiting += 1
         try:
             queue.wanted.note()
             with trio.move_on_at(deadline):
-                while not self.is_home(key):
+                while not self.is_home(key) and queue.may_return_soon(key, few):
                     await self.changes.wait_next()
         finally:
             queue.waiting -= 1
@@ -209,9 +227,11 @@ class OrderWatch:
                 found = await self._count(queue.path)
             except BrokerError:
                 return  # it is listed again soon
-            if found is not None:
+            if found is None:
+                queue.is_long = True
+            else:
                 queue.note_list(found, version)
-                self.changes.note()
+            self.changes.note()
 
     async def _count(self, queue: EntityPath) -> Counter[str] | None:
         """The number of messages of each key; None: there are too many."""
