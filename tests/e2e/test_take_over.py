@@ -27,7 +27,7 @@ PATIENCE = 60.0
 def successor(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
     """A process in the same folder that takes over; not started yet."""
     return gateways.prepare(
-        config or before.config, name="gateway", command=("serve", "--take-over")
+        config or before.config, name=before.folder.name, command=("serve", "--take-over")
     )
 
 
