@@ -19,6 +19,7 @@ _ENCODING: Final = re.compile(
 _READ_AS_UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii", b"utf-16"})
 # Characters that no XML 1.0 document may contain, escaped or not (section 2.2, Char).
 _ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ILLEGAL_ASCII: Final = bytes(number for number in range(128) if _ILLEGAL.match(chr(number)))
 
 
 class XmlError(MessageError):
@@ -75,6 +76,9 @@ def text_of(parent: Element, name: str) -> str:
 
 def is_legal(text: str) -> bool:
     """True if a document can contain the text."""
+    if text.isascii():  # usual, and tested in a fifth of the time
+        data = text.encode()
+        return len(data.translate(None, _ILLEGAL_ASCII)) == len(data)
     return _ILLEGAL.search(text) is None
 
 

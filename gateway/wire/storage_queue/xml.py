@@ -61,9 +61,10 @@ _LIST: Final = re.compile(
 )
 _ITEM: Final = re.compile(
     "<QueueMessage>"
-    + "".join(rf"(?:<{name}>(?P<{name}>[^<>&\r]*)</{name}>)?" for name in _ELEMENTS)
+    + "".join(rf"(?:<{name}>(?P<{name}>[^<]*)</{name}>)?" for name in _ELEMENTS)
     + "</QueueMessage>"
 )
+_TO_HEED: Final = ("&", "\r", "]]>")  # the parser changes or refuses them
 _LIST_END: Final = "</QueueMessagesList>"
 # the expiry of a message that doesn't expire
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -169,8 +170,8 @@ def parse_messages(body: bytes) -> Messages:
 
 def _plain_messages(body: bytes) -> Messages | None:
     """
-    The messages of a list that an XML parser would neither change nor refuse, in a fifth of its
-    time; None for any other list.
+    The messages of a list that an XML parser would neither change nor refuse; None for any other
+    list. Messages of 1 KiB take a sixth of the parser's time, the largest ones as much as there.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -178,6 +179,8 @@ def _plain_messages(body: bytes) -> Messages | None:
         return None
     begin = _LIST.match(text)
     if begin is None or len(body) > MAX_ANSWER or not is_legal(text):
+        return None
+    if any(each in text for each in _TO_HEED):
         return None
     items: list[QueueMessage] = []
     place = begin.end()
