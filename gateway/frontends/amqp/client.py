@@ -48,7 +48,8 @@ class Client:
     """Handles the events of one connection, and knows its links."""
 
     _context: Context
-    _on_links: Callable[[], None]  # a link was attached or ended
+    # the connection was opened, or a link was attached or ended
+    _on_change: Callable[[], None]
 
     def handle(self, event: Event) -> None:
         links = self._context.links
@@ -78,6 +79,7 @@ class Client:
                 self._context.engine.open(
                     properties=OPEN_PROPERTIES, pads_frames=pads_frames(properties)
                 )
+                self._on_change()
             case ConnectionClosed():
                 for link in list(self._context.links):
                     self._end(link)
@@ -86,7 +88,7 @@ class Client:
         gone = self._context.links.pop(link, None)
         if gone is not None:
             gone.end()
-        self._on_links()
+        self._on_change()
 
     def _attach(self, attached: LinkAttached) -> None:
         try:
@@ -108,7 +110,7 @@ class Client:
         except BrokerError as error:
             self._context.refuse(attached.link, amqp_error(error))
         finally:
-            self._on_links()
+            self._on_change()
 
     def _open(self, attached: LinkAttached, entity: EntityPath) -> None:
         link: IncomingLink | OutgoingLink

@@ -57,6 +57,10 @@ class Link(Protocol):
         ...
 
 
+def _ignore() -> None:
+    """Nobody waits for it."""
+
+
 @attrs.define(eq=False, kw_only=True)
 class Context:
     """The connection, and what its links need from the gateway."""
@@ -73,6 +77,8 @@ class Context:
     _transactions: Transactions | None = attrs.field(default=None, init=False)
     _turns: trio.CapacityLimiter | None = attrs.field(default=None, init=False)
     closed: bool = attrs.field(default=False, init=False)  # by us: the client gets no more outcomes
+    # Called when an attach to send on was answered.
+    on_opened: Callable[[], None] = attrs.field(default=_ignore, init=False)
     links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
 
     @property

@@ -23,7 +23,7 @@ from gateway.frontends.amqp.watch import Drain, Watch
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
 from gateway.frontends.leases import Leases
-from gateway.net.amqp.connection import AmqpConnection
+from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
 from gateway.net.visits import current_visit, note_authorized
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import (
@@ -43,6 +43,7 @@ from gateway.wire.openid.jwt import looks_like_jwt
 
 # Bytes of unfinished messages that a client may have before it authenticates: tokens are smaller.
 MAX_PARTIAL_UNKNOWN: Final = 64 * 1024
+_CONNECTION: Final = AmqpConnectionOptions(half_closes=True)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -94,6 +95,7 @@ class AmqpFrontend:
                     self._mechanisms,
                     optional=self.authorizer.takes_anonymous,
                 ),
+                options=_CONNECTION,
                 judge=partial(_judge_token, tokens),
             )
             context = Context(
@@ -110,7 +112,7 @@ class AmqpFrontend:
             watch = Watch(context, self.authorizer, self.drain)
             watch.begin()
             try:
-                await connection.run(Client(context, watch.note_links).handle)
+                await connection.run(Client(context, watch.note_change).handle)
             finally:
                 watch.end()
 

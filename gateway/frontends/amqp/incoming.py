@@ -79,7 +79,7 @@ class IncomingLink:
     _waiting: deque[TransferReceived] = attrs.field(factory=deque, init=False)
     _opening: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _largest: int = attrs.field(init=False)  # maximum size of a message, in bytes
-    _open: bool = attrs.field(default=False, init=False)
+    is_open: bool = attrs.field(default=False, init=False)  # the attach was accepted
     _most_steps: int = attrs.field(init=False)
     _working: int = attrs.field(default=0, init=False)  # tasks, each with one step
     # a task was started and hasn't taken its step yet
@@ -113,9 +113,10 @@ class IncomingLink:
             self._context.refuse(self._attached.link, amqp_error(refusal))
             self._drop()
         else:
-            self._open = True
+            self.is_open = True
             self._context.engine.accept(self._attached.link, max_message_size=self._largest)
             self._top_up()
+            self._context.on_opened()
             self._work_on()
 
     def transfer(self, event: TransferReceived) -> None:
@@ -171,7 +172,7 @@ class IncomingLink:
 
     def _work_on(self) -> None:
         """Start another task, if there is a step for it."""
-        if self._open and self._waiting and not self._beginning and self._may_begin:
+        if self.is_open and self._waiting and not self._beginning and self._may_begin:
             self._beginning = True
             self._working += 1
             self._context.nursery.start_soon(self._work)

@@ -131,7 +131,7 @@ class Pending:
 
 
 @attrs.define(eq=False)
-class HeldBackStream(trio.abc.Stream):
+class HeldBackStream(trio.abc.HalfCloseableStream):
     """
     A stream that isn't read from while too much is pending. A large part of its data is returned
     when it is the client's turn, which lasts until the next call: so the frames of a client with
@@ -164,6 +164,12 @@ class HeldBackStream(trio.abc.Stream):
 
     async def wait_send_all_might_not_block(self) -> None:
         await self._inner.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        """End the sending half, if the stream has halves; those of TLS and WebSocket have none."""
+        await trio.lowlevel.checkpoint()
+        if isinstance(self._inner, trio.abc.HalfCloseableStream):
+            await self._inner.send_eof()
 
     async def aclose(self) -> None:
         self._end_turn()

@@ -13,7 +13,7 @@ from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.auth import Authorizer
-from gateway.net.visits import ON_ITS_WAY
+from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY
 from gateway.wire.amqp.events import AmqpError
 
 _LONGEST_SILENCE: Final = 1.0  # seconds
@@ -54,15 +54,18 @@ class Watch:
     _look_at: float = attrs.field(default=math.inf, init=False)  # when a token may have expired
     # when to close the connection if it has no links by then
     _idle_at: float = attrs.field(default=math.inf, init=False)
+    # when the connection began or was opened, or a link was attached, opened or ended last
+    _changed_at: float = attrs.field(default=-math.inf, init=False)
     _closing: trio.CancelScope | None = attrs.field(default=None, init=False)
 
     def begin(self) -> None:
         """Watch until `end`."""
         self._context.connection.on_tick = self._tick
         self._context.tokens.on_added = self._note_token
+        self._context.on_opened = self.note_change
         self._authorizer.tell(self._note_policies)
         self._drain.add(self)
-        self.note_links()
+        self.note_change()
 
     def end(self) -> None:
         self._authorizer.tell_no_more(self._note_policies)
@@ -70,10 +73,13 @@ class Watch:
         if self._closing is not None:
             self._closing.cancel()
 
-    def note_links(self) -> None:
-        """A link was attached or ended."""
+    def note_change(self) -> None:
+        """The connection has begun or is open, or a link was attached, is open or has ended."""
         timeout = self._context.options.idle_links_timeout
-        self._idle_at = math.inf if self._context.links else trio.current_time() + timeout
+        self._changed_at = trio.current_time()
+        self._idle_at = math.inf if self._context.links else self._changed_at + timeout
+        if self._closing is not None:
+            self._context.connection.speak_once()
         self._set_next_look()
 
     def drain(self) -> None:
@@ -131,16 +137,33 @@ class Watch:
         The answers are written together with the close. A client that sends again after each answer
         would otherwise always have a message in flight that is never answered; Node's SDK waits for
         such a message until its timeout, and then may end its process.
+
+        The answer to an attach is written at once. Node's SDK sends as soon as it has a link, even
+        if a close came with the link, and waits for that message until its timeout. So a client
+        that is setting up a connection or a link gets the time to send one message on it.
         """
         connection, pending = self._context.connection, self._context.pending
-        if any(isinstance(link, IncomingLink) for link in self._context.links.values()):
-            connection.be_silent()
-            await trio.sleep(ON_ITS_WAY)
+        latest = trio.current_time() + FIRST_ON_ITS_WAY
+        is_changing = True
+        while is_changing and trio.current_time() < latest:
+            changed_at = self._changed_at
+            until = changed_at + ON_ITS_WAY
+            if self._incoming:
+                connection.be_silent()
+                until = trio.current_time() + ON_ITS_WAY
+            await trio.sleep_until(until)
+            is_opening = any(not link.is_open for link in self._incoming)
+            is_changing = is_opening or changed_at != self._changed_at
         with trio.move_on_after(_LONGEST_SILENCE):
             await pending.wait_until_none()
         if pending.count:
             connection.speak()  # a slow namespace delays no other answers
         await pending.wait_until_none()
+
+    @property
+    def _incoming(self) -> list[IncomingLink]:
+        links = self._context.links.values()
+        return [link for link in links if isinstance(link, IncomingLink)]
 
     def _end_unauthorized(self) -> None:
         for link_id, link in list(self._context.links.items()):

@@ -37,6 +37,10 @@ class AmqpConnectionOptions:
     # Bytes that wait to be written without a caller of `wait_for_room`. Above this, the peer sends
     # requests without reading the answers, and the connection ends.
     max_unsent: int = attrs.field(default=64 * 1024 * 1024, validator=attrs.validators.ge(1))
+    # Whether our close also ends the sending half of the stream, if the stream has halves. Node's
+    # SDK connects again as soon as it has read a close; the end of the old stream, when it comes
+    # later, ends the new connection.
+    half_closes: bool = False
 
 
 _DEFAULTS = AmqpConnectionOptions()
@@ -62,6 +66,7 @@ class AmqpConnection:
         "_options",
         "_scope",
         "_silent",
+        "_speaks_once",
         "_stream",
         "_ticking",
         "_touched",
@@ -93,6 +98,7 @@ class AmqpConnection:
         self._opened = False
         self._ended = False
         self._silent = False
+        self._speaks_once = False
         self._scope = trio.CancelScope()  # of the tasks, once they run
         self._ticking = trio.CancelScope()  # its deadline is the next tick
 
@@ -140,12 +146,17 @@ class AmqpConnection:
             await self._written.wait()
 
     def be_silent(self) -> None:
-        """Write nothing until `speak` or `close`; reading goes on."""
+        """Write nothing until `speak`, `speak_once` or `close`; reading goes on."""
         self._silent = True
 
     def speak(self) -> None:
         """Write everything that waits, in one go."""
         self._silent = False
+        self._touched.wake()
+
+    def speak_once(self) -> None:
+        """Write everything that waits, in one go, and be silent again if it was before."""
+        self._speaks_once = True
         self._touched.wake()
 
     def tick_by(self, when: float) -> None:
@@ -209,16 +220,27 @@ class AmqpConnection:
 
     async def _write(self) -> None:  # noqa: ASYNC910 there is a greeting at least, or a wait
         """Write what there is, until the engine has finished."""
+        has_ended = False
         while not self.engine.finished:
-            data = b"" if self._silent else self.engine.take(_WRITE_SIZE)
-            if data:
-                try:
+            may_speak = not self._silent or self._speaks_once
+            data = self.engine.take(_WRITE_SIZE) if may_speak else b""
+            self._speaks_once = self._speaks_once and bool(data)
+            try:
+                if data:
                     await self._stream.send_all(data)
-                except trio.BrokenResourceError:
-                    return  # noqa: ASYNC910 the write has waited
-                self._written.wake()
-            elif not self.engine.finished:
-                await self._touched.wait()
+                    self._written.wake()
+                elif self.engine.has_closed and not has_ended:
+                    has_ended = True
+                    await self._end_output()
+                elif not self.engine.finished:
+                    await self._touched.wait()
+            except trio.BrokenResourceError:
+                return  # noqa: ASYNC910 the write has waited
+
+    async def _end_output(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self._options.half_closes and isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
 
     def _tick(self) -> float:
         """Do what is due; return the time of the next tick."""

@@ -129,6 +129,11 @@ class Engine(Links):
         return self._mute or not self._output.pending
 
     @property
+    def has_closed(self) -> bool:
+        """True if our close was taken: nothing is written after it."""
+        return self._output.ours is Side.ENDED and not self._out and not self._output.pending
+
+    @property
     def unsent(self) -> int:
         """Bytes of messages and frames that were passed to the engine and not taken yet."""
         return len(self._out) + self._output.size + self._output.queued

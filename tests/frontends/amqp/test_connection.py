@@ -23,9 +23,12 @@ class Deaf(trio.abc.Stream):
     inner: trio.abc.Stream
     hears: trio.Event = attrs.field(factory=trio.Event)
     deaf: list[bool] = attrs.field(factory=list)
+    has_ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def receive_some(self, max_bytes=None):
         data = await self.inner.receive_some(max_bytes)
+        if not data:
+            self.has_ended.set()
         if self.deaf:
             await self.hears.wait()
         return data
@@ -152,6 +155,100 @@ async def test_a_drain_leaves_nothing_unanswered_of_clients_that_wait_for_their_
         nursery.cancel_scope.cancel()
 
     assert not unanswered
+
+
+async def to_a_sender(sdk, after_step):
+    """Return a link to send on, as an SDK makes it; call `after_step` with the number of each."""
+    await after_step(0)
+    await sdk.open()
+    await after_step(1)
+    await sdk.put_token()
+    await after_step(2)
+    link = await sdk.sender()
+    await after_step(3)
+    return link
+
+
+@pytest.mark.parametrize("begun", range(4))
+async def test_a_client_that_begins_a_connection_may_send_on_it_before_a_drain_closes_it(
+    house, begun, autojump_clock
+):
+    """Node's SDK sends as soon as it has a link, and waits for the answer until its timeout."""
+    sdk = house.connect()
+
+    async def after_step(number):
+        if number == begun:
+            house.frontend.drain.begin()
+        await trio.sleep(0.2)
+
+    link = await to_a_sender(sdk, after_step)
+    outcome = await sdk.send(link, Message())
+    error = await closed(sdk)
+
+    assert outcome == amqp.ACCEPTED
+    assert error.condition == "amqp:connection:forced"
+
+
+@pytest.mark.parametrize(("after", "latency"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.25)])
+async def test_a_link_that_is_attached_in_a_drain_may_send_before_the_close(
+    house, sdk, after, latency, autojump_clock
+):
+    """The connection is silent for the sake of another link."""
+    await sdk.sender()
+    await trio.sleep(10)
+    house.faulty.latency = lambda: latency
+
+    house.frontend.drain.begin()
+    await trio.sleep(after)
+    link = await sdk.sender()
+    outcome = await sdk.send(link, Message())
+    error = await closed(sdk)
+
+    assert outcome == amqp.ACCEPTED
+    assert error.condition == "amqp:connection:forced"
+
+
+async def test_a_drain_ends_also_for_a_client_that_attaches_again_and_again(
+    house, sdk, autojump_clock
+):
+    async def attach_on():
+        while True:
+            await sdk.sender()
+            await trio.sleep(0.1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(attach_on)
+        await trio.sleep(3)
+        house.frontend.drain.begin()
+        with trio.fail_after(4):
+            error = await closed(sdk)
+        nursery.cancel_scope.cancel()
+
+    assert error.condition == "amqp:connection:forced"
+
+
+async def test_a_drain_closes_a_connection_that_has_been_without_links_at_once(
+    house, autojump_clock
+):
+    sdk = await house.connect().open()
+    await trio.sleep(1)
+
+    house.frontend.drain.begin()
+    with trio.fail_after(0.1):
+        error = await closed(sdk)
+
+    assert error.condition == "amqp:connection:forced"
+
+
+async def test_the_close_is_followed_by_the_end_of_the_stream(house, autojump_clock):
+    """Node's SDK connects again after the close, and the end of the old stream must not be late."""
+    sdk, stream = await deaf_client(house)
+    sdk.connection.be_silent()  # it answers no close
+
+    house.frontend.drain.begin()
+    with trio.fail_after(1):
+        assert (await closed(sdk)).condition == "amqp:connection:forced"
+        await stream.has_ended.wait()
 
 
 async def test_a_slow_send_holds_up_no_other_answer_in_a_drain(house, sdk, autojump_clock):
