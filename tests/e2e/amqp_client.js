@@ -349,10 +349,10 @@ const parts = {
   },
 
   /*
-   * Send until a line comes in. No error is caught: each message was acknowledged. With `again`, a
-   * message whose send failed is sent again: this SDK doesn't retry after a reset.
+   * Send until a line comes in. A message whose send ended with an error that `forgives` allows is
+   * sent again; any other error ends the part.
    */
-  async producing(service, again = false) {
+  async producing(service, forgives = () => false) {
     let stopped = false;
     process.stdin.once("data", () => {
       stopped = true;
@@ -367,7 +367,7 @@ const parts = {
         try {
           await sender.sendMessages({ body: "order", messageId });
         } catch (error) {
-          if (!again) throw error;
+          if (!forgives(error)) throw error;
           await pause(100);
           continue;
         }
@@ -380,9 +380,17 @@ const parts = {
     });
   },
 
-  /* As `producing`, across connections that are reset. */
+  /* As `producing`, across connections that are reset: this SDK doesn't retry after a reset. */
   async producing_again(service) {
-    return parts.producing(service, true);
+    return parts.producing(service, () => true);
+  },
+
+  /*
+   * As `producing`, across restarts that refuse no connection. A send that begins just after a close
+   * connects again, and takes the end of the old connection for that of the new one.
+   */
+  async producing_across_restarts(service) {
+    return parts.producing(service, (error) => error.message === "Failed to connect");
   },
 };
 
