@@ -37,9 +37,9 @@ class AmqpConnectionOptions:
     # Bytes that wait to be written without a caller of `wait_for_room`. Above this, the peer sends
     # requests without reading the answers, and the connection ends.
     max_unsent: int = attrs.field(default=64 * 1024 * 1024, validator=attrs.validators.ge(1))
-    # Whether our close also ends the sending half of the stream, if the stream has halves. Node's
-    # SDK connects again as soon as it has read a close; the end of the old stream, when it comes
-    # later, ends the new connection.
+    # True: our close also ends the sending half of the stream, if the stream has halves. Node's SDK
+    # connects again as soon as it has read a close; the end of the old stream, when it comes later,
+    # ends the new connection.
     half_closes: bool = False
 
 
