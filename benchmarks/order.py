@@ -178,6 +178,32 @@ class Round:
                 raise SystemExit(f"key {key}: the messages aren't those that were sent")
 
 
+def make_pair(
+    runtime: Runtime,
+    primary: Broker,
+    secondary: Broker,
+    ordered: Sequence[str],
+    order_lease: OrderLeaseMode,
+) -> Pair:
+    """A pair before these namespaces, which doesn't run yet."""
+    queues = tuple(backlog.queue_name(LABEL, index) for index in range(QUEUES))
+    dependencies = PairDependencies(
+        clock=runtime.now,
+        rng=runtime.rng("order"),
+        new_id=runtime.new_id,
+        observer=runtime.observer,
+        measure=encoded_size,
+    )
+    return PairParts(
+        primary=primary,
+        secondary=secondary,
+        options=PairOptions(label=LABEL, ordered=tuple(ordered), order_lease=order_lease),
+        backlog=Backlog(queues=queues, max_message_size=None),
+        envelope=bench_envelope(encrypts=False),
+        dependencies=dependencies,
+    ).assemble()
+
+
 @asynccontextmanager
 async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
     runtime = Runtime()
@@ -187,26 +213,9 @@ async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
     await primary.create_queue(ENTITY, QueueProperties())
     await provision(secondary, LABEL, QUEUES, ordered=True, leases=True)
     far, away = FarBroker(primary, delay), FarBroker(secondary, delay)
-    queues = tuple(backlog.queue_name(LABEL, index) for index in range(QUEUES))
-    dependencies = PairDependencies(
-        clock=runtime.now,
-        rng=rng,
-        new_id=runtime.new_id,
-        observer=runtime.observer,
-        measure=encoded_size,
-    )
-    pair = PairParts(
-        primary=far,
-        secondary=away,
-        options=PairOptions(
-            label=LABEL,
-            ordered=() if way == PLAIN else ("*",),
-            order_lease=OrderLeaseMode.WAIT if way == LEASED else OrderLeaseMode.OFF,
-        ),
-        backlog=Backlog(queues=queues, max_message_size=None),
-        envelope=bench_envelope(encrypts=False),
-        dependencies=dependencies,
-    ).assemble()
+    patterns = () if way == PLAIN else ("*",)
+    mode = OrderLeaseMode.WAIT if way == LEASED else OrderLeaseMode.OFF
+    pair = make_pair(runtime, far, away, patterns, mode)
     syphon = Syphon(
         primary=far,
         source=away,
