@@ -2,7 +2,10 @@
 
 import ast
 import re
+import tomllib
 from pathlib import Path
+
+import apsw
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "security-controls.md"
@@ -39,6 +42,13 @@ def test_h11_has_its_fix_of_malformed_chunks() -> None:
     )
 
     assert tuple(map(int, version.split("."))) >= (0, 16)
+
+
+def test_sqlite_has_its_fix_of_the_reset_of_logs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert "apsw>=3.51.3" in project["dependencies"]
+    assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
 
 
 def _dangerous(node: ast.AST) -> str:
