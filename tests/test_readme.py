@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import textwrap
+import tomllib
 from pathlib import Path
 
 import click
@@ -118,6 +119,27 @@ def test_the_readme_shows_the_first_commands() -> None:
     pasted = {name for code in blocks(README, "sh") for name, *_ in commands(code)}
 
     assert pasted == {"serve", "send", "peek", "receive", "status"}
+
+
+def test_nothing_tells_to_install_a_package_of_the_same_name() -> None:
+    """On the public index it is another project's; an extra is named by its packages."""
+    by_name = re.compile(r"pip install [^\n`]*(?<![\w./~-])pairgate(?![\w/-])")
+    files = [*PAGES, ROOT / "CHANGELOG.md", *(ROOT / "conf").rglob("*"), *EXAMPLES]
+    files += (ROOT / "gateway").rglob("*.py")
+    texts = {str(file): file.read_text() for file in files if file.is_file()}
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    named = {
+        requirement
+        for text in texts.values()
+        for line in re.findall(r"pip install ('.*)", text)
+        for requirement in re.findall(r"'([\w-]+>=[^']*)'", line)
+    }
+
+    assert [name for name, text in texts.items() if by_name.search(text)] == []
+    assert named <= {requirement for extra in extras.values() for requirement in extra}
+    assert len(named) >= 4
 
 
 def test_the_readme_is_short() -> None:

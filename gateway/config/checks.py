@@ -213,7 +213,7 @@ def _of_credential(
     if is_plain and not all(map(is_loopback, hosts)):
         yield ": needs TLS, because an access token in plain text can be read on the way"
     if not _is_there("azure.identity"):
-        yield ": needs the extra `entra`: pip install 'pairgate[entra]'"
+        yield ": needs the extra `entra`: pip install 'azure-identity>=1.25,<2'"
 
 
 def _secret_of(options: object) -> str:
@@ -416,7 +416,10 @@ def _traces(config: Config) -> Iterator[str]:
             " http://127.0.0.1:4318/v1/traces, without a user"
         )
     if not _is_there("opentelemetry.exporter.otlp.proto.http"):
-        yield "traces: needs the extra `otel`: pip install 'pairgate[otel]'"
+        yield (
+            "traces: needs the extra `otel`: pip install 'opentelemetry-sdk>=1.45,<2'"
+            " 'opentelemetry-exporter-otlp-proto-http>=1.45,<2'"
+        )
 
 
 def _is_there(module: str) -> bool:

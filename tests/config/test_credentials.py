@@ -110,5 +110,6 @@ def test_a_credential_without_the_extra_is_a_mistake(monkeypatch: pytest.MonkeyP
     (found,) = problems(f"{AZURE}credential = {{ kind = 'managed-identity' }}")
 
     assert found == (
-        "namespaces.azure.credential: needs the extra `entra`: pip install 'pairgate[entra]'"
+        "namespaces.azure.credential: needs the extra `entra`:"
+        " pip install 'azure-identity>=1.25,<2'"
     )

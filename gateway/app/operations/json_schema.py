@@ -44,7 +44,7 @@ def read_schema(path: Path) -> Schema:
     try:
         import fastjsonschema  # only with the extra
     except ImportError as error:
-        text = "--schema: needs the extra `schema`: pip install 'pairgate[schema]'"
+        text = "--schema: needs the extra `schema`: pip install 'fastjsonschema>=2.21,<3'"
         raise Failure(text, ExitCode.WRONG) from error
     try:
         tree = strict_json.load(path.read_bytes(), "the schema", max_bytes=_MOST_BYTES)

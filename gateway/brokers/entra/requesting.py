@@ -19,7 +19,8 @@ def _request(options: CredentialOptions, scope: str) -> AccessToken:
         from gateway.brokers.entra.azure_identity import request_token
     except ImportError as error:  # it was found when the configuration was read
         raise CredentialRefused(
-            f"credential: the extra `entra` is incomplete ({error}): pip install 'pairgate[entra]'"
+            f"credential: the extra `entra` is incomplete ({error}):"
+            " pip install 'azure-identity>=1.25,<2'"
         ) from error
 
     return request_token(options, scope)

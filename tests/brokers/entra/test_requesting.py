@@ -64,7 +64,7 @@ async def test_an_incomplete_installation_is_told_as_a_refusal(
     monkeypatch.setitem(sys.modules, "gateway.brokers.entra.azure_identity", None)
     requests = TokenRequests(options=OPTIONS, scope="s")
 
-    with pytest.raises(CredentialRefused, match=r"pip install 'pairgate\[entra\]'"):
+    with pytest.raises(CredentialRefused, match=r"pip install 'azure-identity"):
         await requests.request()
 
 
