@@ -13,7 +13,7 @@ from trio.testing import MockClock, lockstep_stream_pair
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.message import Message
+from gateway.domain.message import Message, symbol
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
@@ -24,8 +24,10 @@ from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.net.http.server import HttpServer
 from gateway.net.sniffing import Sniffer
+from gateway.wire.amqp.performatives import described, uint
 from tests.frontends.rest_client import wall_clock
 from tests.fuzz.connections import UPGRADE
+from tests.wire.amqp.test_frames import frame
 
 ORDERS: Final = EntityPath("orders")
 SECOND: Final = 1.0
@@ -34,6 +36,7 @@ HEAD: Final = 10.0  # seconds for the first bytes, and for the head of a request
 RATE: Final = 5.0 + 2.0  # a body's grace, and what a byte a second takes to be too slow
 WRITE: Final = 30.0  # seconds in which a client must read an answer
 GOODBYE: Final = 2.0
+AMQP_WRITE: Final = 240.0 + 240.0 + 5.0  # the same over AMQP, with the time between two ticks
 OPEN: Final = 30.0 + 5.0  # seconds until an AMQP connection must be open, and its close
 SASL: Final = (
     b"AMQP\x03\x01\x00\x00\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS"
@@ -105,11 +108,12 @@ class Connection:
         async for _ in self.stream:
             await trio.lowlevel.checkpoint()
 
-    async def only_say(self, data: bytes) -> None:
-        """Say it ten times a second, and read nothing."""
+    async def only_say(self, first: bytes, then: bytes) -> None:
+        """Say the one, then the other ten times a second, and read nothing."""
         try:
+            await self.stream.send_all(first)
             while True:
-                await self.stream.send_all(data)
+                await self.stream.send_all(then)
                 await trio.sleep(SECOND / 10)
         except trio.BrokenResourceError:
             return
@@ -222,27 +226,39 @@ async def test_a_client_that_says_a_byte_a_second_is_cut_off_and_harms_no_other(
     assert trio.current_time() - began <= limit + GOODBYE + SECOND
 
 
+LIST: Final = b"GET /devstoreaccount1?comp=list HTTP/1.1\r\nHost: localhost\r\n\r\n"
+SEND: Final = post(b"Content-Length: 1\r\n\r\nx")
+BEGIN: Final = frame(0x11, [None, uint(0), uint(1000), uint(1000)])
+PLAIN: Final = b"\0RootManageSharedAccessKey\0SAS_KEY_VALUE"
+SOURCE: Final = described(0x28, [ORDERS.key])
+RECEIVER: Final = (
+    SASL[:8]
+    + frame(0x41, [symbol("PLAIN"), PLAIN], kind=1)
+    + AMQP[len(SASL) :]
+    + frame(0x11, [None, uint(0), uint(1000), uint(1000)])
+    + frame(0x12, ["link", uint(0), True, None, None, SOURCE, described(0x29, [])])
+    + frame(0x13, [None, uint(1000), uint(0), uint(1000), uint(0), uint(0), uint(50)])
+)
+HEARTBEAT: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+# The port; the bytes that a client says first, and those that it repeats; and the limit.
 UNREAD: Final = {
-    "service-bus-http": (post(b"Content-Length: 1\r\n\r\nx"), WRITE),
-    "storage-queue": (
-        b"GET /devstoreaccount1?comp=list HTTP/1.1\r\nHost: localhost\r\n\r\n",
-        WRITE,
-    ),
-    "admin": (b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n", WRITE),
-    "service-bus": (AMQP, OPEN),
+    "requests over REST": ("service-bus-http", SEND, SEND, WRITE),
+    "requests to Storage Queue": ("storage-queue", LIST, LIST, WRITE),
+    "requests of an operator": ("admin", GET, GET, WRITE),
+    "heartbeats over AMQP": ("service-bus", AMQP + BEGIN, HEARTBEAT, AMQP_WRITE),
+    "credit over AMQP": ("service-bus", RECEIVER, HEARTBEAT, AMQP_WRITE),
 }
 
 
-@pytest.mark.parametrize("port", UNREAD)
+@pytest.mark.parametrize(("port", "first", "then", "limit"), UNREAD.values(), ids=UNREAD.keys())
 async def test_a_client_that_reads_no_answer_is_cut_off_and_harms_no_other(
-    port: str, ports: Ports, autojump_clock: MockClock
+    port: str, first: bytes, then: bytes, limit: float, ports: Ports, autojump_clock: MockClock
 ) -> None:
-    said, limit = UNREAD[port]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(ports.witness)
         connection = ports.connect(port)
         began = trio.current_time()
-        nursery.start_soon(connection.only_say, said)
+        nursery.start_soon(connection.only_say, first, then)
         with trio.fail_after(LONG):
             await connection.ended.wait()
         nursery.cancel_scope.cancel()

@@ -30,6 +30,9 @@ class AmqpConnectionOptions:
     open_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     # Seconds to write what is left, and for the peer to answer the close.
     close_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
+    # Seconds in which the peer must read what is written to it in one go, `_WRITE_SIZE` at most. It
+    # is looked at with each tick, so that a peer may have the time between two ticks on top.
+    write_timeout: float = attrs.field(default=240.0, validator=attrs.validators.gt(0))
     # Bytes of unsettled messages, above which reading pauses.
     max_unsettled: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
     # Bytes that wait to be written, above which `wait_for_room` waits.
@@ -70,6 +73,7 @@ class AmqpConnection:
         "_stream",
         "_ticking",
         "_touched",
+        "_write_began",
         "_written",
         "broken",
         "engine",
@@ -99,6 +103,7 @@ class AmqpConnection:
         self._ended = False
         self._silent = False
         self._speaks_once = False
+        self._write_began = math.inf  # while nothing is written
         self._scope = trio.CancelScope()  # of the tasks, once they run
         self._ticking = trio.CancelScope()  # its deadline is the next tick
 
@@ -227,7 +232,9 @@ class AmqpConnection:
             self._speaks_once = self._speaks_once and bool(data)
             try:
                 if data:
+                    self._write_began = trio.current_time()
                     await self._stream.send_all(data)
+                    self._write_began = math.inf
                     self._written.wake()
                 elif self.engine.has_closed and not has_ended:
                     has_ended = True
@@ -248,10 +255,20 @@ class AmqpConnection:
         if self._opened:  # before, the heartbeat interval that the peer wants isn't known
             due = min(due, self.engine.tick(trio.current_time()))
             self._dispatch()
+            due = min(due, self._unread_by())
         return due
 
+    def _unread_by(self) -> float:
+        """Give up a peer that doesn't read; return when the present write has taken too long."""
+        limit = self._write_began + self._options.write_timeout
+        if trio.current_time() < limit:
+            return limit
+        if self._scope.deadline == math.inf:
+            self._give_up()
+        return math.inf
+
     def _give_up(self) -> None:
-        text = "The peer doesn't read what it asks for."
+        text = "The peer doesn't read what it gets."
         self.engine.close(AmqpError(condition="amqp:resource-limit-exceeded", description=text))
         self._scope.deadline = trio.current_time() + self._options.close_timeout
 

@@ -305,6 +305,33 @@ async def test_a_peer_that_asks_and_does_not_read_is_ended(nursery, autojump_clo
     assert isinstance(server.told[-1], ConnectionClosed)
 
 
+@pytest.mark.parametrize(("pause", "is_ended"), [(230, False), (490, True)])
+async def test_a_peer_that_lives_and_reads_nothing_is_ended_after_some_minutes(
+    pause, is_ended, nursery, autojump_clock
+):
+    ours, theirs = lockstep_stream_pair()
+    # It reads no further than the first message, doesn't miss the other side, and sends heartbeats.
+    options = AmqpConnectionOptions(max_unsettled=1000)
+    client = Peer(client_on(ours, options=options, idle_timeout=0), settles=False)
+    server = Peer(server_on(theirs), serves=True)
+    client.connection.engine.open()
+    nursery.start_soon(client.run)
+    nursery.start_soon(server.run)
+    await client.wait_for(ConnectionOpened)
+    client.connection.engine.grant(await attach(client, we_send=False), 10)
+    attached = await server.wait_for(LinkAttached)
+    for tag, size in ((b"1", 2000), (b"2", 500)):
+        server.connection.engine.send(attached.link, tag, bytes(size))
+        await wait_all_tasks_blocked()
+    first = await client.wait_for(TransferReceived)
+    await trio.sleep(pause)
+    client.connection.engine.settle(first.delivery, ACCEPTED)
+    if not is_ended:
+        await client.wait_for(TransferReceived, 2)
+
+    assert isinstance(server.told[-1], ConnectionClosed) is is_ended
+
+
 async def test_a_reset_ends_the_connection_with_an_error(nursery):
     ours, theirs = memory_stream_pair()
     _client, server = await connect(nursery, (ours, theirs))

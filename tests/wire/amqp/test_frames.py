@@ -39,9 +39,10 @@ def transfers(events):
     return [event for event in events if isinstance(event, TransferReceived)]
 
 
-def frame(code, fields, payload=b"", channel=0):
+def frame(code, fields, payload=b"", channel=0, kind=0):
+    """Of AMQP; with the `kind` 1 of SASL."""
     body = encode(described(code, fields)) + payload
-    return (len(body) + 8).to_bytes(4) + b"\x02\x00" + channel.to_bytes(2) + body
+    return (len(body) + 8).to_bytes(4) + bytes((2, kind)) + channel.to_bytes(2) + body
 
 
 def split(data):
