@@ -22,6 +22,8 @@ def main() -> None:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("seconds", type=float)
     given = parser.parse_args()
+    if unknown := set(given.targets) - set(TARGETS):
+        parser.error(f"no target {', '.join(sorted(unknown))}; there are {', '.join(TARGETS)}")
     for name in given.targets or TARGETS:
         target, end = TARGETS[name], time.monotonic() + given.seconds
         sys.stdout.write(f"{name}, seed {given.seed}: ")
