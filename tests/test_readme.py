@@ -126,7 +126,7 @@ def test_nothing_tells_to_install_a_package_of_the_same_name() -> None:
     by_name = re.compile(r"pip install [^\n`]*(?<![\w./~-])pairgate(?![\w/-])")
     files = [*PAGES, ROOT / "CHANGELOG.md", *(ROOT / "conf").rglob("*"), *EXAMPLES]
     files += (ROOT / "gateway").rglob("*.py")
-    texts = {str(file): file.read_text() for file in files if file.is_file()}
+    texts = {str(file): file.read_text(errors="replace") for file in files if file.is_file()}
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
