@@ -295,7 +295,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--keys", nargs="+", type=int, default=KEYS, help="numbers of keys")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each round and way")
+    parser.add_argument(
+        "--seconds", type=float, default=SECONDS, help="seconds of each round and way"
+    )
     parser.add_argument("--delay", type=float, default=MILLISECONDS, help="milliseconds a send")
     arguments = parser.parse_args()
     report_of(

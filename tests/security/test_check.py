@@ -138,7 +138,7 @@ def test_stores_that_are_there_are_left_as_they_are(folder: Path) -> None:
 async def test_beside_a_gateway_that_runs_its_ports_are_good(
     url: str, gateways: Gateways, certificates: Path
 ) -> None:
-    """Where nothing is locked, the ports themselves tell whether a gateway has them."""
+    """The ports themselves tell whether a gateway has them, where nothing is locked."""
     tls = TLS.replace("tls/", f"{certificates}/tls/")
     config = every_port().replace("embedded:here.db", url) + ENDPOINT + tls
     gateway = await gateways.start(config)

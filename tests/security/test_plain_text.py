@@ -1,4 +1,4 @@
-"""Where TLS is required, plain text gets an answer and nothing else; TLS is served."""
+"""Plain text gets an answer and nothing else where TLS is required; TLS is served."""
 
 import ssl
 from datetime import UTC, datetime
