@@ -1,6 +1,7 @@
 """Several gateways send to one ordered entity: the others forward their sends to the orderer."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import attrs
@@ -12,6 +13,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     Busy,
+    HolderSilent,
     NotOrderer,
     Outcome,
     OutcomeUnknown,
@@ -19,7 +21,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.events.order import OrderLeaseTaken
-from gateway.domain.message import AcceptedBy, Message
+from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.offering import required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
@@ -450,6 +452,31 @@ async def test_sends_that_never_left_for_a_frozen_orderer_arent_unknown(harness,
 
     assert silent.asked == verdicts.count(Outcome.UNKNOWN) == 2
     assert verdicts.count(PRIMARY) == len(of_queue) - 2 > 2
+
+
+async def test_a_frozen_orderer_that_answers_no_settlement_either_is_replaced(harness, cluster):
+    """They use all connections to it, so that no send is forwarded; none is refused as busy."""
+    switch = Switch()
+    one, other = await cluster.start(switch), await cluster.start()
+    for name in "abcd":
+        await one.send(name)
+    await other.send("known")
+    held, asking = cluster.nodes[one], cluster.nodes[other].leases
+    locked = await held.leases.receive(ORDERS, 4)
+    held.hindered.hangs = True
+    switch.fault = Hang()
+    cluster.silence(one)
+
+    async def settle(token: str) -> None:
+        with suppress(HolderSilent):
+            await asking.settle(ORDERS, token, Complete())
+
+    for each in locked:
+        harness.nursery.start_soon(settle, each.lock_token)
+    await trio.sleep(0.1)
+
+    assert await other.send("e") is PRIMARY
+    assert leases(one, other) == [0, 1]
 
 
 async def test_a_message_that_waits_to_be_forwarded_lives_no_longer_for_it(harness, cluster):

@@ -154,7 +154,7 @@ class Peer:
             raise NotSupported(str(error)) from error
         try:
             answer = await self._asked(content, seconds)
-        except LockLost as error:
+        except (LockLost, Busy) as error:  # Busy: with requests that it doesn't answer
             raise Unreachable(str(error)) from error
         except HolderSilent as error:
             raise NoAnswer(str(error)) from error
