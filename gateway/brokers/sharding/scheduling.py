@@ -62,11 +62,20 @@ async def cancel_in_shards(
     schedules: Schedules, queue: ShardedQueue, entity: EntityPath, sequence_numbers: Sequence[int]
 ) -> None:
     """
-    As `Schedules.cancel_scheduled`; after an error, the messages of other shards may be removed.
+    As `Schedules.cancel_scheduled`. After an error, the outcome is unknown if the messages of
+    another shard were removed.
     """
     in_shards = by_shard(sequence_numbers)
     for shard in in_shards:
         if shard not in queue.numbers:
             raise MessageNotFound(f"{entity}: there is no shard {shard}, as a number says")
+    removed = 0
     for shard, numbers in in_shards.items():
-        await schedules.cancel_scheduled(entity.shard(shard), numbers)
+        try:
+            await schedules.cancel_scheduled(entity.shard(shard), numbers)
+        except BrokerError as error:
+            if removed and error.outcome is Outcome.NOT_SENT:
+                text = f"{removed} of {len(sequence_numbers)} messages were removed: {error}"
+                raise OutcomeUnknown(text) from error
+            raise
+        removed += len(numbers)

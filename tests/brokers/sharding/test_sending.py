@@ -285,6 +285,12 @@ async def test_schedules_are_cancelled_in_their_shards(autojump_clock: trio.abc.
         await schedules.cancel_scheduled(ORDERS, numbers[1:])
         assert (await here.broker.inspect(ORDERS)).scheduled == 1
 
+        with pytest.raises(MessageNotFound):  # none was removed
+            await schedules.cancel_scheduled(ORDERS, numbers[3:])
+        with pytest.raises(OutcomeUnknown, match="1 of 2 messages were removed"):
+            await schedules.cancel_scheduled(ORDERS, [numbers[0], numbers[3]])
+        assert (await here.broker.inspect(ORDERS)).scheduled == 0
+
 
 @attrs.define(eq=False, kw_only=True)
 class Partitioned(Altered):
