@@ -164,6 +164,7 @@ class History:
     numbers: Counter[str] = attrs.field(factory=Counter)  # of acknowledged messages, by producer
     seconds: list[float] = attrs.field(factory=list)  # seconds from a call to its answer
     answers: Counter[int] = attrs.field(factory=Counter)  # by status; 0: there was none
+    way: str = ""  # what accepted the last one
     is_over: bool = False
     changes: Changes = attrs.field(factory=Changes)
 
@@ -178,6 +179,12 @@ class History:
             while self.numbers[name] < number:
                 await self.changes.wait_next()
 
+    async def sent_to(self, way: str) -> None:
+        """Return when the last message was accepted so."""
+        with trio.fail_after(120.0):
+            while self.way != way:
+                await self.changes.wait_next()
+
     async def _send(self, gateway: GatewayProcess, body: str) -> bool:
         at, order = trio.current_time(), "the only key"
         self.records.append(
@@ -185,7 +192,7 @@ class History:
         )
         status = 0
         with suppress(OSError):
-            status, _ = await send(gateway.address, "orders", body.encode(), patience=60.0)
+            status, self.way = await send(gateway.address, "orders", body.encode(), patience=60.0)
         self.seconds.append(trio.current_time() - at)
         self.answers[status] += 1
         kind = Acked if status == 201 else Unknown

@@ -65,6 +65,7 @@ async def test_sends_go_on_while_the_orderer_and_a_gateway_that_forwards_are_tak
         await take_over(is_orderer=True)
         await take_over(is_orderer=False)
         await primary.start()
+        await history.sent_to("primary")
         await some()
         history.is_over = True
 
