@@ -430,6 +430,21 @@ KINDS = [
         can=RABBITMQ & WITH_SHARDS,
     ),
     BrokerKind(
+        name="servicebus+http, sharded",
+        open=with_shards(in_this_process(servicebus_rest.pairgate), real_date),
+        can=OVER_HTTP & WITH_SHARDS,
+    ),
+    BrokerKind(
+        name="servicebus, sharded",
+        open=with_shards(in_this_process(amqp.pairgate), real_date),
+        can=OVER_AMQP & WITH_SHARDS,
+    ),
+    BrokerKind(
+        name="amqp, RabbitMQ, sharded",
+        open=with_shards(lambda place: place.elsewhere.rabbit.namespace(), real_date),
+        can=PLAIN & WITH_SHARDS,
+    ),
+    BrokerKind(
         name="storage-queue, sharded",
         open=with_shards(on_azurite("primary"), real_date),
         can=STORAGE_QUEUE & WITH_SHARDS,

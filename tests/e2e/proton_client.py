@@ -16,7 +16,6 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from decimal import Decimal
 from urllib.parse import quote_plus
 from uuid import UUID
 
@@ -34,14 +33,18 @@ from proton import (
     Timeout,
     byte,
     char,
+    decimal32,
+    decimal64,
     decimal128,
     float32,
     int32,
+    short,
     symbol,
     timestamp,
     ubyte,
     uint,
     ulong,
+    ushort,
 )
 from proton.handlers import MessagingHandler, TransactionHandler
 from proton.reactor import AtMostOnce, Container, Filter
@@ -186,11 +189,15 @@ def types():
         "long": 2**40,
         "ulong": ulong(2**63),
         "uint": uint(7),
+        "ushort": ushort(2**16 - 1),
         "ubyte": ubyte(7),
+        "short": short(-(2**15)),
         "byte": byte(-7),
         "float": float32(1.5),
         "double": 2.5,
-        "decimal": decimal128(int(Decimal(7)).to_bytes(16, "big")),
+        "decimal32": decimal32(7),
+        "decimal64": decimal64(2**60),
+        "decimal128": decimal128((7).to_bytes(16, "big")),
         "char": char("ü"),
         "time": timestamp(1_700_000_000_123),
         "uuid": UUID(int=7),
@@ -203,6 +210,9 @@ def types():
         "list": [1, [2, {"deep": None}]],
         "described": Described(symbol("my:type"), "value"),
         "array": Array(UNDESCRIBED, Data.INT, int32(1), int32(2)),
+        "array of described": Array(symbol("my:item"), Data.STRING, "one", "two"),
+        "empty": [[], {}, Array(UNDESCRIBED, Data.SYMBOL)],
+        "mixed keys": {1: "", ulong(2): "", symbol("a"): "", "b": "", 2.5: "", UUID(int=1): ""},
     }
     given = Message(
         body=everything | nested,
@@ -220,6 +230,11 @@ def types():
         content_encoding=symbol("none"),
         user_id=b"somebody",
         group_id="",
+        group_sequence=7,
+        reply_to_group_id="the group of the answer",
+        creation_time=1_700_000_000,
+        expiry_time=1_700_003_600,
+        first_acquirer=False,
     )
     with connected() as connection:
         sender_of(connection, "types").send(given)
@@ -228,6 +243,7 @@ def types():
         receiver.accept()
     names = ("id", "correlation_id", "durable", "priority", "ttl", "subject", "address", "reply_to")
     names += ("content_type", "content_encoding", "user_id", "body", "properties")
+    names += ("group_sequence", "reply_to_group_id", "creation_time", "expiry_time")
     changed = [
         name for name in names if repr(copied(getattr(got, name))) != repr(getattr(given, name))
     ]

@@ -24,6 +24,9 @@ const properties = {
   timestamp: types.wrap_timestamp(1700000000000),
   string: "häh",
   symbol: types.wrap_symbol("sym"),
+  char: types.wrap_char(252),
+  uuid: types.wrap_uuid(Buffer.alloc(16, 7)),
+  binary: types.wrap_binary(Buffer.from("octets")),
 };
 const map = { number: 1, list: ["a", 2, null], nested: { deep: true } };
 const bodies = [
@@ -42,10 +45,11 @@ const fields = {
   to: "there",
   subject: "a subject",
   reply_to: "here",
+  reply_to_group_id: "the group of the answer",
   correlation_id: "correlated",
   content_type: "application/json",
   content_encoding: "identity",
-  absolute_expiry_time: new Date(4102444800000),
+  absolute_expiry_time: new Date(1700003600000),
   creation_time: new Date(1700000000000),
   group_sequence: 3,
   message_annotations: { "x-opt-mine": types.wrap_ushort(3) },

@@ -149,6 +149,42 @@ OF_RHEA = {
         {"content": ["one", 2]},
         {"content": {"large": 10 * 2**20}},
     ],
+    "properties": {
+        "null": None,
+        "true": True,
+        "ubyte": 2**8 - 1,
+        "ushort": 2**16 - 1,
+        "uint": 2**32 - 1,
+        "ulong": 7,
+        "byte": -(2**7),
+        "short": -(2**15),
+        "int": -(2**31),
+        "long": -5,
+        "float": 1.5,
+        "double": 0.1,
+        "timestamp": 1_700_000_000_000,
+        "string": "h\u00e4h",
+        "symbol": "sym",
+        "char": ord("\u00fc"),
+        "uuid": "\x07" * 16,
+        "binary": "octets",
+    },
+    "fields": {
+        "durable": True,
+        "priority": 7,
+        "ttl": 3_600_000,
+        "to": "there",
+        "subject": "a subject",
+        "reply_to": "here",
+        "reply_to_group_id": "the group of the answer",
+        "correlation_id": "correlated",
+        "content_type": "application/json",
+        "content_encoding": "identity",
+        "absolute_expiry_time": 1_700_003_600_000,
+        "creation_time": 1_700_000_000_000,
+        "group_sequence": 3,
+    },
+    "annotation": 3,
     "refused": "amqp:unauthorized-access",
 }
 
@@ -173,10 +209,7 @@ async def test_clients_of_the_standard_need_no_credentials_where_a_policy_says_s
 
     sending = EXPECTED["sending"] | {"large": 10 * 2**20}
     assert of_proton == {part: EXPECTED[part] for part in parts} | {"sending": sending}
-    found = json.loads(of_rhea.stdout)
-    assert {key: found[key] for key in OF_RHEA} == OF_RHEA
-    assert found["fields"]["subject"] == "a subject"
-    assert found["annotation"] == 3
+    assert json.loads(of_rhea.stdout) == OF_RHEA
     assert (of_a_page, of_rebinding, of_a_program) == (b"403", b"403", b"101")
     assert broker.count("connection_crashed") == 0
 
