@@ -11,6 +11,7 @@ from gateway.app.listener.handlers import WRONG_TYPE, TypedHandler
 from gateway.app.operations.json_schema import read_schema
 from gateway.app.operations.typed_message import BodyType, kind_of, typed_body
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import DeadLetter, Delivery, Message
 from gateway.listener.items import Item
 
@@ -24,6 +25,16 @@ SCHEMA = {
         "id": {"type": "string", "pattern": "^[a-z]+$"},
         "cents": {"$ref": "#/definitions/cents"},
     },
+}
+
+
+DRAFT_2020 = "https://json-schema.org/draft/2020-12/schema"
+TREE = {
+    "definitions": {
+        "tree": {"properties": {"left": {"$ref": "#/definitions/side"}}},
+        "side": {"$ref": "#/definitions/tree"},
+    },
+    "$ref": "#/definitions/tree",
 }
 
 
@@ -54,6 +65,31 @@ def test_a_body_that_does_not_fit_is_refused_by_place_and_rule(
     assert str(caught.value) == problem
 
 
+@pytest.mark.parametrize("draft", ["draft-04/schema#", "draft-06/schema#", "draft-07/schema"])
+def test_each_documented_draft_is_a_schema(draft: str, tmp_path: Path) -> None:
+    place = written(tmp_path, {"$schema": f"http://json-schema.org/{draft}", "type": "array"})
+
+    read_schema(place).check([])
+
+
+def test_a_value_where_the_schema_has_none_is_named(tmp_path: Path) -> None:
+    schema = read_schema(written(tmp_path, {"properties": {"old": False}}))
+
+    with pytest.raises(InvalidRequest, match=r"^the body\.old: no value expected$"):
+        schema.check({"old": 1})
+
+
+def test_a_body_that_cannot_be_checked_does_not_fit(tmp_path: Path) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(900):
+        deep = {"left": deep}
+
+    with pytest.raises(InvalidRequest, match="the body: it's nested too deeply for the schema"):
+        read_schema(written(tmp_path, TREE)).check(deep)
+    with pytest.raises(InvalidRequest, match="the body: a number is too large for the schema"):
+        read_schema(written(tmp_path, {"multipleOf": 0.01})).check(10**400)
+
+
 def test_a_body_that_fits_is_left_as_it_is(tmp_path: Path) -> None:
     body = b'{"id":  "a"}'
 
@@ -69,6 +105,12 @@ def test_a_body_that_fits_is_left_as_it_is(tmp_path: Path) -> None:
         ({"type": "orange"}, "not a schema of draft 4, 6 or 7"),
         ({"$ref": "http://127.0.0.1:1/other.json"}, r"\$ref: a place in this file expected"),
         ({"$ref": "file:///etc/hostname"}, r"\$ref: a place in this file expected"),
+        ({"$ref": "#"}, r"\$ref: one leads back to itself"),
+        ({"type": "object", "allOf": [{"$ref": "#"}]}, r"\$ref: one leads back to itself"),
+        ({"multipleOf": 0}, "not a schema of draft 4, 6 or 7: "),
+        ([1], "not a schema of draft 4, 6 or 7: an object, true or false expected"),
+        ({"$schema": DRAFT_2020}, r"not a schema of draft 4, 6 or 7: \$schema: .*2020-12"),
+        ({"$schema": 7}, r"not a schema of draft 4, 6 or 7: \$schema: 7"),
     ],
 )
 def test_a_file_that_is_no_schema_is_refused_by_its_name(

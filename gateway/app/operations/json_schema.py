@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,13 @@ from gateway.domain.errors import InvalidRequest
 from gateway.wire.http import strict_json
 
 # The library raises these for a schema that it can't compile; its own errors are ValueErrors.
-_NO_SCHEMA = (ValueError, TypeError, LookupError, AttributeError, RecursionError, re.error)
+_NO_SCHEMA = (
+    *(ValueError, TypeError, LookupError, AttributeError, RecursionError, re.error),
+    ZeroDivisionError,
+)
 _MOST_BYTES = 4 * 1024 * 1024  # of a schema's file
+_DRAFTS = re.compile(r"https?://json-schema\.org/draft-0[467]/schema#?")
+_ONE_OF_EACH_TYPE: tuple[Any, ...] = (None, True, 0, "", [], {})
 
 
 @attrs.frozen(eq=False)
@@ -46,15 +52,13 @@ def read_schema(path: Path) -> Schema:
     except ImportError as error:
         text = "--schema: needs the extra `schema`: pip install 'fastjsonschema>=2.21,<3'"
         raise Failure(text, ExitCode.WRONG) from error
+    tree = _loaded(path)
     try:
-        tree = strict_json.load(path.read_bytes(), "the schema", max_bytes=_MOST_BYTES)
+        _check_form(tree)
         validate = fastjsonschema.compile(
             tree, handlers={"http": _refuse, "https": _refuse, "file": _refuse}, use_default=False
         )
-    except OSError as error:
-        raise _wrong(path, error.strerror or str(error)) from error
-    except InvalidRequest as error:
-        raise _wrong(path, str(error)) from error
+        _check_references(validate, fastjsonschema.JsonSchemaValueException)
     except _NO_SCHEMA as error:
         raise _wrong(path, f"not a schema of draft 4, 6 or 7: {error}") from error
 
@@ -63,10 +67,44 @@ def read_schema(path: Path) -> Schema:
             validate(value)
         except fastjsonschema.JsonSchemaValueException as error:
             place = str(error.name).replace("data", "the body", 1)
+            if error.rule is None:  # the schema is `false` here
+                return f"{place}: no value expected"
             return f"{place}: {error.rule} {_short(error.rule_definition)} expected"
+        except RecursionError:
+            return "the body: it's nested too deeply for the schema"
+        except ArithmeticError:  # `multipleOf` divides
+            return "the body: a number is too large for the schema"
         return None
 
     return Schema(problem_of)
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return strict_json.load(path.read_bytes(), "the schema", max_bytes=_MOST_BYTES)
+    except OSError as error:
+        raise _wrong(path, error.strerror or str(error)) from error
+    except InvalidRequest as error:
+        raise _wrong(path, str(error)) from error
+
+
+def _check_form(tree: Any) -> None:
+    """The library takes a schema of any other draft for one of draft 7. Raises ValueError."""
+    if not isinstance(tree, dict | bool):
+        raise ValueError("an object, true or false expected")  # noqa: TRY004 as all others
+    draft = tree.get("$schema", "") if isinstance(tree, dict) else ""
+    if draft != "" and not (isinstance(draft, str) and _DRAFTS.fullmatch(draft)):
+        raise ValueError(f"$schema: {_short(draft)}")
+
+
+def _check_references(validate: Callable[[Any], Any], misfit: type[Exception]) -> None:
+    """Raises ValueError: there is no end of a `$ref`, whatever the body is."""
+    for value in _ONE_OF_EACH_TYPE:
+        try:
+            with suppress(misfit):
+                validate(value)
+        except RecursionError as error:
+            raise ValueError("$ref: one leads back to itself") from error
 
 
 def _refuse(uri: str) -> Any:
