@@ -15,6 +15,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.listener import RAW, ListenerOptions, QueueListener
+from gateway.listener.stores.sqlite import SqliteValues
 from tests.harness.faults import Operation, Refuse
 from tests.listener.harness import virtual_time
 from tests.pairing.harness import Harness
@@ -124,3 +125,27 @@ async def test_listeners_that_are_killed_in_the_middle_lose_nothing(tmp_path: Pa
 
     assert set(noted()) == set(SENT)
     assert len(noted()) <= len(SENT) + 3 * 64  # what was in hand when it was killed comes again
+
+
+@pytest.mark.slow
+async def test_a_process_that_is_killed_while_it_waits_finds_all_answers_after_its_restart(
+    tmp_path: Path,
+) -> None:
+    notes = tmp_path / "notes"
+    files = [str(tmp_path / name) for name in ("a.db", "kept.db", "notes")]
+    command = [sys.executable, "-m", "tests.listener.requester", *files]
+    with trio.fail_after(120.0):
+        async with SqliteValues(tmp_path / "kept.db") as kept, trio.open_nursery() as nursery:
+            process = await nursery.start(partial(trio.run_process, [*command, "3"], check=False))
+            while len(await kept.keys()) < 4:  # noqa: ASYNC110 the request and three answers
+                await trio.sleep(0.05)
+            process.kill()
+        asked_before = notes.read_text().split()
+        restarted = await trio.run_process([*command, "5"], capture_stdout=True)
+    asked_again = notes.read_text().split()[len(asked_before) :]
+    async with SqliteValues(tmp_path / "kept.db") as kept:
+        left = await kept.keys()
+
+    assert restarted.stdout == b"0 2 4 6 8\n"
+    assert set(asked_again) == {"3", "4"}  # those that have been answered aren't asked for again
+    assert left == []
