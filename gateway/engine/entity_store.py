@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Protocol
 
 import attrs
@@ -18,14 +19,15 @@ class StoredEntity:
     """
     A queue, topic or subscription as the storage has it. The class of `properties` says which.
 
-    Dates are microseconds since 1970. Only a subscription has rules.
+    Dates are microseconds since 1970. Only a subscription has rules. The first version is the date
+    of creation, so that an entity that is created again has none of its former versions.
     """
 
     path: EntityPath
     properties: Properties
     created: int
     updated: int
-    version: int = 0
+    version: int = attrs.field(default=attrs.Factory(attrgetter("created"), takes_self=True))
     rules: tuple[Rule, ...] = ()
 
 

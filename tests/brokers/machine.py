@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         if what == "create":
             self.create(name, data.draw(PROPERTIES[kind_of(name)]), data.draw(FILTERS))
         elif what == "update":
-            self.update(data, name, data.draw(mostly(None, 0, 1)))
+            self.update(data, name, self.version_of(name, data.draw(mostly(None, 0, 1))))
         elif what == "delete":
             self.delete(name)
         else:
@@ -178,6 +178,12 @@ class Machine(RuleBasedStateMachine):
         else:
             call = broker.create_queue(path, properties)
         self.both(call, lambda: self.model.create(name, properties, rule_filter))
+
+    def version_of(self, name: str, changes_ago: int | None) -> int | None:
+        place = self.model.places.get(name)
+        if changes_ago is None or place is None:
+            return changes_ago
+        return place.version - changes_ago
 
     def update(self, data: st.DataObject, name: str, version: int | None) -> None:
         properties = data.draw(PROPERTIES[kind_of(name)])

@@ -87,7 +87,7 @@ class Place:
     name: str
     properties: Any
     used: int
-    version: int = 0
+    version: int
     mails: list[Mail] = attrs.field(factory=list)
     seen: dict[str, int] = attrs.field(factory=dict)  # until when an id is a duplicate
     states: dict[str, bytes] = attrs.field(factory=dict)
@@ -139,7 +139,7 @@ class Naive:
             raise EntityNotFound(topic)
         if name.lower() in self.places:
             raise EntityExists(name)
-        place = Place(name, properties, self.now)
+        place = Place(name, properties, used=self.now, version=self.now)
         self._check_circle(place)
         if subscription:
             place.rules = {"$default": rule or TrueFilter()}
@@ -155,7 +155,7 @@ class Naive:
         for fixed in ("requires_session", "requires_duplicate_detection"):
             if getattr(properties, fixed, None) != getattr(old, fixed):
                 raise InvalidRequest(fixed)
-        self._check_circle(Place(name, properties, 0))
+        self._check_circle(Place(name, properties, used=0, version=0))
         old.properties, old.version = properties, old.version + 1
         self._use(old)
         for mail in old.of(ACTIVE):

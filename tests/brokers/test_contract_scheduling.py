@@ -307,10 +307,26 @@ async def test_an_unknown_queue_is_not_updated(broker, orders):
 @needs(Capability.UPDATE)
 @pytest.mark.parametrize("name", ["requires_session", "requires_duplicate_detection"])
 async def test_what_a_queue_is_made_with_stays(broker, orders, name):
+    before = await broker.inspect(orders)
+
     with pytest.raises(InvalidRequest, match=name):
         await required(broker, Updates).update_queue(orders, QueueProperties(**{name: True}))
 
-    assert (await broker.inspect(orders)).version == 0
+    assert await broker.inspect(orders) == before
+
+
+@needs(Capability.UPDATE)
+async def test_a_queue_that_is_created_again_is_not_updated_by_a_former_version(broker, orders):
+    before = await broker.inspect(orders)
+    await broker.delete_queue(orders)
+    await trio.sleep(0.01)
+    again = await broker.create_queue(orders, QueueProperties(max_delivery_count=7))
+
+    with pytest.raises(PreconditionFailed):
+        await required(broker, Updates).update_queue(
+            orders, QueueProperties(), if_version=before.version
+        )
+    assert (await broker.inspect(orders)).properties == again.properties
 
 
 @needs(Capability.UPDATE)
