@@ -160,7 +160,7 @@ async def test_a_deletion_that_cannot_be_is_refused(broker):
     orders = await make(broker, "orders")
     await broker.send(orders, numbered(1))
     for limit in (0, -1, 4001):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequest, match="message-count: a number from"):
             await delete(broker, orders, limit)
     with pytest.raises((InvalidRequest, SessionLockLost)):
         await delete(broker, orders, 1, session_id="a")

@@ -172,7 +172,9 @@ class LocalBroker(LocalQueues):
     ) -> int:
         """As `DeletesMessages.delete_messages`."""
         if not 1 <= limit <= MOST_DELETED:
-            raise InvalidRequest(f"a number from 1 to {MOST_DELETED} expected, got {limit}")
+            raise InvalidRequest(
+                f"message-count: a number from 1 to {MOST_DELETED} expected, got {limit}"
+            )
         since = None if before is None else micros_of(before)
 
         def work(space: Namespace, now: Now) -> int:

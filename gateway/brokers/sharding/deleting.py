@@ -41,7 +41,9 @@ class ShardedDeletion:
     async def run(self) -> int:
         """As `DeletesMessages.delete_messages`, of the oldest messages of each shard."""
         if not 1 <= self.limit <= MOST_DELETED:
-            raise InvalidRequest(f"a number from 1 to {MOST_DELETED} expected, got {self.limit}")
+            raise InvalidRequest(
+                f"message-count: a number from 1 to {MOST_DELETED} expected, got {self.limit}"
+            )
         shares = _shares(self.limit, self.queue.numbers)
         async with trio.open_nursery() as nursery:
             for number, share in shares.items():

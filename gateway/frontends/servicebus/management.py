@@ -105,7 +105,10 @@ async def _delete(broker: Broker, wish: atom.DeleteEntity) -> None:
         topology = offered(broker, Topology)
         if topology is None:
             raise
-        await topology.delete_topic(wish.entity)
+        try:
+            await topology.delete_topic(wish.entity)
+        except EntityNotFound as error:
+            raise EntityNotFound(f"there is no queue or topic {wish.entity}") from error
 
 
 async def _put_queue(broker: Broker, wish: atom.PutQueue) -> atom.Answer:

@@ -225,7 +225,7 @@ def _query(request: Request) -> dict[str, str]:
 def _number(query: dict[str, str], name: str, default: int, most: int) -> int:
     text = query.get(name, str(default))
     if not _NUMBER.fullmatch(text):
-        raise InvalidRequest(f"{name}: a number expected, got {text!r:.60}")
+        raise InvalidRequest(f"{name}: a number from 0 to 999999999 expected, got {text!r:.60}")
     return min(int(text), most)
 
 

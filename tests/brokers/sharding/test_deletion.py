@@ -113,7 +113,7 @@ async def test_an_error_before_anything_was_deleted_is_the_error(stand: Stand) -
         await stand.delete(3)
     assert await stand.left() == [0, 1, 2]
     for limit in (0, 4001):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequest, match="message-count: a number from 1 to 4000"):
             await stand.delete(limit)
     for number in range(3):
         await stand.memory.delete_queue(ORDERS.shard(number))

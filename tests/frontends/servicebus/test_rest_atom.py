@@ -55,6 +55,7 @@ async def test_missing_queue_is_an_empty_feed_to_tell_and_404_to_delete(
 
     assert (told.status, b"<feed" in told.body, b"<entry" in told.body) == (200, True, False)
     assert deleted.status == 404
+    assert "there is no queue or topic missing" in detail(deleted)
 
 
 @attrs.frozen

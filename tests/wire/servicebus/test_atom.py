@@ -369,10 +369,18 @@ def test_xml_that_is_no_entry_is_refused(body):
 
 
 @pytest.mark.parametrize(
-    "target", ["/$Resources/queues?$filter=path eq 'a'", "/$Resources/queues?$skip=x", "/", "/a//b"]
+    ("target", "problem"),
+    [
+        ("/$Resources/queues?$filter=path eq 'a'", r"^\$filter: startswith\(path"),
+        ("/$Resources/queues?$skip=x", r"^\$skip: a number from 0 to 999999999 expected, got 'x'$"),
+        ("/$Resources/queues?$skip=-1", r"^\$skip: a number from 0 to 999999999 expected"),
+        ("/a/subscriptions?$top=1000000000", r"^\$top: a number from 0 to 999999999 expected"),
+        ("/", "entity name: 1 to 260 characters"),
+        ("/a//b", "entity name 'a//b'"),
+    ],
 )
-def test_a_question_is_refused_by_field(target):
-    with pytest.raises(InvalidRequest):
+def test_a_question_is_refused_by_field(target, problem):
+    with pytest.raises(InvalidRequest, match=problem):
         parse_request(get(target))
 
 
