@@ -697,6 +697,18 @@ async def test_a_message_keeps_its_number_as_long_as_it_is_there(autojump_clock)
         assert {each.sequence_number for each in again} == {each.sequence_number for each in peeked}
 
 
+async def test_dead_letters_can_be_peeked(autojump_clock):
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        await here.broker.send(ORDERS, numbered(1))
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            await receiver.settle(await take_one(receiver), DeadLetter(reason="bad"))
+        [dead] = await here.broker.peek(ORDERS.dead_letter, limit=5)
+
+        assert dead.message.properties["DeadLetterReason"] == "bad"
+        assert list(await here.broker.peek(ORDERS)) == []
+
+
 async def test_nobody_makes_deletes_or_fills_a_dead_letter_queue_by_itself(autojump_clock):
     async with harness() as here:
         for operation in (
