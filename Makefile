@@ -102,6 +102,7 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.order
 	.venv/bin/python -m benchmarks.order_gateways
 	.venv/bin/python -m benchmarks.shards
+	.venv/bin/python -m benchmarks.cluster
 	.venv/bin/python -m benchmarks.storage_queue
 	.venv/bin/python -m benchmarks.listener
 	.venv/bin/python -m benchmarks.memory

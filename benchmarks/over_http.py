@@ -10,7 +10,7 @@ import attrs
 
 from benchmarks.closed_loop import BODY, HTTP, Client, Way
 from benchmarks.fleet import open_fleet, token
-from benchmarks.keepalive import Connection, RequestFailed, connect, request
+from benchmarks.keepalive import Answer, Connection, RequestFailed, connect, request
 from gateway.demo.machines import broker_config
 
 QUEUE: Final = "messages"
@@ -37,12 +37,17 @@ class RestClient:
         answer = await self._connection.ask(self._receive, 201, 204)
         if answer.status == 204:
             return 0
-        location = _LOCATION.search(answer.head)
-        if location is None:
-            raise RequestFailed(f"there is no Location: {answer.head!r}")
-        complete = request("DELETE", location[1].decode(), self._authorization)
+        complete = request("DELETE", location_of(answer), self._authorization)
         await self._connection.ask(complete, 200)
         return 1
+
+
+def location_of(answer: Answer) -> str:
+    """The path at which a locked message is completed."""
+    location = _LOCATION.search(answer.head)
+    if location is None:
+        raise RequestFailed(f"there is no Location: {answer.head!r}")
+    return location[1].decode()
 
 
 @asynccontextmanager
