@@ -96,6 +96,9 @@ class CoordinatorLink:
         except MessageError as error:
             self._answer(event, Rejected(error=unreadable(error)))
             return
+        except NotSupported as error:
+            self._answer(event, Rejected(error=amqp_error(error)))
+            return
         match control:
             case Declare():
                 self._context.nursery.start_soon(self._declare, event)

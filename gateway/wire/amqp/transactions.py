@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.errors import MessageError
+from gateway.domain.errors import MessageError, NotSupported
 from gateway.domain.message import Described, Message, ValueBody
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.performatives import (
@@ -27,7 +27,7 @@ CAPABILITIES: Final = (LOCAL, MANY_ON_A_SESSION, ACROSS_SESSIONS)
 
 @attrs.frozen
 class Declare:
-    """Begin a transaction. A global id is ignored, as Service Bus ignores it."""
+    """Begin a local transaction."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,12 +47,15 @@ def parse_control(payload: bytes) -> Control:
 
     Raises:
         MessageError: the payload is neither a declare nor a discharge.
+        NotSupported: a declare has a global id, so it asks for a distributed transaction (4.5.4).
     """
     body = decode_message(payload).body
     asked = body.value if isinstance(body, ValueBody) else None
     if isinstance(asked, Described):
         code, fields = code_of(asked), fields_of(asked)
         if code == DECLARE:
+            if any(each is not None for each in fields):
+                raise NotSupported("declare: no global-id expected: transactions are local")
             return Declare()
         if code == DISCHARGE:
             txn_id = field(fields, 0, bytes)

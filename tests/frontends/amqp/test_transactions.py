@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
-from gateway.domain.message import Defer, Message, ValueBody
+from gateway.domain.message import Defer, Described, Kind, Message, Typed, ValueBody
 from gateway.frontends.leases import LeaseOptions, Leases
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.events import ACCEPTED, TransactionalState
@@ -623,6 +623,19 @@ async def test_anything_else_is_rejected_by_the_coordinator(
     outcome = await controller.sdk.outcome(asked)
 
     assert condition(outcome) == "amqp:decode-error"
+    assert await controller.declare()
+
+
+async def test_a_distributed_transaction_is_not_begun_as_a_local_one(
+    controller: Controller,
+) -> None:
+    body = ValueBody(Described(Typed(Kind.ULONG, 0x31), [b"a global id"]))
+    asked = controller.sdk.engine.send(controller.link, b"t", encode_message(Message(body=body)))
+    assert asked is not None
+
+    outcome = await controller.sdk.outcome(asked)
+
+    assert condition(outcome) == "amqp:not-implemented"
     assert await controller.declare()
 
 
