@@ -69,7 +69,7 @@ RATE: Final = 10.0  # sends a second, of each protocol
 EVERY: Final = 20.0  # seconds from fault to fault
 LASTS: Final = 8.0
 SAMPLE: Final = 5.0
-WARM_UP: Final = 0.2  # of the time
+WARM_UP: Final = 0.2  # of the time, unless another is asked for
 PATIENCE: Final = 15.0  # seconds for a send
 QUIET: Final = 180.0  # seconds without another message, after which the missing ones are lost
 PAGE: Final = 20
@@ -402,8 +402,11 @@ def _namespace(*queues: str) -> str:
     return broker_config(*queues).replace('"service-bus-http"', '"service-bus"')
 
 
-async def measure(folder: Path, *, minutes: float, rate: float) -> Report:
-    """Run everything for so long, and wait until all messages have come."""
+async def measure(folder: Path, *, minutes: float, rate: float, warm_up: float) -> Report:
+    """
+    Run everything for so many minutes, and wait until all messages have come. The trends leave out
+    the first `warm_up` minutes.
+    """
     facts = dict(facts_of_processor())
     async with open_fleet(folder) as fleet:
         fleet.start_limit = START_LIMIT
@@ -434,9 +437,9 @@ async def measure(folder: Path, *, minutes: float, rate: float) -> Report:
         faults=len(site.faults),
         flows=[each.flow() for each in site.traffic],
         causes=causes_of(site.faults, site.traffic),
-        trends=_trends(site.samples, 60 * minutes),
+        trends=_trends(site.samples, 60 * warm_up, 60 * minutes),
         cpu=cpu,
-        samples=_plotted(site, 60 * minutes),
+        samples=_plotted(site, 60 * warm_up),
     )
 
 
@@ -464,7 +467,7 @@ def causes_of(faults: Sequence[tuple[float, str]], traffic: Sequence[Traffic]) -
     ]
 
 
-def _plotted(site: Site, length: float) -> Mapping[str, Sequence[Sample]]:
+def _plotted(site: Site, warm_up: float) -> Mapping[str, Sequence[Sample]]:
     panels = [
         Panel(
             name=figure,
@@ -476,7 +479,7 @@ def _plotted(site: Site, length: float) -> Mapping[str, Sequence[Sample]]:
         for figure in FIGURES
     ]
     PLOT.parent.mkdir(exist_ok=True)
-    PLOT.write_text(draw(panels, site.faults, warm_up=WARM_UP * length))
+    PLOT.write_text(draw(panels, site.faults, warm_up=warm_up))
     return dict(site.samples)
 
 
@@ -489,13 +492,11 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     return slopes[len(slopes) // 2] if slopes else 0.0
 
 
-def _trends(samples: Mapping[str, Sequence[Sample]], length: float) -> Sequence[Trend]:
+def _trends(samples: Mapping[str, Sequence[Sample]], begin: float, end: float) -> Sequence[Trend]:
     found = []
     for name, figure in itertools.product(samples, FIGURES):
         points = [
-            (each.at, each.figures[figure])
-            for each in samples[name]
-            if WARM_UP * length <= each.at <= length
+            (each.at, each.figures[figure]) for each in samples[name] if begin <= each.at <= end
         ]
         values = sorted(value for _, value in points)
         median = values[len(values) // 2]
@@ -548,9 +549,15 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--rate", type=float, default=RATE, help="sends a second by each protocol")
+    parser.add_argument(
+        "--warm-up", type=float, help="minutes at the begin that don't count; a fifth of all"
+    )
     given = parser.parse_args()
+    warm_up = WARM_UP * given.minutes if given.warm_up is None else given.warm_up
+    if not 0 <= warm_up < given.minutes:
+        parser.error("--warm-up must be shorter than --minutes, and not negative")
     report = report_of(
-        lambda folder: measure(folder, minutes=given.minutes, rate=given.rate),
+        lambda folder: measure(folder, minutes=given.minutes, rate=given.rate, warm_up=warm_up),
         _show,
         as_json=given.json,
         width=WIDTH,
