@@ -172,11 +172,12 @@ class AmqpConnection:
         """
         Close the connection, and wait until `run` is about to return.
 
-        A peer that doesn't answer within `close_timeout` is cut off.
+        A peer that doesn't answer within `close_timeout` is cut off, and at once if it hasn't
+        opened the connection: Node's SDK leaves such connections behind.
         """
         self.engine.close(error)
         self.speak()
-        with trio.move_on_after(self._options.close_timeout) as scope:
+        with trio.move_on_after(self._options.close_timeout if self._opened else 0) as scope:
             while not self._ended:
                 await self._written.wait()
         if scope.cancelled_caught:

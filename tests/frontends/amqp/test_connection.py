@@ -240,6 +240,21 @@ async def test_a_drain_closes_a_connection_that_has_been_without_links_at_once(
     assert error.condition == "amqp:connection:forced"
 
 
+@pytest.mark.parametrize("age", [0, 10])
+@pytest.mark.parametrize("said", [b"", b"AMQP\x03\x01\x00\x00"], ids=["nothing", "SASL"])
+async def test_a_drain_waits_for_no_client_that_has_not_opened_its_connection(
+    house, said, age, autojump_clock
+):
+    """Node's SDK leaves such a connection behind when it connects again as the old one ends."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    await ours.send_all(said)
+    with trio.fail_after(age + 1):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(house.frontend.serve_connection, theirs)
+            await trio.sleep(age)
+            house.frontend.drain.begin()
+
+
 async def test_the_close_is_followed_by_the_end_of_the_stream(house, autojump_clock):
     """Node's SDK connects again after the close, and the end of the old stream must not be late."""
     sdk, stream = await deaf_client(house)

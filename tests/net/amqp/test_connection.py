@@ -192,6 +192,18 @@ async def test_a_close_is_answered_and_both_runs_return():
 
 
 async def test_a_peer_that_does_not_answer_the_close_is_cut_off(nursery, autojump_clock):
+    ours, theirs = memory_stream_pair()
+    _client, server = await connect(nursery, (ours, theirs))
+    ours.send_stream.send_all_hook = trio.sleep_forever
+
+    await server.connection.close(FORCED)
+    await wait_all_tasks_blocked()
+
+    assert trio.current_time() == pytest.approx(5)
+    assert isinstance(server.told[-1], ConnectionClosed)
+
+
+async def test_a_peer_that_has_not_opened_is_cut_off_at_once(nursery, autojump_clock):
     _ours, theirs = memory_stream_pair()
     server = Peer(server_on(theirs), serves=True)
     nursery.start_soon(server.run)
@@ -200,7 +212,7 @@ async def test_a_peer_that_does_not_answer_the_close_is_cut_off(nursery, autojum
     await server.connection.close(FORCED)
     await wait_all_tasks_blocked()
 
-    assert trio.current_time() == pytest.approx(5)
+    assert trio.current_time() == pytest.approx(0)
     assert isinstance(server.told[-1], ConnectionClosed)
 
 
