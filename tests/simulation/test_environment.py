@@ -1,6 +1,7 @@
 """The simulated disk and network do what real ones do."""
 
 import random
+from datetime import timedelta
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ from gateway.domain.errors import OutcomeUnknown, StorageFull, Unavailable
 from gateway.domain.message import Complete, Message
 from tests.harness.clocks import VirtualClock
 from tests.harness.crash_disk import Ailment
+from tests.harness.determinism import run_seeded
 from tests.simulation.disk import DiskBroker
 from tests.simulation.network import SOON, Network
 
@@ -34,6 +36,22 @@ def open_disk(tmp_path):
 
 async def peeked(disk):
     return [each.message.message_id for each in await disk.peek(ORDERS, limit=100)]
+
+
+def test_work_is_due_once_though_the_clocks_were_read_just_before(open_disk):
+    """Steps share a reading of the clocks for a millisecond; with it nothing would be due yet."""
+
+    async def main():
+        disk = open_disk(0)
+        await disk.create_queue(ORDERS, QueueProperties())
+        await disk.create_queue(EntityPath("source"), QueueProperties(forward_to="orders"))
+        due = VirtualClock()() + timedelta(seconds=0.1)
+        await disk.schedule(EntityPath("source"), [Message(scheduled=due)])
+        await trio.sleep(0.0955)
+        await disk.inspect(ORDERS)
+        return await peeked(disk)
+
+    assert len(run_seeded(main, seed=0, most_rounds=1000)) == 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)

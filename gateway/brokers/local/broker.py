@@ -370,9 +370,11 @@ class LocalBroker(LocalQueues):
     # --- for the adapters
 
     def _run_due_work(self) -> None:
+        # `_now` may be from just before the time that has come: the work would be due again and again
         self._post(
-            self._step(
+            Step(
                 EntityPath(""),
+                self._moments.now(),
                 lambda space, now: space.run_due_work(now, self._notifiers.__contains__),
             )
         )
