@@ -370,7 +370,7 @@ class LocalBroker(LocalQueues):
     # --- for the adapters
 
     def _run_due_work(self) -> None:
-        # `_now` may be from just before the time that has come: the work would be due again and again
+        # `_now` may be from just before that time: the work would be due again and again
         self._post(
             Step(
                 EntityPath(""),
