@@ -29,6 +29,7 @@ from gateway.capabilities.receiving import (
     SettlesMany,
     TakesBack,
     Visibility,
+    check_delete_limit,
 )
 from gateway.capabilities.sending import (
     FAULTS_OF_ONE,
@@ -96,6 +97,7 @@ __all__ = [
     "Visibility",
     "accepting_send",
     "address_of",
+    "check_delete_limit",
     "longest_send_of",
     "messages_in",
     "outcome_of",

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
 from gateway.domain.storage_queue.poison import TermsOf
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
@@ -15,6 +15,19 @@ from gateway.ports import Broker, Receiver
 
 MOST_DELETED: Final = 4000  # messages of one call, as in Service Bus's Premium tier
 LONGEST_TOKEN: Final = 512  # bytes of a token that a receiver hands out
+
+
+def check_delete_limit(limit: int) -> None:
+    """
+    Return if one call may delete so many messages.
+
+    Raises:
+        InvalidRequest: it may not.
+    """
+    if not 1 <= limit <= MOST_DELETED:
+        raise InvalidRequest(
+            f"message-count: a number from 1 to {MOST_DELETED} expected, got {limit}"
+        )
 
 
 @capability(Broker, "this namespace can't peek messages")

@@ -16,7 +16,6 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
-from urllib.parse import urlsplit
 
 import attrs
 
@@ -35,6 +34,7 @@ from gateway.wire.http.hardened_xml import XmlError, parse_xml, text_of
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue.address import build_target
 from gateway.wire.storage_queue.signing import signed
+from gateway.wire.urls import split_url
 
 VERSION: Final = "2020-12-06"  # newer than all operations used here, older than any server
 PAGE: Final = 1000  # names of one response: some 600 bytes each, below the limit for XML
@@ -115,14 +115,12 @@ def _parts_of(text: str) -> dict[str, str]:
 def _located(endpoint: str) -> tuple[str, int, bool, str]:
     """Host, port, whether to use TLS, and path."""
     try:
-        url = urlsplit(endpoint)
-        port = url.port
+        url = split_url(endpoint)
     except ValueError as error:
-        # Not the error's text: where a password has a slash, it takes its start for the port.
-        raise _wrong("BlobEndpoint: no valid host and port") from error
+        raise _wrong(f"BlobEndpoint: {error}") from error
     if url.scheme not in _PORTS or not url.hostname or url.query or "@" in url.netloc:
         raise _wrong("BlobEndpoint: http(s)://HOST[:PORT][/ACCOUNT] expected")
-    return url.hostname, port or _PORTS[url.scheme], url.scheme == "https", url.path.rstrip("/")
+    return url.hostname, url.port or _PORTS[url.scheme], url.scheme == "https", url.path.rstrip("/")
 
 
 def check_container(name: str) -> None:

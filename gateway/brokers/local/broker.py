@@ -26,7 +26,7 @@ from gateway.brokers.local.step import STEP_COST, Step
 from gateway.brokers.local.timer import Timer
 from gateway.brokers.local.transactions import commit_in_one_step
 from gateway.brokers.meter import Meter
-from gateway.capabilities import MOST_DELETED, TransactedWork
+from gateway.capabilities import TransactedWork, check_delete_limit
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -171,10 +171,7 @@ class LocalBroker(LocalQueues):
         session_id: str | None = None,
     ) -> int:
         """As `DeletesMessages.delete_messages`."""
-        if not 1 <= limit <= MOST_DELETED:
-            raise InvalidRequest(
-                f"message-count: a number from 1 to {MOST_DELETED} expected, got {limit}"
-            )
+        check_delete_limit(limit)
         since = None if before is None else micros_of(before)
 
         def work(space: Namespace, now: Now) -> int:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import attrs
 import trio
@@ -56,6 +56,7 @@ from gateway.wire.servicebus.operations import (
     SendMessages,
 )
 from gateway.wire.servicebus.rest import build_request
+from gateway.wire.urls import split_url
 
 _MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes; half of the default limit of a Pairgate
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes; half of Service Bus's limit, because JSON is longer
@@ -102,12 +103,11 @@ def open_namespace(
         InvalidRequest: a part of the URL or the key is missing or invalid, there is a key and a
             credential, or a certificate can't be read.
     """
-    parts = urlsplit(f"{scheme}:{rest}")
     try:
-        port = parts.port or _PORTS[scheme]
+        parts = split_url(f"{scheme}:{rest}")
     except ValueError as error:
-        # Not the error's text: where a password has a slash, it takes its start for the port.
-        raise InvalidRequest("URL of a namespace: no valid host and port") from error
+        raise InvalidRequest(f"URL of a namespace: {error}") from error
+    port = parts.port or _PORTS[scheme]
     refuse_key(options.credential, has_key=bool(options.key or parts.username))
     needs_name = options.credential is None
     if not parts.hostname or (needs_name and not parts.username) or parts.password is not None:

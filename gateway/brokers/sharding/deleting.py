@@ -12,12 +12,11 @@ import attrs
 import trio
 
 from gateway.brokers.sharding.table import ShardedQueue
-from gateway.capabilities import MOST_DELETED
+from gateway.capabilities import check_delete_limit
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
-    InvalidRequest,
     Outcome,
     OutcomeUnknown,
     SessionLockLost,
@@ -40,10 +39,7 @@ class ShardedDeletion:
 
     async def run(self) -> int:
         """As `DeletesMessages.delete_messages`, of the oldest messages of each shard."""
-        if not 1 <= self.limit <= MOST_DELETED:
-            raise InvalidRequest(
-                f"message-count: a number from 1 to {MOST_DELETED} expected, got {self.limit}"
-            )
+        check_delete_limit(self.limit)
         shares = _shares(self.limit, self.queue.numbers)
         async with trio.open_nursery() as nursery:
             for number, share in shares.items():

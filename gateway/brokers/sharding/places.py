@@ -11,6 +11,7 @@ from datetime import datetime
 
 import attrs
 
+from gateway.brokers.sharding.halfway import halfway
 from gateway.brokers.sharding.table import ShardTable
 from gateway.capabilities import (
     Batches,
@@ -31,7 +32,7 @@ from gateway.capabilities import (
     sends_in,
 )
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, NotSupported, Outcome, OutcomeUnknown
+from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.offering import required
@@ -117,13 +118,8 @@ class ShardPlaces(ForwardingBroker):
         sent = 0
         for shard, part in by_shard.items():
             path = queue.path.shard(shard)
-            try:
+            with halfway(sent, f"{sent} of {len(messages)} messages were accepted, then"):
                 await self.of(path).send(path, part)
-            except BrokerError as error:
-                if sent and error.outcome is Outcome.NOT_SENT:
-                    text = f"{sent} of {len(messages)} messages were accepted, then: {error}"
-                    raise OutcomeUnknown(text) from error
-                raise
             sent += len(part)
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:

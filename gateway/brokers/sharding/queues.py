@@ -6,16 +6,11 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.brokers.sharding.halfway import halfway
 from gateway.brokers.sharding.table import ShardedQueue, ShardTable
 from gateway.capabilities import Updates, Verifies
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import (
-    BrokerError,
-    EntityExists,
-    EntityNotFound,
-    Outcome,
-    OutcomeUnknown,
-)
+from gateway.domain.errors import EntityExists, EntityNotFound
 from gateway.offering import required
 from gateway.ports import Broker
 
@@ -28,6 +23,9 @@ _COUNTS: Final = (
     "size",
 )
 _MOST_LISTED: Final = 1000  # queues of one page
+_CREATED: Final = "shards were created, then"
+_UPDATED: Final = "shards were updated, then"
+_DELETED: Final = "shards were deleted, then"
 
 
 async def inspect_shards(broker: Broker, queue: ShardedQueue, entity: EntityPath) -> EntityInfo:
@@ -75,17 +73,13 @@ async def create_shards(
     """
     is_new = False
     for path in reversed(_paths(queue, entity)):  # the first stands for the queue
-        try:
+        with halfway(is_new, _CREATED), suppress(EntityExists):
             await broker.create_queue(path, properties)
-        except EntityExists:
-            continue
-        except BrokerError as error:
-            _refuse_halfway(error, is_new, "created")
-            raise
-        is_new = True
+            is_new = True
     if not is_new:
         raise EntityExists(f"{entity}: a queue of this name exists already")
-    return await _inspect_changed(broker, queue, entity, "created")
+    with halfway(True, _CREATED):
+        return await inspect_shards(broker, queue, entity)
 
 
 async def update_shards(
@@ -103,23 +97,10 @@ async def update_shards(
     first, *others = _paths(queue, entity)
     await updates.update_queue(first, properties, if_version=if_version)
     for path in others:
-        try:
+        with halfway(True, _UPDATED):
             await updates.update_queue(path, properties)
-        except BrokerError as error:
-            _refuse_halfway(error, True, "updated")
-            raise
-    return await _inspect_changed(broker, queue, entity, "updated")
-
-
-async def _inspect_changed(
-    broker: Broker, queue: ShardedQueue, entity: EntityPath, done: str
-) -> EntityInfo:
-    """As `inspect_shards`, of shards of which at least one was changed just before."""
-    try:
+    with halfway(True, _UPDATED):
         return await inspect_shards(broker, queue, entity)
-    except BrokerError as error:
-        _refuse_halfway(error, True, done)
-        raise
 
 
 async def delete_shards(
@@ -135,25 +116,11 @@ async def delete_shards(
     except EntityNotFound as error:
         missing = error
     for path in _paths(queue, entity)[1:]:
-        try:
+        with halfway(missing is None, _DELETED), suppress(EntityNotFound):
             await broker.delete_queue(path)
-        except EntityNotFound:
-            continue
-        except BrokerError as error:
-            _refuse_halfway(error, missing is None, "deleted")
-            raise
-        missing = None
+            missing = None
     if missing is not None:
         raise missing
-
-
-def _refuse_halfway(error: BrokerError, has_changed: bool, done: str) -> None:
-    """
-    Raises:
-        OutcomeUnknown: a shard was changed before the error, which says that nothing was.
-    """
-    if has_changed and error.outcome is Outcome.NOT_SENT:
-        raise OutcomeUnknown(f"shards were {done}, then: {error}") from error
 
 
 async def verify_shards(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gateway.brokers.sharding.halfway import halfway
 from gateway.brokers.sharding.sequence import by_shard, outward_number
 from gateway.brokers.sharding.table import ShardedQueue
 from gateway.capabilities import Schedules
@@ -10,7 +11,6 @@ from gateway.domain.errors import (
     BrokerError,
     MessageNotFound,
     NotSupported,
-    Outcome,
     OutcomeUnknown,
 )
 from gateway.domain.message import Message
@@ -29,13 +29,8 @@ async def schedule_in_shards(
         of_shard.setdefault(queue.shard_for(message, keyless), []).append(index)
     numbers: dict[int, int] = {}
     for shard, indexes in of_shard.items():
-        try:
+        with halfway(numbers, f"{len(numbers)} of {len(messages)} messages were scheduled"):
             found = await _schedule_in(schedules, queue, shard, [messages[i] for i in indexes])
-        except BrokerError as error:
-            if numbers and error.outcome is Outcome.NOT_SENT:
-                text = f"{len(numbers)} of {len(messages)} messages were scheduled: {error}"
-                raise OutcomeUnknown(text) from error
-            raise
         numbers.update(zip(indexes, found, strict=True))
     return [numbers[index] for index in range(len(messages))]
 
@@ -71,11 +66,6 @@ async def cancel_in_shards(
             raise MessageNotFound(f"{entity}: there is no shard {shard}, as a number says")
     removed = 0
     for shard, numbers in in_shards.items():
-        try:
+        with halfway(removed, f"{removed} of {len(sequence_numbers)} messages were removed"):
             await schedules.cancel_scheduled(entity.shard(shard), numbers)
-        except BrokerError as error:
-            if removed and error.outcome is Outcome.NOT_SENT:
-                text = f"{removed} of {len(sequence_numbers)} messages were removed: {error}"
-                raise OutcomeUnknown(text) from error
-            raise
         removed += len(numbers)

@@ -6,11 +6,11 @@ Connection strings of Service Bus.
 """
 
 from typing import Final
-from urllib.parse import urlsplit
 
 import attrs
 
 from gateway.domain.errors import InvalidRequest
+from gateway.wire.urls import split_url
 
 _KNOWN: Final = {
     "endpoint": "Endpoint",
@@ -69,11 +69,10 @@ def parse_connection_string(text: str) -> ConnectionString:
 
 def _location(endpoint: str) -> tuple[str, int | None]:
     try:
-        url = urlsplit(endpoint)
-        host, port = url.hostname, url.port
+        url = split_url(endpoint)
     except ValueError as error:
-        # Not the error's text: where a password has a slash, it takes its start for the port.
-        raise InvalidRequest("connection string: Endpoint: no valid host and port") from error
+        raise InvalidRequest(f"connection string: Endpoint: {error}") from error
+    host = url.hostname
     if not host or url.path not in {"", "/"} or url.query or url.fragment or "@" in url.netloc:
         raise InvalidRequest("connection string: Endpoint=sb://HOST[:PORT]/ expected")
-    return host, port
+    return host, url.port

@@ -10,12 +10,12 @@ Connection strings of Storage accounts.
 import base64
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 import attrs
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, check_account_name
+from gateway.wire.urls import split_url
 
 _DEVELOPMENT: Final = "usedevelopmentstorage"
 _EMULATOR: Final = "http://127.0.0.1:10001"
@@ -128,11 +128,9 @@ def _endpoint_of(parts: Mapping[str, str], account: str) -> str:
 
 def _located(endpoint: str, account: str, *, key: bytes, sas: str) -> StorageConnection:
     try:
-        url = urlsplit(endpoint)
-        port = url.port
+        url = split_url(endpoint)
     except ValueError as error:
-        # Not the error's text: where a password has a slash, it takes its start for the port.
-        raise _wrong("QueueEndpoint: no valid host and port") from error
+        raise _wrong(f"QueueEndpoint: {error}") from error
     if url.scheme not in _PORTS or not url.hostname or url.query or url.fragment:
         raise _wrong("http(s)://HOST[:PORT][/ACCOUNT] expected as QueueEndpoint")
     if "@" in url.netloc:
@@ -140,7 +138,7 @@ def _located(endpoint: str, account: str, *, key: bytes, sas: str) -> StorageCon
     return StorageConnection(
         account=account,
         host=url.hostname,
-        port=port or _PORTS[url.scheme],
+        port=url.port or _PORTS[url.scheme],
         secure=url.scheme == "https",
         path=url.path.rstrip("/"),
         key=key,
