@@ -28,7 +28,7 @@ from benchmarks.fleet import Fleet, open_fleet, token
 from benchmarks.keepalive import Connection, connect, request
 from benchmarks.machine import facts_of_processor
 from benchmarks.over_http import location_of
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_medians
 from benchmarks.stopwatch import processor_time
 from gateway.demo.machines import KEY_NAME, KEY_VARIABLE, Machine, broker_config
 from gateway.demo.ports import free_port
@@ -188,8 +188,7 @@ def show(report: Report, console: Console) -> None:
             f"{each.processor_ratio:.2f}",
         )
     console.print(table)
-    facts = ", ".join(f"{name}: {value}" for name, value in report.machine.items())
-    console.print(f"Medians of {report.rounds} rounds. {facts}")
+    show_medians(report.rounds, report.machine, console)
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ from rich.table import Table
 
 from benchmarks.fleet import now, open_fleet, token
 from benchmarks.machine import facts_of_processor
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_medians
 from benchmarks.stopwatch import processor_time
 from gateway.demo.machines import KEY_NAME, KEY_VARIABLE
 from gateway.demo.ports import free_port
@@ -252,8 +252,7 @@ def show(report: Report, console: Console) -> None:
             f"{each.connection_ratio:.2f}",
         )
     console.print(table)
-    facts = ", ".join(f"{name}: {value}" for name, value in report.machine.items())
-    console.print(f"Medians of {report.rounds} rounds. {facts}")
+    show_medians(report.rounds, report.machine, console)
 
 
 def main() -> None:

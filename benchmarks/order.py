@@ -17,10 +17,11 @@ import itertools
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -45,6 +46,8 @@ from gateway.pairing.provision import Backlog, provision
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Receiver
 from gateway.wire.amqp.message import encoded_size
+
+AnyReport = TypeVar("AnyReport", bound=attrs.AttrsInstance)
 
 PLAIN, ORDERED, LEASED = WAYS = ("plain", "ordered", "leased")
 ENTITY: Final = EntityPath("orders")
@@ -290,29 +293,36 @@ def _show(report: Report, console: Console) -> None:
     console.print(table)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="The cost of an order.")
+def run(
+    description: str,
+    measure: Callable[..., Awaitable[AnyReport]],
+    show: Callable[[AnyReport, Console], None],
+    *,
+    keys: Sequence[int],
+    seconds: float,
+    width: int = WIDTH,
+) -> int:
+    """Run a benchmark of ordered entities with the options of its command; 0: its exit code."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--keys", nargs="+", type=int, default=KEYS, help="numbers of keys")
+    parser.add_argument("--keys", nargs="+", type=int, default=keys, help="numbers of keys")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument(
-        "--seconds", type=float, default=SECONDS, help="seconds of each round and way"
-    )
+    parser.add_argument("--seconds", type=float, default=seconds, help="of each round and way")
     parser.add_argument("--delay", type=float, default=MILLISECONDS, help="milliseconds a send")
-    arguments = parser.parse_args()
-    report_of(
-        lambda folder: measure(
-            folder,
-            keys=arguments.keys,
-            rounds=arguments.rounds,
-            seconds=arguments.seconds,
-            delay=arguments.delay / 1000,
-        ),
-        _show,
-        as_json=arguments.json,
-        width=WIDTH,
+    given = parser.parse_args()
+    work = partial(
+        measure,
+        keys=given.keys,
+        rounds=given.rounds,
+        seconds=given.seconds,
+        delay=given.delay / 1000,
     )
+    report_of(work, show, as_json=given.json, width=width)
     return 0
+
+
+def main() -> int:
+    return run("The cost of an order.", measure, _show, keys=KEYS, seconds=SECONDS)
 
 
 if __name__ == "__main__":

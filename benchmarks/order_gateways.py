@@ -12,7 +12,6 @@ ratio is the median of the rounds' ratios. In the end all messages must be on th
 those of each sender and key in their order.
 """
 
-import argparse
 import statistics
 import sys
 import time
@@ -30,8 +29,8 @@ from rich.table import Table
 
 from benchmarks.figures import medians_of, ratios_of
 from benchmarks.machine import facts_of_processor
-from benchmarks.order import BODY, ENTITY, LABEL, QUEUES, FarBroker, make_pair
-from benchmarks.report import report_of, show_facts
+from benchmarks.order import BODY, ENTITY, LABEL, QUEUES, FarBroker, make_pair, run
+from benchmarks.report import show_facts
 from gateway.app.runtime import Runtime
 from gateway.brokers.local.broker import LocalOptions
 from gateway.brokers.local.memory import MemoryBroker
@@ -56,12 +55,9 @@ MODES: Final = {
 GATEWAYS: Final = 2
 SENDERS: Final = 16  # at all gateways
 KEYS: Final = (1, 100)
-MILLISECONDS: Final = 2.0
-ROUNDS: Final = 3
 SECONDS: Final = 5.0  # several times as long as a gateway keeps a lease that another one wants
 WARM_UP: Final = 1.0
 SECRET: Final = "a secret of a cluster, for benchmarks"
-WIDTH: Final = 110
 
 
 @attrs.frozen(kw_only=True)
@@ -236,26 +232,8 @@ def _show(report: Report, console: Console) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The cost of an order with two gateways.")
-    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
-    parser.add_argument("--keys", nargs="+", type=int, default=KEYS, help="numbers of keys")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each round and way")
-    parser.add_argument("--delay", type=float, default=MILLISECONDS, help="milliseconds a send")
-    arguments = parser.parse_args()
-    report_of(
-        lambda folder: measure(
-            folder,
-            keys=arguments.keys,
-            rounds=arguments.rounds,
-            seconds=arguments.seconds,
-            delay=arguments.delay / 1000,
-        ),
-        _show,
-        as_json=arguments.json,
-        width=WIDTH,
-    )
-    return 0
+    text = "The cost of an order with two gateways."
+    return run(text, measure, _show, keys=KEYS, seconds=SECONDS)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,12 @@ def show_facts(facts: Mapping[str, str], console: Console) -> None:
         console.print(f"{name}: {value}", highlight=False)
 
 
+def show_medians(rounds: int, machine: Mapping[str, str], console: Console, note: str = "") -> None:
+    """Print below a table that it has the medians of so many rounds, a note, and all facts."""
+    facts = ", ".join(f"{name}: {value}" for name, value in machine.items())
+    console.print(f"Medians of {rounds} rounds{note}. {facts}")
+
+
 def report_of(
     measure: Callable[[Path], Awaitable[Report]],
     show: Callable[[Report, Console], None],

@@ -37,7 +37,7 @@ from rich.table import Table
 
 from benchmarks.fleet import now, open_fleet
 from benchmarks.machine import facts_of_processor
-from benchmarks.report import report_of
+from benchmarks.report import report_of, show_medians
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
 from gateway.demo.ports import free_port
@@ -476,8 +476,7 @@ def show(report: Report, console: Console) -> None:
         )
     console.print(table)
     show_targets(targets(report.cells), console)
-    facts = ", ".join(f"{name}: {value}" for name, value in report.machine.items())
-    console.print(f"Medians of {report.rounds} rounds; CPU: cores of the gateway. {facts}")
+    show_medians(report.rounds, report.machine, console, "; CPU: cores of the gateway")
 
 
 def main() -> None:
