@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,14 @@ from gateway.brokers.amqp.options import AmqpNamespaceOptions
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound
+from gateway.domain.errors import EntityNotFound, OutcomeUnknown, Unavailable
 from tests.harness.lasting import Lasting
 from tests.harness.rabbitmq import USER
 from tests.harness.rabbitmq_cluster import NAMES, Cluster, rabbitmq_cluster
 from tests.harness.secret_files import write_secret
 
 PATIENCE = 30.0  # seconds until the nodes are together again
+_PAUSE = 0.5  # seconds
 
 
 @attrs.define(eq=False)
@@ -89,11 +90,8 @@ class SharedCluster:
         await self.ready()
         async with self.client() as broker:
             for queue in queues:
-                try:
-                    await broker.delete_queue(queue)
-                except EntityNotFound:
-                    await trio.lowlevel.checkpoint()
-                await broker.create_queue(queue, properties)
+                await _patiently(partial(_delete, broker, queue))
+                await _patiently(partial(broker.create_queue, queue, properties))
         await self.cluster.keep_queues()
 
     def client(self, *names: str, begins_with: int | None = None) -> RabbitmqBroker:
@@ -135,3 +133,27 @@ class SharedCluster:
 
     def end(self) -> None:
         self._lasting.end()
+
+
+async def _delete(broker: RabbitmqBroker, queue: EntityPath) -> None:
+    try:
+        await broker.delete_queue(queue)
+    except EntityNotFound:
+        await trio.lowlevel.checkpoint()
+
+
+async def _patiently(change: Callable[[], Awaitable[object]]) -> None:
+    """
+    Make a change that may be made twice; return once the cluster has accepted it.
+
+    For some moments after its nodes are together again, a cluster may end the connection with
+    INTERNAL_ERROR when it's told to change a queue.
+    """
+    with trio.fail_after(PATIENCE):
+        while True:
+            try:
+                await change()
+            except (OutcomeUnknown, Unavailable):
+                await trio.sleep(_PAUSE)
+            else:
+                return
