@@ -1,6 +1,6 @@
 """
-One agent with a thousand queues, as processes: what a gateway, the agent and a listener that it
-has started take until all queues are open, and afterwards without a message.
+An agent with a thousand queues, as processes: measures the resources that a gateway, the agent and
+a listener started by it take until all queues are open, and afterwards without a message.
 
     python -m benchmarks.agent_processes [--queues N ...] [--protocol NAME ...] [--settle S]
                                          [--seconds S] [--wakes N] [--json]

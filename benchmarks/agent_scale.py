@@ -1,6 +1,6 @@
 """
-One agent with a thousand queues, on virtual time: how it scales up by depth and age, down to zero,
-and what each strategy asks of the namespace.
+An agent with a thousand queues, on virtual time: measures how it scales up by depth and age and
+down to zero, and the requests that each strategy sends to the namespace.
 
     python -m benchmarks.agent_scale [--queues N] [--minutes M] [--burst N] [--json]
 
@@ -119,7 +119,7 @@ class Fake:
 
 @attrs.define(eq=False, kw_only=True)
 class Run:
-    """One strategy with its queues and messages."""
+    """A strategy with its queues and messages."""
 
     strategy: Strategy
     announced: bool

@@ -19,7 +19,7 @@ MOST_IDLE: Final = 40 * 1024  # bytes of a gateway for an idle connection with o
 
 @attrs.frozen(kw_only=True)
 class Flight:
-    """One measurement, of messages of which so many were in flight. Times are seconds."""
+    """A measurement with a number of messages in flight. Times are seconds."""
 
     messages: int
     seconds: float

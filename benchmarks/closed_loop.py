@@ -31,7 +31,7 @@ class MessagesMissing(Exception):
 
 
 class Client(Protocol):
-    """One user of a broker, with a connection of its own where there are connections."""
+    """A user of a broker, with a connection of its own where there are connections."""
 
     async def send(self, number: int) -> None:
         """Return once the broker has acknowledged a message of 1 KiB."""
@@ -59,7 +59,7 @@ class Way:
 @attrs.frozen(kw_only=True)
 class Measured:
     """
-    One measurement. `busy` is the share of one core that this process took for it, `server` the
+    A measurement. `busy` is the share of one core that this process took for it, `server` the
     seconds of processor time that the server's process took.
     """
 

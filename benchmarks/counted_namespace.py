@@ -282,7 +282,7 @@ class Connection:
 
 @attrs.define(eq=False, kw_only=True)
 class Link:
-    """One process's way to a namespace. As a `Broker`, with the capabilities that a pair asks."""
+    """A process's way to a namespace, as a `Broker` with the capabilities that a pair asks for."""
 
     namespace: Namespace
     rng: random.Random

@@ -64,7 +64,7 @@ WIDTH: Final = 110
 
 @attrs.frozen(kw_only=True)
 class Step:
-    """One shape of message. Times are microseconds of a message, sizes are bytes."""
+    """The figures of a shape of message. Times are microseconds of a message, sizes are bytes."""
 
     body: int
     properties: int  # their number

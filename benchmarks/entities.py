@@ -40,7 +40,7 @@ _WIDTH: Final = 120
 
 @attrs.frozen(kw_only=True)
 class Start:
-    """One start of a gateway with so many entities."""
+    """A start of a gateway with a number of entities."""
 
     entities: int
     seconds: float  # until its first answer

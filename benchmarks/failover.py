@@ -94,7 +94,7 @@ class Row:
 
 @attrs.define(eq=False)
 class Run:
-    """One scenario, with processes of its own."""
+    """A scenario, with processes of its own."""
 
     scenario: Scenario
     fleet: Fleet

@@ -1,5 +1,6 @@
 """
-One listener with a thousand queues beside one with a single queue, and the looks of an agent.
+A listener with a thousand queues beside a listener with a single queue, and an agent's requests for
+depths.
 
     python -m benchmarks.listener_scale [--queues N] [--minutes M] [--messages N] [--json]
 

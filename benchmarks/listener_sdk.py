@@ -43,7 +43,7 @@ def storage_queue(connection: str, count: int) -> tuple[float, float]:
         return time.perf_counter() - began, time.process_time() - processor
 
 
-# They return seconds, and those of processor time.
+# Each loop returns its duration and its processor time, in seconds.
 LOOPS: Final[Mapping[str, Callable[[str, int], tuple[float, float]]]] = {
     "azure-servicebus": service_bus,
     "azure-storage-queue": storage_queue,

@@ -17,7 +17,7 @@ class LoadFailed(Exception):
 
 @attrs.frozen(kw_only=True)
 class Measured:
-    """One run of wrk. Latencies are seconds."""
+    """A run of wrk. Latencies are seconds."""
 
     answers: int
     rate: float  # answers/s

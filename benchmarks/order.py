@@ -85,7 +85,7 @@ class FarBroker(ForwardingBroker):
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """One way with so many keys: the medians of its rounds."""
+    """The medians of the rounds of one way with a number of keys."""
 
     way: str
     keys: int
@@ -107,7 +107,9 @@ class Report:
 
 @attrs.define(eq=False)
 class Round:
-    """One pair: a time of sends while all is well, one in an outage, and the way back."""
+    """
+    The work of a pair: a time of sends while all is well, another in an outage, and the way back.
+    """
 
     pair: Pair
     primary: MemoryBroker

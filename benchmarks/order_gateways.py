@@ -62,7 +62,7 @@ SECRET: Final = "a secret of a cluster, for benchmarks"
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """One way with so many keys: the medians of its rounds."""
+    """The medians of the rounds of one way with a number of keys."""
 
     way: str
     keys: int

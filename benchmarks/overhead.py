@@ -47,7 +47,7 @@ AT_P99: Final = 64
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """One measurement."""
+    """A measurement."""
 
     measured: Measured
     processor: Mapping[str, float]  # seconds of processor time for a send, of each process

@@ -35,7 +35,7 @@ class ChannelFailed(Exception):
 
 @attrs.define(eq=False)
 class Channel:
-    """One connection's only channel. Frames of other kinds than the awaited one are skipped."""
+    """The only channel of a connection. It skips frames of other kinds than the awaited one."""
 
     _stream: trio.SocketStream
     _data: bytes = b""

@@ -28,7 +28,7 @@ class OutcomeFailed(Exception):
 
 @attrs.define(eq=False)
 class _User(ABC):
-    """One connection with one channel."""
+    """A user with a connection and its channel."""
 
     job: Mapping[str, Any]
     found: Mapping[str, Any] = attrs.field(factory=dict, init=False)

@@ -123,7 +123,7 @@ Open = Callable[[], AbstractAsyncContextManager[Sequence[Broker]]]
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """One namespace with so many shards: the medians of its rounds."""
+    """The medians of the rounds of a namespace with a number of shards."""
 
     namespace: str
     shards: int  # 0: a plain queue

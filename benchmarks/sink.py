@@ -23,7 +23,7 @@ _DOWN: Final = b"HTTP/1.1 503 Service Unavailable" + _END
 
 
 class Sink(asyncio.Protocol):
-    """One connection."""
+    """A client's connection."""
 
     def __init__(self) -> None:
         self._data = b""

@@ -122,7 +122,7 @@ _PAIR: Final = {
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """One process at one moment, `at` seconds after the begin."""
+    """The figures of a process at a moment, `at` seconds after the begin."""
 
     at: float
     figures: Mapping[str, float]
@@ -130,7 +130,7 @@ class Sample:
 
 @attrs.frozen(kw_only=True)
 class Trend:
-    """One figure of one process after the warm-up."""
+    """The trend of a process's figure after the warm-up."""
 
     process: str
     figure: str

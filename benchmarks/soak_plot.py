@@ -18,14 +18,14 @@ COLOURS: Final = ("#1f77b4", "#d9702b", "#2a7d4f", "#9a6fb0")
 
 @attrs.frozen(kw_only=True)
 class Panel:
-    """One figure: by process, its points in seconds and values."""
+    """The curves of a figure: by process, its points in seconds and values."""
 
     name: str
     curves: Mapping[str, Sequence[tuple[float, float]]]
 
 
 def draw(panels: Sequence[Panel], faults: Sequence[tuple[float, str]], *, warm_up: float) -> str:
-    """One `svg` element; it needs nothing from elsewhere. Before `warm_up` it is shaded."""
+    """Return an `svg` element that refers to no other file. The time before `warm_up` is shaded."""
     return "\n".join(_parts(panels, faults, warm_up))
 
 

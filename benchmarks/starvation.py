@@ -93,7 +93,7 @@ share = {share}
 
 @attrs.frozen(kw_only=True)
 class Measured:
-    """One measurement of the well-behaved client. Times are seconds."""
+    """A measurement of the well-behaved client. Times are seconds."""
 
     rate: float  # sends/s
     p50: float
@@ -172,7 +172,7 @@ class Http:
 
 @asynccontextmanager
 async def amqp_client(port: int, who: str) -> AsyncIterator[AmqpClient]:
-    """One connection over AMQP."""
+    """Open a connection over AMQP."""
     client = AmqpClient(
         await dial(Place(host="127.0.0.1", port=port)),
         name="gateway",

@@ -25,7 +25,7 @@ _RATIOS: Final = ((PAIRGATE, AZURITE), (THROUGH, AZURITE))
 
 @attrs.frozen(kw_only=True)
 class Flight:
-    """One kind of operation in one measurement. Times are seconds, of each operation."""
+    """A kind of operation in a measurement. Times are seconds, of each operation."""
 
     messages: int
     seconds: float

@@ -74,8 +74,8 @@ _LIMIT: Final = 600.0
 @attrs.frozen(kw_only=True)
 class Turn:
     """
-    One backlog, moved. `costs` are microseconds of processor time per message, by process; the
-    shovel's own are among those of the secondary, which runs it.
+    A backlog that was moved. `costs` are microseconds of processor time per message, by process;
+    the shovel's own are among those of the secondary, which runs it.
     """
 
     rate: float  # messages/s

@@ -142,7 +142,7 @@ class Group:
 
 @attrs.define(eq=False, kw_only=True)
 class Model:
-    """One run."""
+    """A run."""
 
     plan: Plan
     primary: Namespace = attrs.field(init=False)

@@ -24,7 +24,7 @@ LATER: Final = 10  # of so many messages one is scheduled, where some are
 
 @attrs.frozen(kw_only=True)
 class Send:
-    """One send as its producer saw it. Times are Trio's; `answered` is infinite without success."""
+    """A send as its producer saw it. Times are Trio's; `answered` is infinite without success."""
 
     message_id: str
     due: float

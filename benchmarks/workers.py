@@ -48,7 +48,7 @@ _END_SECONDS: Final = 10.0
 
 @attrs.frozen(kw_only=True)
 class Round:
-    """One measurement of one way."""
+    """A measurement of a way."""
 
     way: str
     messages: int

@@ -77,7 +77,7 @@ class Turn:
 
 @attrs.define(eq=False)
 class Turns:
-    """One queue of turns for each key."""
+    """A queue of turns for each key."""
 
     _last: dict[str, Turn] = attrs.field(factory=dict, init=False)
 

@@ -100,7 +100,7 @@ class Receiver(Protocol):
 
 class Broker(Protocol):
     """
-    One namespace. The pair of two brokers is a `Broker` too.
+    A namespace. The pair of two brokers is a `Broker` too.
 
     Every method raises subclasses of `BrokerError`, never an exception group. No method has a time
     limit of its own: the caller's cancel scope is the deadline. A cancelled operation that changes

@@ -1,8 +1,9 @@
 """
 Docstrings and comments avoid headless sentences and the old private words.
 
-A sentence names its subject first: no "What was taken ..." and no "How many ...". One thing has one
-word, which is in docs/reference/glossary.md.
+A sentence names its subject first: no "What was taken ...", no "How many ..." and no "It holds
+...". A docstring doesn't count its subject: "A connection ...", not "One connection ...". One thing
+has one word, which is in docs/reference/glossary.md.
 """
 
 import ast
@@ -18,7 +19,12 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("gateway", "tests", "benchmarks", "examples")
 
 # At the beginning of a docstring or comment. A predicate's begins with "True if".
-HEADLESS = re.compile(r"(?:What|Whatever|Whether|Which|Who|Whoever|Whom|Whose|How)\b")
+HEADLESS = re.compile(
+    r"(?:How|Its?|That|Their|Them|They|Those|What|Whatever|Whether|Which|Who|Whoever|Whom|Whose)\b"
+)
+
+# At the beginning of a docstring, which names its subject without counting.
+COUNTED = re.compile(r"One\b")
 
 PHRASES = re.compile(r"\b(?:anew|of late|oftener|whoever|such a one)\b", re.IGNORECASE)
 
@@ -30,6 +36,19 @@ OLD_WORDS = re.compile(
 )
 
 CODE = re.compile(r"`[^`]*`")
+
+# Files with a docstring that counts.
+COUNTING = frozenset(
+    {
+        "gateway/pairing/order/watch.py",
+        "tests/e2e/rabbitmq_clusters.py",
+        "tests/simulation/network.py",
+        "tests/simulation/orderers.py",
+    }
+)
+
+# Finds each beginning of a docstring or comment that could be refused, and others.
+BEGINNING = re.compile(rf"""(?:["'#]|^)\s*(?:{HEADLESS.pattern}|{COUNTED.pattern})""", re.MULTILINE)
 
 
 def docstrings(source: str) -> Iterator[tuple[int, str]]:
@@ -59,7 +78,11 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def complaints(source: str) -> Iterator[tuple[int, str]]:
-    for line, text in (*docstrings(source), *comments(source)):
+    documented = tuple(docstrings(source))
+    for line, text in documented:
+        if found := COUNTED.match(text.strip()):
+            yield line, found[0]
+    for line, text in (*documented, *comments(source)):
         if found := HEADLESS.match(text.strip()):
             yield line, found[0]
         plain = CODE.sub("", " ".join(text.split()))
@@ -67,13 +90,25 @@ def complaints(source: str) -> Iterator[tuple[int, str]]:
             yield from ((line, found) for found in pattern.findall(plain))
 
 
-def sources() -> list[Path]:
-    return sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+def is_suspicious(source: str) -> bool:
+    """
+    Return False only if the source has no complaint, which takes a tenth of the time of
+    `complaints`.
+    """
+    words = " ".join(source.replace("#", " ").split())
+    return any((BEGINNING.search(source), PHRASES.search(words), OLD_WORDS.search(words)))
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_docstrings_and_comments_are_plain_english(path: Path) -> None:
-    assert list(complaints(path.read_text())) == []
+def test_docstrings_and_comments_are_plain_english() -> None:
+    found = [
+        (str(path.relative_to(ROOT)), line, word)
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if is_suspicious(source := path.read_text())
+        for line, word in complaints(source)
+    ]
+
+    assert [each for each in found if each[2] != "One" or each[0] not in COUNTING] == []
 
 
 @pytest.mark.parametrize(
@@ -84,12 +119,16 @@ def test_docstrings_and_comments_are_plain_english(path: Path) -> None:
         ('LIMIT = 1\n"""Whoever asks gets no more."""', "Whoever"),
         ('class Queue:\n    """How many messages it has."""', "How"),
         ("full = 1  # Whether it is full", "Whether"),
+        ('class Queue:\n    """One queue."""', "One"),
+        ('LIMIT = 1\n"""\nOne by one.\n"""', "One"),
+        ("class Queue:\n    # It holds messages.\n    size = 1", "It"),
         ("x = 1  # read anew", "anew"),
         ("# the largest of\n# late", "of late"),
         ('"""The errands of a queue."""', "errands"),
     ],
 )
 def test_a_headless_sentence_or_an_old_word_is_found(source: str, word: str) -> None:
+    assert is_suspicious(source)
     assert word in [found for _, found in complaints(source)]
 
 
@@ -99,6 +138,7 @@ def test_a_headless_sentence_or_an_old_word_is_found(source: str, word: str) -> 
         '"""True if the queue is full, whether or not it is locked."""',
         '"""The file\'s key is `standings`."""',
         "x = 1  # what isn't late",
+        "x = 1  # One question for the depth",
     ],
 )
 def test_an_ordinary_sentence_is_no_complaint(source: str) -> None:

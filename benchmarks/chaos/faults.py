@@ -78,7 +78,7 @@ HARM: Final[Mapping[Kind, Pass]] = {
 }
 # These faults keep bytes back for ever: a stream with such a hole must not go on.
 WITH_HOLES: Final = frozenset({Kind.BLACK_HOLE, Kind.HALF_OPEN, Kind.NO_CREDIT})
-# They see a connection from its begin on.
+# These faults must see a connection from its begin on.
 FROM_THE_BEGIN: Final = frozenset(
     {Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT}
 )

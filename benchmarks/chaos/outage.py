@@ -71,7 +71,7 @@ OPTIONS: Final = {
 
 @attrs.define(eq=False)
 class Outage:
-    """One run, with processes of its own; `files` has what each who took part has recorded."""
+    """A run, with processes of its own; `files` has the records of each participant."""
 
     kind: str  # killed or frozen
     seconds: float

@@ -31,7 +31,7 @@ DEPTH: Final = "#2a7d4f"
 
 
 def draw(timeline: Timeline) -> str:
-    """One `svg` element; it needs nothing from elsewhere."""
+    """Return an `svg` element that refers to no other file."""
     return "\n".join(_Plot(timeline).parts())
 
 
@@ -88,7 +88,7 @@ class _Plot:
                 f' height="{self._bottom}" fill="{colour}" fill-opacity="0.7">'
                 f"<title>{escape(name)}: {fault.begin:.1f} s to {fault.end:.1f} s</title></rect>"
             )
-            # One that comes again is written once, as far as there is room.
+            # A repeated fault is written once, as far as there is room.
             if left >= written and left + LETTER * len(name) <= WIDTH:
                 yield f'<text x="{left + 3}" y="{TOP - 4}" fill="#8c1d18">{escape(name)}</text>'
                 written = left + LETTER * len(name)

@@ -1,4 +1,4 @@
-"""One run of a scenario with processes of its own, and all that was recorded of it."""
+"""A run of a scenario with processes of its own, and all its records."""
 
 import re
 from collections.abc import Sequence

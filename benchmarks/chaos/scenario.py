@@ -102,11 +102,11 @@ _NAMESPACES: Final = frozenset({Target.PRIMARY, Target.SECONDARY})
 @attrs.frozen(kw_only=True)
 class Fault:
     """
-    One kind of harm to one target. Times are seconds after the load began.
+    A kind of harm to a target. Times are seconds after the load began.
 
-    With `repeat` it comes again every `every` seconds; with `probability` it hits only so many
-    of the pieces of bytes that pass. `late`: how late answers are, at least and at most. `step`: by
-    how much a clock jumps; that of the host is the clock of all processes.
+    With `repeat` the fault comes again every `every` seconds; `probability` is the share of the
+    passing pieces of bytes that it hits. `late`: the delay of answers, at least and at most.
+    `step`: by how much a clock jumps; that of the host is the clock of all processes.
     """
 
     kind: Kind
@@ -159,7 +159,7 @@ class Wanted:
 @attrs.frozen(kw_only=True)
 class Scenario:
     """
-    One file. `rate`: messages/s to each entity; half of it goes to the primary directly.
+    A scenario's file. `rate`: messages/s to each entity; half of it goes to the primary directly.
 
     `entities`: how many queues are sent to; the first two have a consumer.
     """

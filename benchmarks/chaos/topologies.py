@@ -92,7 +92,9 @@ def bounds_of(scenario: Scenario, interval: str) -> Bounds:
 
 @attrs.define(eq=False)
 class Namespace:
-    """One side: its process, its port, and the proxy before it where there is one."""
+    """
+    A namespace of the pair: its process, its port, and the proxy before it where there is one.
+    """
 
     name: str
     server: Server

@@ -60,7 +60,7 @@ class Order:
 
 @attrs.define(eq=False, kw_only=True)
 class Office:
-    """One run of the example, in an empty folder."""
+    """A run of the example, in an empty folder."""
 
     order: Order
     folder: Path

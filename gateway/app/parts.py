@@ -81,7 +81,7 @@ async def no_workers() -> Sequence[Status]:
 
 @attrs.frozen(kw_only=True)
 class Parts:
-    """One gateway without its endpoints; nothing of it runs yet."""
+    """The parts of a gateway except its endpoints; none of them runs yet."""
 
     broker: Broker
     leases: Leases

@@ -77,7 +77,7 @@ class Address:
 @attrs.frozen(kw_only=True)
 class Kind:
     """
-    One kind of namespace: the class of its options, and how to build its adapter.
+    A kind of namespace: the class of its options, and how to build its adapter.
 
     `cannot` names the operations that it can't do, as far as known without asking the namespace,
     each with its substitute.

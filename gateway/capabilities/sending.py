@@ -13,7 +13,7 @@ from gateway.ports import Broker
 T = TypeVar("T")
 
 Send = Callable[[EntityPath, Sequence[Message]], Awaitable[T]]
-"""One of the ways to send one batch: `Broker.send`, `FailsFast.try_send`, ..."""
+"""A method that sends a batch: `Broker.send`, `FailsFast.try_send`, ..."""
 
 Batches = Sequence[Sequence[Message]]
 

@@ -168,7 +168,7 @@ def _of_the_run(run: Run, verdict: Verdict) -> Iterator[Decision]:
 
 
 def _joined(decisions: Sequence[Decision]) -> Iterator[Decision]:
-    """One decision per invariant, made of all its partial decisions, in their order."""
+    """Join the partial decisions about each invariant to a single one, in their order."""
     for invariant in Invariant:
         mine = [one for one in decisions if one.invariant is invariant]
         broken = [text for one in mine if one.validity is Validity.BROKEN for text in one.problems]

@@ -63,7 +63,7 @@ class Unknown(Record):
 @value(kw_only=True)
 class Uncertain(Record):
     """
-    One attempt below the send ended with an unknown outcome, so one more copy is legal.
+    An attempt below the send ended with an unknown outcome, so one more copy is legal.
 
     Examples: a physical send to the primary, the backlog or the spool whose answer was lost, and a
     transfer of the syphon whose completion wasn't confirmed.

@@ -28,7 +28,7 @@ KINDS: Final[dict[str, type[Record]]] = {
 
 
 def build(records: Iterable[Record]) -> Iterator[bytes]:
-    """One line for each record, including the line end."""
+    """Return a line for each record, including the line end."""
     for record in records:
         fields = {"k": type(record).__name__, **_CONVERTER.unstructure(record)}
         yield json.dumps(fields, allow_nan=False).encode() + b"\n"

@@ -184,7 +184,7 @@ def _fails_over(move: EntityStateMoved) -> bool:
 @attrs.define(eq=False)
 class _Streak:
     """
-    One gateway's attempts at one entity since its last success there, as they ended.
+    The attempts of a gateway at an entity since its last success there, as they ended.
 
     Seen from outside, a cut-off attempt may or may not have counted: it excuses a failover, and
     never demands one. After a quiet interval it may have begun a new streak, in which case an

@@ -157,7 +157,9 @@ class _Fate:
 
     @property
     def outcome(self) -> str:
-        """One success is a success; a failure is definite only if every send failed."""
+        """
+        A message with a successful send is acknowledged; it has failed only if every send failed.
+        """
         if self.acked:
             return "acked"
         return "failed" if self.invoked and self.failed == len(self.invoked) else "unknown"

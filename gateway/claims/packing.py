@@ -116,7 +116,7 @@ class PackedBroker(ForwardingBroker):
     _senders: int = attrs.field(default=0, init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)
 
-    # One that deletes so many messages of the namespace would delete packs.
+    # Deleting a number of the namespace's messages would delete whole packs.
     forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards - {DeletesMessages}
 
     @property

@@ -291,8 +291,8 @@ def as_peeked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
 
 def _unpacked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
     """
-    One delivery for each message of the pack, all with the pack's sequence number, each with its
-    own lock token.
+    Return a delivery for each message of the pack, all with the pack's sequence number, each with
+    its own lock token.
 
     Raises:
         MessageError: the pack can't be decoded.

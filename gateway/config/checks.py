@@ -69,7 +69,7 @@ def requires_tls(endpoint: Endpoint) -> bool:
 
 
 def problems_of(config: Config) -> list[str]:
-    """One line for each error; each begins with the path of a key."""
+    """Return a line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += [*_names_twice(config), *_agent(config), *_workers(config), *_traces(config)]
     found += [*_tokens(config), *_keyless_accounts(config), *_cluster(config)]
@@ -90,7 +90,7 @@ def problems_of(config: Config) -> list[str]:
 
 
 def warnings_of(config: Config) -> list[str]:
-    """One line for each setting that is allowed and seldom wise."""
+    """Return a line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
     found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
     found += _idle_cluster(config)

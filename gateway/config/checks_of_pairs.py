@@ -17,7 +17,7 @@ _HAVE_SESSIONS: Final = frozenset({"embedded", "memory", "servicebus"})
 
 
 def problems_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
-    """One line for each error; each begins with the path of a key."""
+    """Return a line for each error; each begins with the path of a key."""
     for role, name in (("primary", pairing.primary), ("secondary", pairing.secondary)):
         if name not in config.namespaces:
             yield f"pairing.{role}: {no_namespace(name, config.namespaces)}"
@@ -35,7 +35,7 @@ def problems_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
 
 
 def warnings_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
-    """One line for each setting that is allowed and seldom wise."""
+    """Return a line for each setting that is allowed and seldom wise."""
     yield from _shared_fate(config, pairing)
     yield from _slow_connects(config, pairing)
     yield from _lonely_key(pairing)

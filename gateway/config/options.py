@@ -223,7 +223,8 @@ class Listen:
 @attrs.frozen(kw_only=True)
 class AgentListener:
     """
-    One of `[[agent.listeners]]`: the arguments of `pairgate listen`, and how many processes to run.
+    An entry of `[[agent.listeners]]`: the arguments of `pairgate listen`, and how many processes to
+    run.
     """
 
     queues: str  # for example "urgent:8 bulk:2"
@@ -279,7 +280,7 @@ class Logging:
 
 @attrs.frozen(kw_only=True)
 class EnvelopeKeyEntry:
-    """One of `pairing.envelope_keys`."""
+    """An entry of `pairing.envelope_keys`."""
 
     id: str = attrs.field(validator=validators.min_len(1))
     key: Secret = attrs.field()

@@ -104,7 +104,7 @@ def moved(bind: str, port_offset: int) -> str:
 
 
 def problems_of_hosts(name: str, namespace: Namespace) -> Iterator[str]:
-    """One line for each error in its lists of hosts; each begins with the path of a key."""
+    """Return a line for each error in its lists of hosts; each begins with the path of a key."""
     urls = {"url": namespace.url, "management": getattr(namespace.options, "management", "")}
     for key, url in urls.items():
         if _NETWORK not in url or url.startswith(_CONNECTION_STRINGS):

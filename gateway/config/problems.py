@@ -41,7 +41,7 @@ def is_flat(field: "attrs.Attribute[Any]") -> bool:
 
 
 def problems_in(error: BaseException, path: str = "") -> Iterator[str]:
-    """One line for each innermost error that cattrs raises."""
+    """Return a line for each innermost error that cattrs raises."""
     if isinstance(error, ClassValidationError | IterableValidationError):
         yield from _problems_of_children(error, path)
     elif isinstance(error, UnknownKeysError):

@@ -125,7 +125,7 @@ class SecretSource:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            # Its own text would name all words, and the output.
+            # The error's own text would name all words of the command, and its output.
             raise ValueError(f"{named}: no output within {timeout:g} s") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or "can't be started"

@@ -31,7 +31,7 @@ class MachineFailed(GatewayError):
 
 @attrs.define(eq=False)
 class Machine:
-    """One process with a folder of its own. It keeps its port over restarts."""
+    """A process with a folder of its own, which keeps its port over restarts."""
 
     name: str
     folder: Path

@@ -113,7 +113,7 @@ async def check_queue(broker: Broker, queue: EntityPath) -> None:
 
 @attrs.define(eq=False, kw_only=True)
 class Rehearsal:
-    """One drill with a running gateway. `traffic` and `pair` may be read meanwhile."""
+    """A drill with a running gateway. `traffic` and `pair` may be read meanwhile."""
 
     order: DrillOrder
     load: Load | None  # None: the real load is watched

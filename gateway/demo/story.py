@@ -76,7 +76,7 @@ class Result:
 
 @attrs.define(eq=False)
 class Story:
-    """One run, in a folder of its own. `traffic` and `events` may be read meanwhile."""
+    """A run of the demo, in a folder of its own. `traffic` and `events` may be read meanwhile."""
 
     folder: Path
     narrate: Narrate

@@ -31,7 +31,7 @@ _SERVERS_FAULT: Final = 500  # of HTTP
 
 class Operation(enum.Enum):
     """
-    One request, as a cloud counts it. Where a namespace pushes messages, each arrival of messages
+    A request, as a cloud counts it. Where a namespace pushes messages, each arrival of messages
     counts as a request, and waiting doesn't.
     """
 

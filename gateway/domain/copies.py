@@ -35,7 +35,7 @@ import attrs
 MAX_SENT: Final = 100_000  # copies; beyond it the oldest is forgotten: a duplicate, never a loss
 
 CopyId = tuple[str, int, str]
-"""One copy on the backlog: key of the queue, sequence number, attempt or message id."""
+"""Identifies a copy on the backlog: key of the queue, sequence number, attempt or message id."""
 
 
 class CopyState(enum.Enum):

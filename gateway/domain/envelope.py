@@ -420,7 +420,7 @@ class Envelope:
             case DataBody(parts):
                 return hashlib.sha256(b"".join(parts)).digest()
             case SequenceBody(sequences):
-                # One by one: a list of sequences could exceed the limit of nesting.
+                # Each sequence separately: a list of sequences could exceed the limit of nesting.
                 encoded = b"".join(self.encode(list(sequence)) for sequence in sequences)
                 return hashlib.sha256(encoded).digest()
             case ValueBody(value):

@@ -94,7 +94,7 @@ Body = bytes | DataBody | SequenceBody | ValueBody
 @value
 class EncodedSection:
     """
-    One section as received: its bytes, and the value that was read from them.
+    A section as received: its bytes, and the value that was read from them.
 
     A codec writes the same bytes again as long as the value is unchanged, so that an unchanged
     section leaves byte for byte as it arrived, even if its meaning isn't known.
@@ -108,7 +108,7 @@ class EncodedSection:
 @value(kw_only=True)
 class Message:
     """
-    One message. Never changed: `attrs.evolve` derives another.
+    A message, which never changes: `attrs.evolve` derives another.
 
     The fields are those of AMQP 1.0, part 3, section 3.2, under the names of Service Bus
     where it has one: `session_id` is the group id, `scheduled` the annotation

@@ -75,7 +75,7 @@ class NamespaceStatus:
     operations: tuple[OperationDuration, ...] = ()
 
     def problems(self, at: datetime) -> Sequence[str]:
-        """One line per missing ability, except management, which a gateway can do without."""
+        """Return a line per missing ability, except management, which a gateway can do without."""
         troubled = {
             name: ability
             for name, ability in self.abilities.items()

@@ -44,7 +44,7 @@ class QueueDependencies:
 
 @attrs.define(eq=False, kw_only=True)
 class Queue:
-    """One queue. Each method is one step; none waits."""
+    """A queue. Each method is one step; none waits."""
 
     entity: Entity
     enqueue: EnqueueRules

@@ -192,7 +192,7 @@ class Sessions:
             found = self._refresh(session)
             if found == first:
                 return session
-            # Its oldest message has expired, which changes the session's place.
+            # The session's oldest message has expired, which changes its place.
             if found is not None:
                 self._offer(session, found)
         self._fresh += 1  # the next search continues

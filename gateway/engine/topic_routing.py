@@ -53,9 +53,7 @@ _FIELDS: Final[dict[str, Callable[[Message], str | None]]] = {
 
 @attrs.define(eq=False)
 class Subscription:
-    """
-    One subscription: its queue, and its rules, also compiled, by the key of the rule's name.
-    """
+    """A subscription: its queue, and its rules, also compiled, by the key of the rule's name."""
 
     name: str
     properties: SubscriptionProperties

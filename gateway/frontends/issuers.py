@@ -43,7 +43,7 @@ EVERYTHING: Final = "amqp://any/"
 
 @attrs.frozen(kw_only=True)
 class IssuerOptions:
-    """One of `[[issuers]]`. Times are in seconds."""
+    """An entry of `[[issuers]]`. Times are in seconds."""
 
     issuer: Issuer
     source: KeySource = attrs.field(factory=KeySource)
@@ -58,7 +58,7 @@ def make_reader(options: IssuerOptions) -> ReadKeys:
 
 @attrs.define(eq=False, kw_only=True)
 class Provider:
-    """One identity provider: its keys as they were read last, and the task that reads them."""
+    """An identity provider: its keys as they were read last, and the task that reads them."""
 
     options: IssuerOptions
     read: ReadKeys

@@ -43,7 +43,7 @@ LAST_LOOK: Final = 1.0  # seconds that a pending receive has to end when a drain
 
 @attrs.define(eq=False, kw_only=True)
 class QueueConsumer(Generic[T]):
-    """One queue of a listener."""
+    """The part of a listener that receives from one queue."""
 
     job: Job[T]
     queue: EntityPath
@@ -181,7 +181,8 @@ class QueueConsumer(Generic[T]):
 
     async def _take_all(self, session: QueueSession[T], is_fresh: bool, seen: int) -> None:
         """
-        One task: receive, hand over the messages, and receive again. `seen` is read at its start.
+        Receive, hand over the messages, and receive again. Each call runs in a task of its own, and
+        `seen` is read at its start.
         """
         idle_count, has_worked = 0, False
         try:

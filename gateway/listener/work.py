@@ -1,5 +1,5 @@
 """
-One message of a listener, from its delivery to its settlement.
+The work for a message of a listener, from its delivery to its settlement.
 
     waits     for a place among the running handlers, or for the endpoint to be up
     runs      the handler has it

@@ -156,7 +156,7 @@ def _refuse_address(address: str) -> NoReturn:
 
 
 class Listener:
-    """One port, with the limits, TLS and error handling of its connections."""
+    """A port, with the limits, TLS and error handling of its connections."""
 
     def __init__(
         self,

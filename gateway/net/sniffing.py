@@ -1,5 +1,5 @@
 """
-One port for several protocols, which are told apart by the first bytes of a connection.
+A single port serves several protocols, which are told apart by the first bytes of a connection.
 
   0x16                          TLS; the first bytes inside are looked at in turn
   AMQP                          AMQP 1.0

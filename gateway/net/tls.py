@@ -66,7 +66,7 @@ def files_of(options: AnyTlsOptions) -> dict[str, Path]:
 
 
 class WatchedObject(ssl.SSLObject):
-    """One end of a connection in TLS, which knows the certificate that its peer has shown."""
+    """An end of a TLS connection, which knows the certificate that its peer has shown."""
 
     shown: bytes = b""  # the peer's message Certificate; empty: it has sent none
     is_1_3: bool = False  # whether that is one of TLS 1.3

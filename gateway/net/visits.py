@@ -34,8 +34,8 @@ def host_of(peer: str) -> str:
 @attrs.define(eq=False)
 class Visit:
     """
-    One connection. Until it has authorized something, it has a short timeout, and is closed first
-    when connections run out.
+    A client's connection. Until a request on it was authorized, the connection has a short timeout,
+    and is closed first when connections run out.
     """
 
     owner: str = ""

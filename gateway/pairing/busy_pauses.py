@@ -1,4 +1,4 @@
-"""One pause per busy entity, shared by all of its senders."""
+"""A busy entity has a single pause, shared by all of its senders."""
 
 import random
 from typing import Final

@@ -1,4 +1,4 @@
-"""One send in progress: its batches, its deadline, and the results of its attempts."""
+"""A send in progress: its batches, its deadline, and the results of its attempts."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -29,7 +29,7 @@ SHORTEST_LIFE: Final = timedelta(milliseconds=1)  # AMQP's unit
 @attrs.define(eq=False)
 class Batch:
     """
-    One batch of a send: its messages have one verdict, `accepted_by` or `error`.
+    A batch of a send: its messages have one verdict, `accepted_by` or `error`.
 
     A batch is tainted once an attempt had an unknown outcome: from then on it ends as accepted or
     as unknown, never as not sent.
@@ -66,7 +66,7 @@ class Batch:
 @attrs.define(eq=False, kw_only=True)
 class Sending:
     """
-    One call of `PairedBroker.send` or `send_many`. Its batches share the deadline and each decision
+    A call of `PairedBroker.send` or `send_many`. Its batches share the deadline and each decision
     where to send; each has its own verdict.
     """
 

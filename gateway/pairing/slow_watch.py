@@ -38,7 +38,7 @@ Queue = dict[Watched, None]  # in order of `due`
 
 @attrs.define(eq=False, kw_only=True)
 class SlowWatch:
-    """One task that watches all sends, and sleeps while there is none."""
+    """A task that watches all sends, and sleeps while there are none."""
 
     options: PairOptions
     states: EntityStates

@@ -65,7 +65,7 @@ def append(file: Path, line: bytes) -> None:
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
     descriptor = os.open(file, flags, MODE)
     try:
-        # One write, so that lines of several processes don't mix.
+        # A single write, so that lines of several processes don't mix.
         if os.write(descriptor, line) < len(line):
             raise OSError("the disk is full")
         os.fsync(descriptor)

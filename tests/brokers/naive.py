@@ -62,9 +62,7 @@ class Grip:
 
 @attrs.define(eq=False)
 class Mail:
-    """
-    One message in one place. `number` is its sequence number in the real namespace, once known.
-    """
+    """A message in a place. `number` is its sequence number in the real namespace, once known."""
 
     message: Message
     size: int

@@ -1,4 +1,4 @@
-"""One history of a queue, on each storage: they must tell the same."""
+"""The same history of a queue runs on each storage: all of them must give the same result."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -192,7 +192,7 @@ def subscriptions(service):
         "wrong": error_of(
             service.create_rule, *place, "w", Rule("SqlFilter", "a >"), fail_on_exist=True
         ),
-        # Its Rule sends the type of an action as the action's expression, too.
+        # The client's Rule sends the type of an action as the action's expression, too.
         "action": error_of(
             service.create_rule,
             *place,

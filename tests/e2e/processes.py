@@ -37,7 +37,7 @@ def fork_server() -> ForkServer:
 @attrs.define(eq=False)
 class GatewayProcess:
     """
-    One process of `python -m gateway COMMAND --json --config FOLDER/pairgate.toml`.
+    A process of `python -m gateway COMMAND --json --config FOLDER/pairgate.toml`.
 
     `ports` are those of `[[endpoints]]` in their order. Port 0 stands for a free port, which a
     later start binds again.

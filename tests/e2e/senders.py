@@ -33,7 +33,7 @@ DEFINITE: Final = {
 
 @attrs.define(eq=False, kw_only=True)
 class Senders:
-    """One process with so many senders to one queue, each waiting for its answer."""
+    """A process with `senders` senders to a queue, each waiting for its answer."""
 
     gateway: GatewayProcess
     entity: EntityPath

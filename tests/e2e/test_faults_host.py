@@ -183,7 +183,8 @@ async def test_clocks_that_jump_lose_nothing_and_renew_tokens(gateways: Gateways
     run = await started(gateways, rate=2.0)
 
     async with under_load(run):
-        # There and back: each sees it within a second, and tokens must stand the time between.
+        # The clock steps forward and back: each process sees a step within a second, and tokens
+        # must stay valid meanwhile.
         for seconds in (FIFTY_MINUTES, 0.0):
             await run.kill(run.primary)
             await more(run, AcceptedBy.BACKLOG)

@@ -37,7 +37,7 @@ NAME: Final = re.compile(r"\b(?:pairgate|messaging)_\w+(?=\{)")
 BY: Final = re.compile(r"\bby \(([^)]*)\)")
 MATCHER: Final = re.compile(r"[{,](\w+)(?==|!=|=~|!~)")
 LEGEND: Final = re.compile(r"\{\{(\w+)\}\}")
-# They have no sample while nothing is wrong and nothing waits.
+# These metrics have no sample while nothing is wrong and nothing waits.
 EVENTFUL: Final = {
     "pairgate_alarm",
     "pairgate_backlog_oldest_age_seconds",

@@ -55,7 +55,7 @@ MOST_CONNECTIONS: Final = 500
 
 @attrs.define(eq=False)
 class Connection:
-    """One connection to the gateway, which ends with the first error."""
+    """A connection to the gateway, which ends with the first error."""
 
     address: str
     key_name: str = KEY_NAME

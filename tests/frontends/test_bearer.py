@@ -1,4 +1,4 @@
-"""One identity provider's tokens at each front end: the same rights everywhere."""
+"""An identity provider's tokens give the same rights at each front end."""
 
 import random
 

@@ -24,7 +24,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends RST i
 
 @attrs.define(eq=False)
 class Link:
-    """One client's connection through the proxy. `server` is None until it was dialled."""
+    """A client's connection through the proxy. `server` is None until it was dialled."""
 
     proxy: "ChaosProxy"
     client: trio.SocketStream
@@ -156,7 +156,7 @@ class HalfOpen(Pass):
 
 @attrs.frozen
 class Corrupt(Pass):
-    """One byte of each piece of an answer has one bit changed."""
+    """Changes one bit in one byte of each piece of an answer."""
 
     async def down(self, link: Link, data: bytes) -> None:
         changed = bytearray(data)

@@ -359,7 +359,7 @@ class FaultyBroker:
 
 @attrs.define(eq=False)
 class _Group:
-    """One call of `send_many`. Batches without a fault go on together."""
+    """A call of `send_many`. Batches without a fault go on together."""
 
     broker: FaultyBroker
     entity: EntityPath

@@ -57,7 +57,7 @@ def _descriptor(file: BinaryIO | None) -> int:
 
 @attrs.define(eq=False)
 class ForkedProcess:
-    """One forked process: the part of `trio.Process` that tests use."""
+    """A forked process: the part of `trio.Process` that tests use."""
 
     pid: int
     stderr: trio.abc.ReceiveStream

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class PlantedBug:
-    """One diff, and what its header says."""
+    """A diff, and the fields of its header."""
 
     path: Path
     name: str

@@ -29,9 +29,9 @@ class ServerFailed(Exception):
 @attrs.define(eq=False, kw_only=True)
 class ServerProcess:
     """
-    One process, which can be killed, frozen by its `pid`, and started again where it was.
-
-    What it prints is in `output` in its folder. Who starts it takes it along when it is killed.
+    A process, which can be killed, frozen by its `pid`, and started again where it was. Its output
+    is in `output` in its folder. The process ends with the process that started it, also when that
+    one is killed.
     """
 
     command: Sequence[str]

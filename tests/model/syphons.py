@@ -100,7 +100,7 @@ def _troubles(view: View, design: Design) -> Iterator[SyphonStep]:
             yield Step.TRANSFER_UNKNOWN, believing, charged.message, 1
         else:
             yield _give_back(Step.TRANSFER_UNKNOWN, charged, troubles=1)
-    # Its lock runs out some time; that may as well be at once.
+    # The lock of a dead syphon expires some time, which may as well be at once.
     dead = charged._replace(syphon=syphon._replace(remembered=(), stale=False))
     yield _give_back(Step.KILL_SYPHON, dead, troubles=1)
     if not _owns(view):

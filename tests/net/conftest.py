@@ -21,7 +21,7 @@ def plain_error(status, text):
 
 @attrs.define(eq=False)
 class Exchange:
-    """One connection to `server`: raw bytes in, all that comes back out."""
+    """A connection to `server`, over which raw bytes are sent and answered."""
 
     nursery: trio.Nursery
     requests: list = attrs.field(factory=list)
@@ -57,7 +57,7 @@ async def read_all(stream):
 
 
 async def read_response(stream):
-    """One response with a Content-Length, byte for byte."""
+    """Read a response with a Content-Length, byte for byte."""
     received = bytearray()
     with trio.fail_after(3600):
         while b"\r\n\r\n" not in received:

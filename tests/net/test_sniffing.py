@@ -1,4 +1,6 @@
-"""One port for several protocols: who is served by which handler, and who by none."""
+"""
+A port serves several protocols: which handler serves which client, and which clients none serves.
+"""
 
 import pytest
 import trio

@@ -176,7 +176,7 @@ async def test_room_that_is_given_back_counts_for_its_own_entity(inflight, nurse
 
 
 async def test_who_waits_wakes_all_others_who_wait(inflight, nursery):
-    """One send that ends leaves room for two."""
+    """The end of the first send leaves room for both others."""
     nursery.start_soon(reserve, inflight, ORDERS, 250, 5.0)
     await wait_all_tasks_blocked()
     with Timed() as timed:

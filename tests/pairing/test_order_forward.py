@@ -455,7 +455,10 @@ async def test_sends_that_never_left_for_a_frozen_orderer_arent_unknown(harness,
 
 
 async def test_a_frozen_orderer_that_answers_no_settlement_either_is_replaced(harness, cluster):
-    """They use all connections to it, so that no send is forwarded; none is refused as busy."""
+    """
+    The settlements use all connections to the orderer, so that no send is forwarded; none is
+    refused as busy.
+    """
     switch = Switch()
     one, other = await cluster.start(switch), await cluster.start()
     for name in "abcd":

@@ -127,7 +127,7 @@ def test_a_document_that_is_what_it_says_is_read(encoding: str) -> None:
 
 @pytest.mark.parametrize("deep", ["[" * 100_000, '{"storage-queue":' * 50_000])
 def test_user_metadata_of_any_depth_is_somebody_elses_text(deep: str) -> None:
-    """One queue that holds it would spoil the list of all queues."""
+    """A queue whose metadata raise an error would spoil the list of all queues."""
     assert read_notes(deep).text == deep
     assert owner_in(deep) is None
 

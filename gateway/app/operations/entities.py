@@ -80,7 +80,7 @@ class Entity:
 
 @attrs.frozen(kw_only=True)
 class Listed:
-    """One entity of a list. A count is None if the namespace can't tell it, or has none."""
+    """An entity of a list. A count is None if the namespace can't tell it, or has none."""
 
     kind: EntityKind
     name: str

@@ -13,7 +13,7 @@ class Grade(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Finding:
-    """One checked thing."""
+    """The result of one check: its subject, its grade, and the text for the operator."""
 
     subject: str
     grade: Grade

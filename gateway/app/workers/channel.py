@@ -20,7 +20,8 @@ Values = Mapping[str, Any]
 @attrs.define(eq=False)
 class Channel:
     """
-    One end. Only `write` writes, so that a cancelled task never cuts a line.
+    An end of the connection between the parent and a worker. Only `write` writes to the stream, so
+    that a cancelled task never cuts a line.
 
     `collectors` are asked for a message whenever the other side has read all before: changes that
     come faster than they are read become one message.

@@ -46,7 +46,7 @@ END_SECONDS: Final = 2.0  # after the drain, until SIGKILL
 
 @attrs.define(eq=False)
 class Worker:
-    """One process, from its start to its end."""
+    """A worker, from the start of its process to its end."""
 
     number: int
     process: trio.Process

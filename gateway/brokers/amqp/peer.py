@@ -1,6 +1,5 @@
 """
-One connection to a namespace with its dialect, tokens and request links; and the pool of
-connections.
+A connection to a namespace with its dialect, tokens and request links; and the pool of connections.
 """
 
 import random

@@ -1,4 +1,6 @@
-"""One batch on a link: the transfers to write, and the result of their outcomes."""
+"""
+The batch that a sender writes to a link: the transfers to write, and the result of their outcomes.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final

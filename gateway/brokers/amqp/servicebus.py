@@ -166,7 +166,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     _peer: RestPeer
     _locks: Locks = attrs.field(factory=lambda: Bounded(_MOST_LOCKS), init=False)
     _transacting: dict[Peer, transactions.TransactionLinks] = attrs.field(factory=dict, init=False)
-    # Those that are open, by the queue's key and their names.
+    # The open sessions, by the queue's key and the session's name.
     _sessions: dict[tuple[str, str], ServiceBusSession] = attrs.field(factory=dict, init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 

@@ -183,7 +183,7 @@ def _copied_at_once(source: Path, draft: Path, throttle: Throttle, chunk: int) -
 
 
 def _times(file: int) -> tuple[int, int, int]:
-    """They differ after each write, if enough time has passed."""
+    """Return the file's times and size, which differ after each write if enough time has passed."""
     stat = os.fstat(file)
     return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
 

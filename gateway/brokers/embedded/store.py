@@ -1,5 +1,5 @@
 """
-One store: the entities and messages of a namespace in SQLite, and its transactions.
+A store: the entities and messages of a namespace in SQLite, and its transactions.
 
 Plain blocking code for one thread. A commit is on the disk when it returns: see `schema.PRAGMAS`.
 """

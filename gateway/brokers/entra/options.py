@@ -73,7 +73,9 @@ class CredentialOptions:
             raise ValueError(f"https://HOST[:PORT] expected: {authority!r:.60}")
 
     def problems(self) -> Iterator[str]:
-        """One line for each option that is missing or doesn't fit the kind, with its key first."""
+        """
+        Return a line for each option that is missing or doesn't fit the kind, with its key first.
+        """
         kind = self.kind.value
         for name in _NEEDED[self.kind]:
             if not getattr(self, name):

@@ -15,10 +15,10 @@ from gateway.engine.queue import Queue
 from gateway.engine.records import Incoming
 
 Packed = Sequence[Incoming] | BrokerError
-"""One batch, or the error why it can't be stored."""
+"""The messages of a batch, or the error that says why they can't be stored."""
 
 Numbers = Sequence[int]
-"""The sequence numbers of the messages of one accepted batch."""
+"""The sequence numbers of the messages of an accepted batch."""
 
 
 def check_target(entity: EntityPath) -> None:

@@ -1,4 +1,4 @@
-"""One operation on a namespace that Pairgate keeps itself, and its result."""
+"""A step is an operation on a namespace that Pairgate keeps itself, together with its result."""
 
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
@@ -20,7 +20,7 @@ STEP_COST: Final = 256  # bytes that a step without a body counts as
 @attrs.define(eq=False)
 class Step(Generic[T]):
     """
-    One operation: its work, and afterwards its result. Receivers that wait at `path` are woken.
+    An operation: its work, and afterwards its result. Wakes the receivers that wait at `path`.
 
     `task` waits for the step; None if no task waits (any more). `undo` is called with a result that
     no task takes.

@@ -180,7 +180,8 @@ class HeldDeliveries:
         channel, unsettled = taken[0].channel, self._unsettled
         left = {held.tag: held for held in taken if unsettled.get(held.tag) is held}
         self.meter.settled(len(left))
-        # One walk: to look for the first entry after each deletion would pass all deleted ones.
+        # Found in a single walk: a search for the first entry after each deletion would pass all
+        # the deleted entries.
         oldest = list(takewhile(left.__contains__, unsettled))
         for tag in oldest:
             self._settled(left.pop(tag))

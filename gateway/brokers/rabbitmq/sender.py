@@ -52,7 +52,8 @@ class LeaderUnknown(BrokerError):
 @attrs.define(eq=False)
 class _Sending:
     """
-    One batch: the number of messages that wait for their confirm, and the results so far.
+    A batch that is being sent: the number of messages that wait for their confirm, and the results
+    so far.
     """
 
     queue: str

@@ -28,7 +28,7 @@ Delete = Callable[[EntityPath, int], Awaitable[int]]
 
 @attrs.define(eq=False, kw_only=True)
 class ShardedDeletion:
-    """One deletion of at most `limit` messages of the queue, or of its dead-letter queue."""
+    """Deletes at most `limit` messages of the queue, or of its dead-letter queue."""
 
     queue: ShardedQueue
     entity: EntityPath

@@ -58,7 +58,9 @@ _MOST_UNSETTLED: Final = 100_000  # whose shard is remembered; the messages of o
 
 @attrs.define(eq=False, kw_only=True)
 class _Source:
-    """One shard: its receiver, once that is open, and why it can't be received from."""
+    """
+    A shard as a source: its receiver, once that is open, and why the shard can't be received from.
+    """
 
     number: int
     path: EntityPath

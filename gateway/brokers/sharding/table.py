@@ -46,7 +46,9 @@ class ShardingRule:
 
 @attrs.frozen(kw_only=True)
 class ShardedQueue:
-    """One sharded queue. `joining` are shards that may not exist yet, so that they get nothing."""
+    """
+    A sharded queue. The shards in `joining` may not exist yet, so that no message is sent to them.
+    """
 
     path: EntityPath
     rule: ShardingRule
@@ -140,7 +142,10 @@ def key_of(message: Message) -> str | None:
 
 @lru_cache(maxsize=4096)
 def place_of(key: str, numbers: tuple[int, ...]) -> int:
-    """One of the numbers, always the same for the same key (rendezvous hashing)."""
+    """
+    Choose the shard of a key from the numbers, always the same for the same key (rendezvous
+    hashing).
+    """
     text = key.encode("utf-8", "surrogatepass")
     return max(numbers, key=partial(_weight, text))
 

@@ -1,4 +1,4 @@
-"""One Storage account: sends signed requests and reads the answers."""
+"""A peer sends signed requests to a Storage account and reads the answers."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final

@@ -40,7 +40,7 @@ def later(micros: int, duration: timedelta) -> int | None:
 @value
 class Now:
     """
-    One moment on both clocks.
+    The same moment on both clocks.
 
     Dates that users see (enqueued, scheduled, expires) are on the wall clock. Locks use the
     monotonic clock, so that setting the wall clock doesn't end every lock at once.

@@ -217,7 +217,7 @@ _ROLES: Final = {
 
 
 def remedy(ability: Ability, error: BrokerError, rights: Rights = Rights.SERVICE_BUS) -> str:
-    """One sentence of advice to the operator who reads that error."""
+    """Return a sentence of advice to the operator who reads that error."""
     if isinstance(error, NotAuthorized) and not isinstance(error, CredentialRefused):
         match rights:
             case Rights.SERVICE_BUS_ROLES | Rights.STORAGE_ROLES:

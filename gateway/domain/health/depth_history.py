@@ -14,7 +14,7 @@ MOST_QUEUES: Final = 32  # of one sample; others are in its sum only
 
 @attrs.frozen(kw_only=True)
 class QueueDepth:
-    """One backlog queue. None: not known."""
+    """The depth of a backlog queue. None: not known."""
 
     pending: int | None  # messages
     oldest_age: float | None  # seconds; of an empty queue None, too

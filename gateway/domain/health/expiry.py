@@ -37,7 +37,7 @@ class Expiry:
     refused: str = ""
 
     def problems(self) -> Iterator[str]:
-        """One line for each problem that an operator must solve."""
+        """Return a line for each problem that an operator must solve."""
         if self.refused:
             yield (
                 f"changed certificate files can't be used, and the previous ones stay in use:"

@@ -84,7 +84,7 @@ class Operator:
 @attrs.frozen(kw_only=True)
 class Order:
     """
-    One call of an operator.
+    An operator's call that steers a process.
 
     Raises:
         InvalidRequest: a target is malformed, there are none or too many, or the reason is too

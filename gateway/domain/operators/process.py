@@ -17,7 +17,7 @@ class ProcessAction(enum.Enum):
 @attrs.frozen(kw_only=True)
 class ProcessOrder:
     """
-    One call of an operator.
+    An operator's call that reloads or drains a process.
 
     Raises:
         InvalidRequest: the reason is too long, or a reload is to be waited for.

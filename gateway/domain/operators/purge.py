@@ -10,7 +10,7 @@ from gateway.domain.operators.control import check_reason
 @attrs.frozen(kw_only=True)
 class PurgeOrder:
     """
-    One call of an operator. Without `confirm` the messages are only counted.
+    An operator's call that purges a backlog queue. Without `confirm` the messages are only counted.
 
     Raises:
         InvalidRequest: the queue's name is malformed, `confirm` doesn't repeat it, or the number of

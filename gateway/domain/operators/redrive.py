@@ -149,7 +149,7 @@ class Group:
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """One dead letter without its body."""
+    """A dead letter without its body."""
 
     reason: str
     entity: str | None  # None: not readable

@@ -33,7 +33,7 @@ Rule = Callable[[Workload], int]
 
 @attrs.frozen
 class ByDepth:
-    """One process per `messages` messages."""
+    """Wants a process per `messages` messages."""
 
     messages: int = attrs.field(validator=_at_least_one)
 

@@ -56,7 +56,7 @@ Schema = dict[str, Any]
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """One method of one path. `answers` are its successes, by status: types to schemas."""
+    """A method of a path. `answers` are its successes, by status: types to schemas."""
 
     path: str
     summary: str

@@ -1,4 +1,7 @@
-"""One client: events of its connection become links, and each link gets its own events."""
+"""
+A client of the AMQP front end: events of its connection become links, and each link gets its own
+events.
+"""
 
 import re
 from collections.abc import Callable, Mapping

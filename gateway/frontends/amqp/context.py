@@ -42,7 +42,7 @@ def need_to_receive(entity: EntityPath) -> Need:
 
 
 class Link(Protocol):
-    """One link of a client."""
+    """A link of a client."""
 
     @property
     def session(self) -> SessionId: ...
@@ -53,7 +53,7 @@ class Link(Protocol):
         ...
 
     def end(self) -> None:
-        """The link is void: process no more events for it."""
+        """Process no more events for the link, which is void."""
         ...
 
 

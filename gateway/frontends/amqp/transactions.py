@@ -54,7 +54,7 @@ class Enlisted:
 
 @attrs.define(eq=False, kw_only=True)
 class Transaction:
-    """One transaction that is open, or about to be committed."""
+    """A transaction that is open, or about to be committed."""
 
     id: bytes
     link: LinkId  # the coordinator's, on which it was declared

@@ -1,4 +1,4 @@
-"""One encrypted connection between two gateways: contents of frames, over a stream."""
+"""An encrypted connection between two gateways: contents of frames, over a stream."""
 
 import attrs
 import trio

@@ -175,7 +175,8 @@ class Peer:
             with answered_within(seconds, "of the peer", at=self.address, error=HolderSilent):
                 return await self._answer(content, connects=connects)
         except HolderSilent:
-            # Its machine may be gone, which the other connections don't show: a new one tells.
+            # The peer's machine may be gone, which the idle connections don't show, but a new one
+            # does.
             for each in self._idle:
                 each.idle_since = -math.inf
             raise

@@ -33,7 +33,7 @@ _NO_STAMP: Final = -1
 @attrs.define(eq=False, kw_only=True)
 class StorageOperations:
     """
-    One namespace behind the Queue service.
+    The operations of the Queue service on a namespace.
 
     A message put with `broker.send`, which protects it if `broker` is a pair, returns no sequence
     number: the receipt of its put is valid only as long as `visibility` remembers the message.

@@ -44,7 +44,7 @@ _LIMIT: Final = "amqp:resource-limit-exceeded"
 
 
 class AmqpClient:
-    """One connection to a broker."""
+    """A client's connection to a broker."""
 
     def __init__(
         self,

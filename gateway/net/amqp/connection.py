@@ -57,7 +57,7 @@ def _never() -> float:
 
 
 class AmqpConnection:
-    """One connection. Its `engine` may be used until `ConnectionClosed`, and does nothing later."""
+    """A connection. Its `engine` may be used until `ConnectionClosed`, and does nothing later."""
 
     # A process may have very many idle connections: there is no dict for each, and what few of them
     # need is made when it is needed.

@@ -150,7 +150,10 @@ class HttpClient(trio.abc.AsyncResource):
 
 @attrs.define(eq=False)
 class _Connection:
-    """One connection: one request at a time, and closed for good after the first error."""
+    """
+    A connection to a server: sends one request at a time, and is closed for good after the first
+    error.
+    """
 
     stream: trio.abc.Stream
     authority: str

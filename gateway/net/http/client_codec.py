@@ -22,7 +22,7 @@ _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 @attrs.define(eq=False)
 class ClientCodec:
     """
-    One request and its response.
+    Writes a request and reads its response.
 
     Plain heads are written and read here, at a tenth of the cost; all others are left to h11. So is
     a response whose head, or whose chunked body, comes in several pieces.

@@ -69,10 +69,9 @@ async def _any(request: Request) -> None:
 @attrs.frozen(kw_only=True, eq=False)
 class HttpServer:
     """
-    One handler for any number of connections.
-
-    The handler turns the errors that it expects into responses. Content-Length, Date, Server and
-    Connection are added here. A header value with CR, LF or NUL is a bug of the handler.
+    Serves any number of connections with a handler. The handler turns the errors that it expects
+    into responses. Content-Length, Date, Server and Connection are added here. A header value with
+    CR, LF or NUL is a bug of the handler.
     """
 
     handler: Handler

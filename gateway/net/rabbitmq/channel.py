@@ -1,5 +1,5 @@
 """
-One channel of a connection to RabbitMQ: requests with their answers, and events from the broker.
+A channel of a connection to RabbitMQ: requests with their answers, and events from the broker.
 """
 
 from collections import deque

@@ -70,7 +70,7 @@ async def connect(target: Target, nursery: trio.Nursery) -> "RabbitmqConnection"
 
 
 class RabbitmqConnection:
-    """One connection. It never raises by itself: `error` says why it has ended."""
+    """A connection to RabbitMQ, which never raises by itself: `error` says why it has ended."""
 
     def __init__(self, stream: trio.abc.Stream, target: Target) -> None:
         self.blocked: str | None = None  # why the broker takes no messages at the moment

@@ -1,4 +1,4 @@
-"""One backlog message in a syphon, the facts about its queue, and the rate limit."""
+"""A backlog message in a syphon, the facts about its queue, and the rate limit."""
 
 from datetime import timedelta
 from math import inf

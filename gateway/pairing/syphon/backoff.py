@@ -36,7 +36,7 @@ class _Backoff:
 @attrs.define(eq=False, kw_only=True)
 class EntityBackoffs:
     """
-    One row per entity that failed, shared by the drains of all backlog queues.
+    The backoff of each entity that failed, shared by the drains of all backlog queues.
 
     An entity is suspended while it backs off. Where the failover states are known (the syphon runs
     inside the gateway) an entity is suspended as well while it is failed over or pinned, and is

@@ -1,5 +1,5 @@
 """
-One AMQP 1.0 connection without I/O: bytes in, events out; methods in, bytes out. Both roles.
+An AMQP 1.0 connection without I/O, for both roles: bytes in, events out; methods in, bytes out.
 
 The protocol's state is in `registry`, and its rules are the tables in `states`. `arrivals` reads
 the peer's frames, `output` writes ours, and `sasl` comes before both. No method blocks, and no two
@@ -35,7 +35,7 @@ def _no_wake() -> None:
 
 
 class Engine(Links):
-    """One connection, with its links."""
+    """A connection, with its links."""
 
     def __init__(
         self,

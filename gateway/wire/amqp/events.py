@@ -41,7 +41,7 @@ class Durability(enum.IntEnum):
 
 @attrs.frozen(kw_only=True)
 class Terminus:
-    """One end of a link: its source or its target (part 3, 3.5.3 and 3.5.4)."""
+    """An end of a link: its source or its target (part 3, 3.5.3 and 3.5.4)."""
 
     address: str | None = None
     coordinator: bool = False  # the target of transactions; it has no address

@@ -115,7 +115,7 @@ def described(code: int, fields: list[Value]) -> Described:
 
 def field(fields: list[Value], index: int, kind: type, default: Any = None) -> Any:
     """
-    One field; `default` if it is null or missing.
+    Return a field; `default` if it is null or missing.
 
     Raises:
         MessageError: it has another type.
@@ -132,7 +132,7 @@ def field(fields: list[Value], index: int, kind: type, default: Any = None) -> A
 
 def number(fields: list[Value], index: int) -> int:
     """
-    One field, which must be a number.
+    Return a field, which must be a number.
 
     Raises:
         MessageError: it is missing, or isn't a number.
@@ -145,7 +145,7 @@ def number(fields: list[Value], index: int) -> int:
 
 def uint_in(fields: list[Value], index: int, default: int | None = None) -> int:
     """
-    One field, a uint. A number of another type counts as its last 32 bits.
+    Return a field, a uint. A number of another type counts as its last 32 bits.
 
     Raises:
         MessageError: it isn't a number; or it is missing, and there is no default.

@@ -19,7 +19,7 @@ Waiting = tuple[bytes | memoryview, ...] | Callable[[], None]
 @attrs.define(eq=False)
 class Session:
     """
-    One session, with its windows (part 2, 2.5.6).
+    A session, with its windows (part 2, 2.5.6).
 
     A transfer that our peer's window has no room for waits in `waiting`, with everything that must
     not overtake it: bytes, or a function that writes them when it is their turn.
@@ -68,10 +68,8 @@ class Session:
 @attrs.define(eq=False)
 class Link:
     """
-    One link.
-
-    It is void as soon as one side has detached it. It stays known until both have, because the
-    peer's frames for it may still come.
+    A link, which is void as soon as one side has detached it. It stays known until both have,
+    because the peer's frames for it may still come.
     """
 
     id: LinkId

@@ -14,7 +14,7 @@ MAX_EVENT: Final = 64 * 1024  # limit of an unfinished event, in bytes
 
 @attrs.frozen(kw_only=True)
 class ServerEvent:
-    """One event; `data` may have several lines, `name` is one word."""
+    """An event; `data` may have several lines, `name` is one word."""
 
     name: str = "message"
     data: str

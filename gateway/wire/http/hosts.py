@@ -25,7 +25,7 @@ _MOST_PORT: Final = 65535
 
 @attrs.frozen(kw_only=True)
 class Host:
-    """One host as written. Without a port, the scheme's default port is meant."""
+    """A host as written. Without a port, the scheme's default port is meant."""
 
     name: str
     port: int | None = None

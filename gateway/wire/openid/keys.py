@@ -43,7 +43,7 @@ _MEMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @attrs.frozen(kw_only=True)
 class VerifyingKey:
-    """One public key. It verifies by the algorithms that fit it, and by no other."""
+    """A public key, which verifies by the algorithms that fit it, and by no other."""
 
     key_id: str | None
     thumbprint: str

@@ -91,8 +91,8 @@ def hint_rule(queues: Collection[EntityPath]) -> Rule:
 
 def with_topics(queues: Iterable[EntityPath]) -> frozenset[EntityPath]:
     """
-    These queues, and the topics of those that are subscriptions: a message to a topic is announced
-    by the topic's name if its subscriptions aren't known.
+    Return the queues, and the topics of those that are subscriptions: a message to a topic is
+    announced by the topic's name if its subscriptions aren't known.
     """
     return frozenset(path for queue in queues for path in (queue, queue.topic))
 

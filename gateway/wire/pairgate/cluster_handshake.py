@@ -47,7 +47,7 @@ def id_of(secret: str) -> bytes:
 
 @attrs.define(eq=False)
 class SealedFrames:
-    """One side of a channel whose keys are agreed. Frames must be opened in their order."""
+    """A side of a channel whose keys are agreed. Frames must be opened in their order."""
 
     _sending: "AESGCM"
     _receiving: "AESGCM"

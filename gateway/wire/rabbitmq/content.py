@@ -76,7 +76,7 @@ def write_content_header(size: int, properties: Mapping[str, Any], table: bytes)
 
 
 def write_entry(name: str, value: Any) -> bytes:
-    """One entry of a table: None, bool, int of 64 bits, float, str or bytes."""
+    """Write an entry of a table: None, bool, int of 64 bits, float, str or bytes."""
     return _short(name) + _write_value(value)
 
 

@@ -73,8 +73,9 @@ class PutTopic(_Put):
 @attrs.frozen(kw_only=True)
 class _List:
     """
-    One page. `after`: the last name of the page before; then the page begins behind that name,
-    whatever was created or deleted meanwhile, and `skip` is where to look for it.
+    Asks for a page of a list. `after` is the last name of the page before: with it the page begins
+    behind that name, whatever was created or deleted meanwhile, and `skip` is where to look for the
+    name.
     """
 
     skip: int = 0
@@ -173,7 +174,7 @@ PutOperation = PutQueue | PutTopic | PutSubscription | PutRule
 Operation = EntityOperation | SubscriptionOperation | RuleOperation | ListOperation | GetNamespace
 
 Info = EntityInfo | TopicInfo | SubscriptionInfo | Rule
-# One entity; a page of them; the namespace; None: deleted, or GetEntity found no entity.
+# An entity; a page of entities; the namespace; or None: deleted, or GetEntity found no entity.
 Answer = Info | tuple[Info, ...] | NamespaceInfo | None
 
 

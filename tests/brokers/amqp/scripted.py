@@ -31,7 +31,7 @@ Answer = Callable[["Served", Any], None]
 
 @attrs.define(eq=False)
 class Served:
-    """One connection of a client."""
+    """A client's connection."""
 
     server: "Scripted"
     stream: trio.abc.Stream

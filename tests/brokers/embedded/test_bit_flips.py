@@ -1,5 +1,5 @@
 """
-One flipped bit, in any kind of page, never loses or changes a message unnoticed.
+A single flipped bit, in any kind of page, never loses or changes a message unnoticed.
 
 The store refuses to start, stops, puts a message aside and says so, or says that the state of a
 session is damaged; or nothing has changed for anybody.

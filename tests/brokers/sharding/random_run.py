@@ -1,6 +1,6 @@
 """
-One sharded queue whose shards are added, drained and removed at random, under load and faults, on
-virtual time; and what became of its messages.
+A sharded queue's shards are added, drained and removed at random, under load and faults, on virtual
+time. Afterwards the fate of each of its messages is checked.
 
     senders     batches with and without keys; some stop waiting for the answer
     receivers   complete, abandon or forget what they get, and leave at any moment
@@ -93,7 +93,7 @@ class TakingBack(FaultyManyReceiver):
 
 @attrs.define(eq=False)
 class Run:
-    """One run; all chance comes from `rng`."""
+    """A run; all chance comes from `rng`."""
 
     rng: random.Random
     table: ShardTable = attrs.field(init=False)

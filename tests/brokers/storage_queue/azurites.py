@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 @attrs.define(eq=False)
 class _Azurite:
-    """One server in a Trio of its own, which outlives the Trio of a test."""
+    """An Azurite server in a Trio of its own, which outlives the Trio of a test."""
 
     folder: Path
     port: int = 0

@@ -140,7 +140,7 @@ def test_in_each_state_the_page_says_so_accessibly(
 
     assert chromium.complaints == []
     assert {url.partition(str(site.port))[0] for url in chromium.requests} == {"http://127.0.0.1:"}
-    # Its own script, and nothing that a name has brought.
+    # Only the page's own script: no name has brought an image or another script.
     assert chromium.evaluate("document.images.length + document.scripts.length") == 1
 
 

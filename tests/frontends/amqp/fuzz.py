@@ -121,7 +121,9 @@ def broken(rng: Rng) -> list[bytes]:
 
 @attrs.define(eq=False)
 class Endpoint:
-    """One port in memory, at the time of the recording, with what was there then."""
+    """
+    A port in memory, at the time of the recording, with the entities and messages of that time.
+    """
 
     sniffer: Sniffer
     broker: MemoryBroker

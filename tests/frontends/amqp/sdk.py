@@ -127,7 +127,7 @@ class Sdk:
         return await self.outcome(transfer.delivery)
 
     async def ask(self, address: str, request: Message) -> Message:
-        """One request on a pair of links of its own."""
+        """Send a request on a pair of links of its own."""
         replies = await self.attached(
             we_send=False, address=address, target=amqp.Terminus(address="here")
         )

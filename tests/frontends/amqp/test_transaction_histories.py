@@ -65,7 +65,7 @@ async def answer(controller: Controller, asked: amqp.DeliveryId) -> amqp.Deliver
 
 
 async def live(house: House, rng: random.Random, ends: Sequence[str]) -> None:
-    """One life of a worker: some transactions, up to an end of its connection."""
+    """Run a worker's transactions, up to an end of its connection."""
     sdk = await house.client()
     controller = await controller_of(sdk)
     source, target = await sdk.receiver(), await sdk.sender("moved")

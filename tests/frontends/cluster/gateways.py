@@ -35,7 +35,7 @@ ADDRESSES = ("one.test:5680", "two.test:5680", "three.test:5680")
 
 @attrs.define(eq=False)
 class Node:
-    """One gateway; `is_up` says whether it can be connected to."""
+    """A gateway; `is_up` says whether clients can connect to it."""
 
     network: "Network"
     cluster: Cluster

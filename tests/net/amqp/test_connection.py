@@ -49,7 +49,7 @@ def client_on(stream, *, options=None, **limits):
 
 @attrs.define(eq=False)
 class Peer:
-    """One side of a connection: answers what must be answered, and records its events."""
+    """A side of a connection: answers what must be answered, and records its events."""
 
     connection: AmqpConnection
     serves: bool = False
@@ -322,7 +322,8 @@ async def test_a_peer_that_lives_and_reads_nothing_is_ended_after_some_minutes(
     pause, is_ended, nursery, autojump_clock
 ):
     ours, theirs = lockstep_stream_pair()
-    # It reads no further than the first message, doesn't miss the other side, and sends heartbeats.
+    # The client reads no further than the first message, doesn't miss the other side, and sends
+    # heartbeats.
     options = AmqpConnectionOptions(max_unsettled=1000)
     client = Peer(client_on(ours, options=options, idle_timeout=0), settles=False)
     server = Peer(server_on(theirs), serves=True)

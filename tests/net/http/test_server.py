@@ -1,4 +1,4 @@
-"""One connection: requests in, responses out, under deadlines, until it ends."""
+"""A connection: requests in, responses out, under deadlines, until it ends."""
 
 import contextlib
 

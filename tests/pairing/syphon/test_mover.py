@@ -207,7 +207,7 @@ async def test_a_send_is_given_up_after_three_attempt_time_outs(harness):
 
     await trio.sleep(60.0)
 
-    # That the answer is late and that it never comes is one failure, and one backoff.
+    # A late answer that then never comes is a single failure, with a single backoff.
     assert [at - started for at in harness.primary.times(SEND)] == pytest.approx([0.0, 31.0])
 
 

@@ -72,7 +72,7 @@ ANYBODY: Final = AccessPolicy(
 
 @attrs.frozen(kw_only=True)
 class Credential:
-    """One client's credential. Exactly one of the ways to show it is set, or none."""
+    """A client's credential. Exactly one of the ways to show it is set, or none."""
 
     name: str
     permit: Permit = attrs.field(factory=Permit)

@@ -107,7 +107,7 @@ Run = Callable[[World, LinkedSdk, Entity], Awaitable[None]]
 
 @attrs.frozen
 class Operation:
-    """One operation, the right that it needs, and the kinds of entity it is for."""
+    """An operation, the right that it needs, and the kinds of entity it is for."""
 
     name: str
     right: Right | None
@@ -123,7 +123,7 @@ class Operation:
 
 @attrs.define(eq=False)
 class Client:
-    """One connection of a client with a credential."""
+    """The connection of a client with a credential."""
 
     world: World
     sdk: LinkedSdk | None

@@ -44,7 +44,7 @@ class Asked:
 
 @attrs.frozen
 class Operation:
-    """One operation of a protocol, the right that it needs, and the kinds of entity it is for."""
+    """An operation of a protocol, the right that it needs, and the kinds of entity it is for."""
 
     name: str
     right: Right | None

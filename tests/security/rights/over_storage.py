@@ -34,7 +34,7 @@ Sender = Callable[[Client, Request, str], Awaitable[Any]]
 @attrs.frozen(kw_only=True)
 class Operation:
     """
-    One operation: the right that a token or certificate needs, the types and permissions of an
+    An operation: the right that a token or certificate needs, the types and permissions of an
     account's signature, and the permission of a queue's signature, as Azure documents them.
     """
 

@@ -1,4 +1,4 @@
-"""One AMQP connection: what one side does is what the other is told."""
+"""Two engines on an AMQP connection: each action of one side becomes an event of the other."""
 
 import gc
 import weakref

@@ -63,7 +63,7 @@ class Message:
 
 @attrs.define(eq=False)
 class Link:
-    """One end of a link."""
+    """An end of a link."""
 
     id: int
     name: str
@@ -266,7 +266,8 @@ class End:
             link.settles, self.rng.random() < 0.5
         )
         number = len(link.messages)
-        # Those around Proton find a message's format by its tag, which may be another link's, too.
+        # The tests around Proton find a message's format by its tag, which must differ on all
+        # links.
         tag = (next(self.tags) if self.lenient else number).to_bytes(self.rng.choice((4, 16, 32)))
         size = self.rng.choice(SIZES)
         payload = (b"%d " % number * (size // 2 + 1))[:size]

@@ -27,7 +27,7 @@ def ahead(later: int, earlier: int) -> int:
 
 @attrs.define(eq=False)
 class Stream:
-    """One direction of a connection: bytes become frames, after the headers."""
+    """A direction of a connection: bytes become frames, after the headers."""
 
     headers: list[bytes] = attrs.field(factory=list)
     size: int = 0

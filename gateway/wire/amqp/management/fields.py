@@ -33,7 +33,7 @@ class Codec:
 
 @attrs.frozen
 class Field:
-    """One entry of a map, and the attribute that it is for."""
+    """An entry of a map, and the attribute whose value it has."""
 
     name: str  # on the wire
     attribute: str

@@ -188,7 +188,9 @@ class Scheduled:
 
 @attrs.frozen(kw_only=True)
 class Handed:
-    """One message: the payload that a transfer of it would have, and the token of its lock."""
+    """
+    A message in an answer: the payload that a transfer of it would have, and the token of its lock.
+    """
 
     payload: bytes
     lock_token: str | None = None

@@ -237,7 +237,7 @@ def _own_annotations(message: Message) -> list[bytes]:
 
 
 def _said(annotations: Properties, name: str, kind: type) -> Any:
-    """One of the namespace's annotations; None if it is missing, or has another type."""
+    """Return one of the namespace's annotations; None if it is missing, or has another type."""
     value: Value = annotations.get(name)
     if isinstance(value, Typed):
         value = value.value

@@ -27,7 +27,7 @@ def _no_wake() -> None:
 
 
 class Engine(Links):
-    """One connection, with its links."""
+    """A connection, with its links."""
 
     def __init__(
         self,
