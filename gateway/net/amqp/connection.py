@@ -260,9 +260,10 @@ class AmqpConnection:
         return due
 
     def _unread_by(self) -> float:
-        """Give up a peer that doesn't read; return when the present write has taken too long."""
-        limit = self._write_began + self._options.write_timeout
-        if trio.current_time() < limit:
+        """Give up a peer that doesn't read; return when a write may have taken too long."""
+        now = trio.current_time()
+        limit = min(self._write_began, now) + self._options.write_timeout  # min: nothing is written
+        if now < limit:
             return limit
         if self._scope.deadline == math.inf:
             self._give_up()

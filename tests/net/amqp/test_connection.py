@@ -317,16 +317,17 @@ async def test_a_peer_that_asks_and_does_not_read_is_ended(nursery, autojump_clo
     assert isinstance(server.told[-1], ConnectionClosed)
 
 
+@pytest.mark.parametrize("idle_timeout", [240, 0])
 @pytest.mark.parametrize(("pause", "is_ended"), [(230, False), (490, True)])
 async def test_a_peer_that_lives_and_reads_nothing_is_ended_after_some_minutes(
-    pause, is_ended, nursery, autojump_clock
+    pause, is_ended, idle_timeout, nursery, autojump_clock
 ):
     ours, theirs = lockstep_stream_pair()
     # The client reads no further than the first message, doesn't miss the other side, and sends
     # heartbeats.
     options = AmqpConnectionOptions(max_unsettled=1000)
     client = Peer(client_on(ours, options=options, idle_timeout=0), settles=False)
-    server = Peer(server_on(theirs), serves=True)
+    server = Peer(server_on(theirs, idle_timeout=idle_timeout), serves=True)
     client.connection.engine.open()
     nursery.start_soon(client.run)
     nursery.start_soon(server.run)
