@@ -124,9 +124,9 @@ def cluster(harness: Harness) -> Cluster:
     return Cluster(harness, Network(harness.nursery, harness.primary.store))
 
 
-def messages_of_queue() -> list[Message]:
-    """Messages of several keys of that queue."""
-    keyed = (message(session_id=str(number)) for number in range(40))
+def messages_of_queue(keys: int = 40) -> list[Message]:
+    """Messages of so many keys, as far as these are of that queue."""
+    keyed = (message(session_id=str(number)) for number in range(keys))
     of_queue = [each for each in keyed if key_of(ORDERS, each).number == KEY.number]
     return [attrs.evolve(each, message_id=f"c{n}") for n, each in enumerate(of_queue)]
 
@@ -711,3 +711,68 @@ async def test_after_a_take_over_the_new_process_learns_at_once_who_the_orderer_
 
     assert took.seconds < SOON
     assert (leases(one, other, new), cluster.taken) == ([1, 0, 0], 1)
+
+
+async def test_sends_that_wait_as_this_gateway_takes_the_lease_arent_forwarded(harness, cluster):
+    """A send has room at the frozen orderer once the sends before it have given up."""
+    switch = Switch()
+    one, other = await cluster.start(switch), await cluster.start(on_unknown=OnUnknown.RAISE)
+    await one.send("a")
+    await other.send("known")
+    silent = cluster.silence(one)
+    switch.fault = Hang()
+    verdicts: list[object] = []
+
+    async def send(one_message: Message) -> None:
+        try:
+            verdicts.append(await other.pair.broker.send_diverting(ORDERS, [one_message]))
+        except OutcomeUnknown as error:
+            verdicts.append(error.outcome)
+
+    first, second, *later = messages_of_queue(200)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send, first)
+        nursery.start_soon(send, second)
+        for each in later:
+            await trio.sleep(forward.PATIENCE / 2)
+            nursery.start_soon(send, each)
+
+    assert silent.asked == verdicts.count(Outcome.UNKNOWN) == 2
+    assert verdicts.count(PRIMARY) == len(later) > 2
+
+
+async def test_a_send_that_finds_no_connection_to_the_orderer_in_its_time_isnt_unknown(
+    harness, cluster
+):
+    one, other = await cluster.start(), await cluster.start(send_timeout=2.0)
+    await one.send("a")
+    cluster.nodes[one].hangs = True
+
+    with Timed() as took, pytest.raises(Unavailable) as caught:
+        await other.send("b")
+
+    assert (took.seconds, caught.value.outcome) == (pytest.approx(1.5), Outcome.NOT_SENT)
+    assert await harness.primary.ids() == ["a"]
+
+
+async def test_a_send_waits_for_a_connection_to_the_orderer_no_longer_than_it_may(harness, cluster):
+    one, other = await cluster.start(), await cluster.start(send_timeout=1.0)
+    for name in "abcd":
+        await one.send(name)
+    await other.send("known")
+    held, asking = cluster.nodes[one], cluster.nodes[other].leases
+    locked = await held.leases.receive(ORDERS, 4)
+    held.hindered.hangs = True
+
+    async def settle(token: str) -> None:
+        with suppress(HolderSilent):
+            await asking.settle(ORDERS, token, Complete())
+
+    for each in locked:
+        harness.nursery.start_soon(settle, each.lock_token)
+    await trio.sleep(0.1)
+
+    with Timed() as took, pytest.raises(Unavailable):
+        await other.send("e")
+
+    assert took.seconds <= 1.0

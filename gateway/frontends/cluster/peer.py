@@ -63,6 +63,9 @@ ORDERERS_SHARE: Final = 0.9
 Dial = Callable[[str], Awaitable[trio.abc.Stream]]
 """Connects to an address; raises one of `gateway.net.dialing.FAILURES`."""
 
+Content = Callable[[], bytes]
+"""Makes a request that is about to leave, over a connection that is there."""
+
 
 @attrs.define(eq=False)
 class _Connection:
@@ -122,22 +125,27 @@ class Peer:
             HolderSilent: it was asked, and didn't answer in time, or its answer was no answer.
             BrokerError: its own error.
         """
-        answer = await self._asked(build_request(request), self._options.timeout, connects=connects)
+        content, until = build_request(request), trio.current_time() + self._options.timeout
+        answer = await self._asked(lambda: content, until, connects=connects)
         if isinstance(answer, BrokerError):
             raise answer
         return answer
 
     async def forward(self, make: Callable[[float], ForwardSend], seconds: float) -> AcceptedBy:
         """
-        As `OrderPeers.forward`. A send waits for its turn among those to this peer; `make` then
-        makes it, with so many seconds for the orderer.
+        As `OrderPeers.forward`. A send waits for its turn among those to this peer, and for a
+        connection; `make` then makes it, with so many seconds for the orderer.
         """
         until = trio.current_time() + seconds
         if not await self._take_turn(until):
             raise Unavailable(f"{self.address}: too many sends to it are under way")
-        try:
+
+        def content() -> bytes:
             left = max(until - trio.current_time(), 0.0)
-            return await self._forwarded(make(left * ORDERERS_SHARE), left)
+            return build_request(make(left * ORDERERS_SHARE))
+
+        try:
+            return await self._forwarded(content, until)
         finally:
             self._sends.release()
 
@@ -147,13 +155,11 @@ class Peer:
             return True
         return False
 
-    async def _forwarded(self, send: ForwardSend, seconds: float) -> AcceptedBy:
+    async def _forwarded(self, content: Content, until: float) -> AcceptedBy:
         try:
-            content = build_request(send)
+            answer = await self._asked(content, until)
         except MessageTooLarge as error:
             raise NotSupported(str(error)) from error
-        try:
-            answer = await self._asked(content, seconds)
         except (LockLost, Busy) as error:  # Busy: with requests that it doesn't answer
             raise Unreachable(str(error)) from error
         except HolderSilent as error:
@@ -167,13 +173,21 @@ class Peer:
         return answer.accepted_by
 
     async def _asked(
-        self, content: bytes, seconds: float, *, connects: bool = False
+        self, content: Content, until: float, *, connects: bool = False
     ) -> HeldAnswer | BrokerError:
-        """The peer's answer. Raises as `ask`, without the peer's own error."""
-        await self._take_slot()
+        """The peer's answer, until then. Raises as `ask`, without the peer's own error."""
+        await self._take_slot(until)
+        error: type[BrokerError] = LockLost
+
+        def leaving() -> bytes:
+            nonlocal error
+            leaves, error = content(), HolderSilent
+            return leaves
+
         try:
-            with answered_within(seconds, "of the peer", at=self.address, error=HolderSilent):
-                return await self._answer(content, connects=connects)
+            seconds, at = until - trio.current_time(), self.address
+            with answered_within(seconds, "of the peer", at=at, error=lambda text: error(text)):
+                return await self._answer(leaving, connects=connects)
         except HolderSilent:
             # The peer's machine may be gone, which the idle connections don't show, but a new one
             # does.
@@ -183,7 +197,7 @@ class Peer:
         finally:
             self._slots.release()
 
-    async def _answer(self, content: bytes, *, connects: bool) -> HeldAnswer | BrokerError:
+    async def _answer(self, content: Content, *, connects: bool) -> HeldAnswer | BrokerError:
         """The answer of the process that holds the delivery, as far as there is one."""
         while True:
             connection = await self._take(connects=connects)
@@ -198,7 +212,7 @@ class Peer:
         return await self._answer_of_another(connection.made, content) or answer
 
     async def _answer_of_another(
-        self, made: float, content: bytes
+        self, made: float, content: Content
     ) -> HeldAnswer | BrokerError | None:
         """
         The answer of another process of this gateway, after that over a connection made then; None:
@@ -219,12 +233,12 @@ class Peer:
         return await self._exchange(connection, content)
 
     async def _exchange(
-        self, connection: _Connection, content: bytes
+        self, connection: _Connection, content: Content
     ) -> HeldAnswer | BrokerError | None:
         """The answer; None: the connection doesn't take the whole request, and is closed."""
         answer = None
         try:
-            if await _sent(connection.channel, content):
+            if await _sent(connection.channel, content()):
                 answer = await self._received(connection.channel)
                 connection.idle_since = trio.current_time()
         except BaseException:
@@ -251,8 +265,8 @@ class Peer:
         idle, self._idle = self._idle, []
         await _close(idle)
 
-    async def _take_slot(self) -> None:
-        with trio.move_on_after(self._options.connect_timeout):
+    async def _take_slot(self, until: float) -> None:
+        with trio.move_on_at(min(until, trio.current_time() + self._options.connect_timeout)):
             await self._slots.acquire()
             return
         raise Busy(f"{self.address}: {self._options.max_requests} requests are under way")

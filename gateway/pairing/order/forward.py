@@ -89,10 +89,12 @@ async def _forward(
     Forward one batch; return the error. If this gateway took the lease before there was an answer,
     the outcome is unknown, unless the batch hadn't left.
     """
-    error: BrokerError | None = Unreachable(f"other sends to {orderer} had no answer")
+    error: BrokerError | None = Unreachable(f"no send could leave for {orderer}")
 
     def hand_over() -> Sequence[Message]:
         nonlocal error
+        if lease.is_open:
+            raise NotOrderer(f"{orderer} isn't the orderer any more: this gateway is")
         error = NoAnswer(f"the orderer {orderer} gave no answer until this gateway had the lease")
         return sending.handed_over(batch)
 
