@@ -135,6 +135,8 @@ def test_a_token_is_signed_by_the_policy_with_the_fewest_rights_that_suffice(
         (["orders", "--storage", "--permissions", "x"], "some of the letters 'raup' expected"),
         (["orders", "--storage", "--account", "nobody"], "there are contoso"),
         (["orders", "--url", "here"], "http(s)://HOST[:PORT] expected"),
+        (["orders", "--url", "http://[here"], "http(s)://HOST[:PORT] expected"),
+        (["orders", "--url", "http://here:port"], "http(s)://HOST[:PORT] expected"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 from typing import Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import attrs
 
@@ -17,6 +17,7 @@ from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccou
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.wire.servicebus.sas import sign_sas
 from gateway.wire.storage_queue.sas import build_sas
+from gateway.wire.urls import split_url
 
 STORAGE_VERSION: Final = "2021-12-02"  # of the SAS: Azure and Azurite know it
 OF_ACCOUNT: Final = "rwdlacup"  # all permissions of an account SAS that queues know
@@ -136,9 +137,13 @@ def _account(config: Config, name: str | None) -> StorageAccount:
 def _base(config: Config, grant: Grant, protocols: tuple[str, ...]) -> str:
     """The endpoint's URL without its last slash."""
     if grant.url is not None:
-        parts = urlsplit(grant.url)
-        if parts.scheme not in {"http", "https", "sb", "amqp", "amqps"} or not parts.netloc:
-            raise Failure("--url: http(s)://HOST[:PORT] expected", ExitCode.WRONG)
+        wrong = Failure("--url: http(s)://HOST[:PORT] expected", ExitCode.WRONG)
+        try:
+            parts = split_url(grant.url)
+        except ValueError as error:
+            raise wrong from error
+        if parts.scheme not in {"http", "https", "sb", "amqp", "amqps"} or not parts.hostname:
+            raise wrong
         return grant.url.rstrip("/")
     for endpoint in config.endpoints:
         address = address_of(endpoint, grant.port_offset)
