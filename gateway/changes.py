@@ -21,7 +21,7 @@ class Changes:
     def note(self) -> None:
         """Count a change, and wake all waiters."""
         self._version += 1
-        if self._waiting:  # cheap where nobody waits, as on the way of each message
+        if self._waiting:  # each message comes here, mostly without a waiting task
             self._waiting.unpark_all()
 
     async def wait(self, seen: int) -> int:
@@ -47,7 +47,7 @@ class Turn:
 
     _turns: "Turns"
     key: str | None
-    before: "Turn | None"  # None: no other turn has to end first
+    before: "Turn | None"  # None: no other turn must end first
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def __enter__(self) -> Self:
@@ -82,7 +82,9 @@ class Turns:
     _last: dict[str, Turn] = attrs.field(factory=dict, init=False)
 
     def take(self, key: str | None) -> Turn:
-        """Take the next turn of that key. None: a turn that has no other before or behind it."""
+        """
+        Take the next turn of the key. Without a key, the turn has no other before or behind it.
+        """
         if key is None:
             return Turn(self, None, None)
         turn = self._last[key] = Turn(self, key, self._last.get(key))

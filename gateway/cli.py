@@ -1,4 +1,4 @@
-"""The command line: where each command is. Its arguments and exit codes are there."""
+"""The command line: the module of each command, which has its arguments and exit codes."""
 
 import gc
 import importlib
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
+COMMANDS: Final[Mapping[str, str]] = {  # by command: its module in `gateway.commands`
     "agent": "listen",
     "bench": "bench",
     "certs": "trial",
@@ -49,12 +49,15 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
 _FUNCTIONS: Final = {
     "dead-letters": "dead_letters",
     "list": "list_",
-}  # whose names Python can't have
+}  # commands whose names can't be a function's
 
 
 def command_named(name: str) -> click.Command:
-    """Import it: no command waits for what only others need. Raises KeyError."""
-    # Modules stay: to look through them for garbage takes a seventh of a start.
+    """
+    Import and return the command, so that no command waits for the imports of others. Raises
+    KeyError.
+    """
+    # Modules are never garbage: a collection that searches them takes a seventh of a start.
     gc.disable()
     try:
         module = importlib.import_module(f"gateway.commands.{COMMANDS[name]}")
@@ -70,7 +73,7 @@ def _fail_in_json(text: str, code: int) -> None:
 
 class _Commands(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
-        """As click does it, but with `--json` a wrong usage is JSON, too."""
+        """Run as click does, except that with `--json` the error of a wrong usage is JSON, too."""
         given = extra.get("args", args[0] if args else None)
         if "--json" not in (sys.argv[1:] if given is None else given):
             return super().main(*args, **extra)

@@ -1,4 +1,4 @@
-"""The one way to wait for an answer of a namespace no longer than so many seconds."""
+"""The only way to wait for an answer of a namespace with a time limit."""
 
 from collections.abc import Callable
 from types import TracebackType
@@ -34,7 +34,8 @@ class AnswerDeadline:
         self.scope.__exit__(kind, error, traceback)
         if self.scope.cancelled_caught:
             where = f"{self._at}: " if self._at else ""
-            # The cancellation was only how the wait ended: it tells a reader nothing.
+            # Without the cancellation as a cause: it only ended the wait, and tells a reader
+            # nothing.
             raise self._error(
                 f"{where}no answer {self._what} within {round(self._seconds, 2):g} s"
             ) from None

@@ -61,7 +61,7 @@ class ForwardingBroker(Wrapper):
     @property
     @abc.abstractmethod
     def inner(self) -> Broker:
-        """The broker that does what is passed on."""
+        """The broker that does the operations that are passed on."""
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
@@ -99,14 +99,14 @@ class SendWrapper(ForwardingBroker):
     ) -> Sequence[T | BrokerError]:
         """
         Call `send`, which is one of `inner`'s ways to send; return a verdict for each batch, in
-        their order. Batches that `send` doesn't get have the subclass's own error.
+        their order. The verdict of a batch that isn't passed to `send` is the subclass's own error.
 
         Raises:
             BrokerError: never; `send` raises none either.
         """
 
     async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
-        """As `wrap_sends`, for one batch. Raises its error."""
+        """As `wrap_sends`, for a single batch. Raises the batch's error."""
         [verdict] = await self.wrap_sends(_each_by(send), entity, [messages])
         if isinstance(verdict, BrokerError):
             raise verdict

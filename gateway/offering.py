@@ -23,7 +23,7 @@ _Protocol = TypeVar("_Protocol", bound=type)
 @attrs.frozen
 class _Entry:
     owner: type  # Broker or Receiver
-    missing: str  # how a client is told that the capability is missing
+    missing: str  # the text for a client, if the capability is missing
     members: tuple[str, ...]
     # By class of broker or receiver, True if it has the capability: every send asks for several.
     known: dict[type, bool] = attrs.field(factory=dict, init=False)

@@ -47,7 +47,7 @@ async def settle_all(
             with answered_within(seconds, _WHAT):
                 return await settles_many.settle_many(settlements)
         except NotSupported:
-            pass  # the receiver that a wrapper has by now can't
+            pass  # the wrapper's inner receiver was replaced, and can't
         except BrokerError as error:
             return [error] * len(settlements)
     verdicts: list[BrokerError | None] = [None] * len(settlements)

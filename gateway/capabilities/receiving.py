@@ -19,10 +19,10 @@ LONGEST_TOKEN: Final = 512  # bytes of a token that a receiver hands out
 
 def check_delete_limit(limit: int) -> None:
     """
-    Return if one call may delete so many messages.
+    Check the number of messages that one call may delete.
 
     Raises:
-        InvalidRequest: it may not.
+        InvalidRequest: the limit is out of range.
     """
     if not 1 <= limit <= MOST_DELETED:
         raise InvalidRequest(
@@ -76,9 +76,9 @@ class KeepsMessages(Protocol):
 
     def forget_message(self, delivery: Delivery) -> None:
         """
-        Drop what is kept of the message; its lock stays. From then on the delivery can only be
-        completed, or abandoned unchanged: any other settlement raises `NotSupported`. Has no effect
-        on a delivery that isn't kept. Never waits.
+        Drop the kept message; its lock stays. From then on the delivery can only be completed, or
+        abandoned unchanged: any other settlement raises `NotSupported`. Has no effect on a delivery
+        that isn't kept. Never waits.
         """
         ...
 

@@ -19,8 +19,9 @@ Batches = Sequence[Sequence[Message]]
 
 SendEach = Callable[[EntityPath, Batches], Awaitable[Sequence[T | BrokerError]]]
 """
-A way to send several batches in their order: returns for each what `Send` returns, or the error.
-It has its place among concurrent calls before its first checkpoint (`SendsMany.send_many`).
+A function that sends several batches in their order: returns for each the result of `Send`, or the
+error. A call has its place among concurrent calls before its first checkpoint
+(`SendsMany.send_many`).
 """
 
 # A single message of several may have caused these errors.
@@ -110,8 +111,9 @@ class SendsMany(Protocol):
     ) -> Sequence[BrokerError | None]:
         """
         As `Broker.send` for each batch; return a verdict for each: None, or the error that `send`
-        would have raised. Never raises a `BrokerError`: what fails all batches is the verdict of
-        each. With `fails_fast` as `FailsFast.try_send`, where the namespace needs a connection.
+        would have raised. Never raises a `BrokerError`: an error that fails all batches is the
+        verdict of each. With `fails_fast` as `FailsFast.try_send`, where the namespace needs a
+        connection.
 
         The order is kept, and so is that of concurrent calls: a call has its place before its first
         checkpoint. Batches behind one that isn't accepted keep their places; a pair sends that one
@@ -130,7 +132,7 @@ class SendsTogether(Protocol):
     """
 
     def sends_together(self) -> bool:
-        """Return whether it does now."""
+        """Return True if the namespace accepts several batches in one request now."""
         ...
 
 
@@ -140,10 +142,10 @@ async def send_each(
     """
     Send the batches in their order; return a verdict for each, as `SendsMany.send_many` does.
 
-    A namespace without `SendsMany` gets all messages as one batch. If it refuses that for the fault
-    of one message, it gets each batch by itself, one after the other, until an error says that it
-    is in trouble: what follows isn't sent. The order is kept within one call, so a caller that
-    keeps it across calls makes one call at a time.
+    A namespace without `SendsMany` gets all messages as one batch. If it refuses them for the fault
+    of one message, it gets each batch by itself, one after the other, until an error says that the
+    namespace is in trouble: the remaining batches aren't sent. The order is kept within one call,
+    so a caller that keeps it across calls makes one call at a time.
 
     `fails_fast` is as in `SendsMany.send_many`. A cancellation leaves all outcomes unknown.
     """

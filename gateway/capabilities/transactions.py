@@ -69,7 +69,7 @@ class Transacts(Protocol):
         Return if transactions can be committed now, as far as the namespace tells. Changes nothing.
 
         Raises:
-            NotSupported: this namespace has no transactions after all.
+            NotSupported: this namespace turns out to have no transactions.
             Unavailable: it can't be reached now, or only a backlog would accept the sends: a
                 transaction is never diverted.
         """

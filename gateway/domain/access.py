@@ -219,8 +219,8 @@ class AccessPolicy:
     @property
     def mark(self) -> str:
         """
-        A short text for this policy's name and its rule for tokens, which tells nobody either of
-        them: another rule under the same name has another mark.
+        A short text that stands for this policy's name and its rule for tokens, and discloses
+        neither: another rule under the same name has another mark.
         """
         rule = self.token and (self.token.issuer, sorted(self.token.claims.items()))
         return hashlib.sha256(repr((self.name, rule)).encode()).hexdigest()[:_MARK]

@@ -1,4 +1,4 @@
-"""A dictionary that forgets its oldest entries, for whatever is remembered and must not grow."""
+"""A dictionary that forgets its oldest entries, for memories that must not grow."""
 
 from collections import OrderedDict
 from typing import Any, TypeVar
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 class Bounded(OrderedDict[K, V]):
     """
-    A dictionary of at most `most` entries; one more, and the oldest is dropped (first in, first
+    A dictionary of at most `most` entries; a further entry drops the oldest one (first in, first
     out). Reading changes nothing.
 
     An entry that is set again keeps its age; with `renews` it becomes the newest. For "least

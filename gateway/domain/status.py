@@ -272,7 +272,7 @@ class RefusalCount:
 @attrs.frozen(kw_only=True)
 class LimitCount:
     """
-    The number of times since the start that a client was refused, because it had as much as it may.
+    The number of times since the start that a client was refused, because it had reached a limit.
     """
 
     client: str  # its credential or address; empty: clients beyond those that are counted by name

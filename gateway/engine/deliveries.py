@@ -47,7 +47,7 @@ class Report:
     work.
 
     A path whose news is None names a queue that was changed or deleted, or whose news is unknown:
-    all who wait there must look again. `faults` are the bugs that ended steps.
+    all receivers that wait there must look again. `faults` are the bugs that ended steps.
     """
 
     news: Sequence[tuple[EntityPath, News | None]] = ()

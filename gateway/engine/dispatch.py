@@ -18,7 +18,10 @@ from gateway.engine.sessions import HeldSession
 
 @attrs.define(eq=False)
 class Dispatch:
-    """A delivered row stays locked until `end`, or until its lock expires."""
+    """
+    The delivery side of a queue. A delivered row stays locked until `end`, or until its lock
+    expires.
+    """
 
     _content: QueueContent
     _new_token: Callable[[], str]
@@ -131,7 +134,7 @@ class Dispatch:
         locks = self._made
         locks.drop(lock.token)
         self._content.index.unlock(lock.held)
-        if len(locks) == 0:  # a queue without locks needs none of their memory
+        if len(locks) == 0:  # frees the memory, as most queues have no locks
             self._journal.note(self._keep, locks)
             self._locks = None
 
@@ -155,6 +158,6 @@ class Dispatch:
 
     @property
     def _made(self) -> Locks[Row]:
-        """The locks, of which one was found."""
+        """The locks, which exist because the caller has found a lock."""
         assert self._locks is not None, "it has that lock"
         return self._locks

@@ -1,6 +1,6 @@
 """
-Queues, topics and subscriptions that weren't used since their namespace was opened: known, but not
-made. A topic and its subscriptions are made together.
+Dormant queues, topics and subscriptions weren't used since their namespace was opened: they are
+known, but their `Queue` isn't made yet. A topic and its subscriptions are made together.
 """
 
 import attrs
@@ -23,8 +23,9 @@ _NONE = Total(0, 0)
 @attrs.define(eq=False)
 class DormantQueue:
     """
-    A tenth of the memory of a `Queue`, which its first use makes of it. Nobody has changed its
-    messages, so it has no locks, and the counts of when the namespace was opened are right.
+    A queue before its first use, which makes a `Queue` of it; until then it takes a tenth of the
+    memory. Nobody has changed its messages, so it has no locks, and the counts from the opening of
+    the namespace are right.
     """
 
     stored: StoredEntity

@@ -1,4 +1,4 @@
-"""The due work of each entity of a namespace, though no client asks for anything."""
+"""The due work of each entity of a namespace, which is done without a client's request."""
 
 import math
 from collections.abc import Iterator
@@ -25,12 +25,12 @@ class DueWork:
     _deadlines: Deadlines = attrs.field(factory=Deadlines)
 
     def add(self, queue: Queue | DormantQueue) -> None:
-        """Have the entity looked at as soon as possible, to find out what is due."""
+        """Schedule the entity for `run_out` at once, which finds out what is due."""
         if _has_any(queue):
             self._set(queue.path.key, -math.inf)
 
     def wait_until_idle(self, dormant: DormantQueue, now: Now) -> None:
-        """Let the time of a dormant queue's `auto_delete_on_idle` begin."""
+        """Begin the time of a dormant queue's `auto_delete_on_idle`."""
         self._journal.keep(dormant)
         dormant.used = now.monotonic
         self._set(dormant.path.key, now.monotonic + idle_limit(dormant.properties))
@@ -91,7 +91,7 @@ def idle_end(queue: Queue, now: Now) -> float:
 
 
 def idle_limit(properties: QueueProperties) -> float:
-    """For how long the entity may be idle, in seconds; infinity: it has no limit."""
+    """The time for which the entity may be idle, in seconds; infinity: it has no limit."""
     idle = properties.auto_delete_on_idle
     if idle is None or idle >= _FOREVER or properties.forward_to is not None:
         return math.inf

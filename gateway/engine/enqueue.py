@@ -19,7 +19,7 @@ _TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISA
 
 @attrs.define(eq=False)
 class EnqueueRules:
-    """The enqueue side of one queue."""
+    """The rules by which a queue adds messages."""
 
     _content: QueueContent
 

@@ -14,7 +14,7 @@ from gateway.engine.records import Row
 if TYPE_CHECKING:
     from gateway.engine.queue import Queue
 
-MAX_HOPS: Final = 4  # forwards in a row; a longer chain is taken for a circle
+MAX_HOPS: Final = 4  # forwards in a row; a longer chain counts as a circle
 
 
 @attrs.frozen
@@ -34,7 +34,7 @@ class Forward:
 
     def copies(self, row: Row, hops: int, now: Now) -> Sequence[Copy]:
         """
-        The queue that gets the message, with the message, checked so that it takes it.
+        The queue that gets the message, with the message; the queue was checked, and accepts it.
 
         Raises:
             TooManyHops, EntityNotFound, EntityDisabled, MessageTooLarge, QuotaExceeded: the target

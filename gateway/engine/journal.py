@@ -56,7 +56,7 @@ class Journal:
         undo = self._undo[mark:]
         for function, arguments in reversed(undo):
             function(*arguments)
-        del self._undo[mark:]  # notes that the undoing itself made are dropped, too
+        del self._undo[mark:]  # drops the notes that the undoing itself made, too
         self._kept.clear()
 
     def forget(self) -> None:

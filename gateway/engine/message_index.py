@@ -73,11 +73,11 @@ class MessageIndex:
     """
 
     rows: Rows
-    shared: QuotaUsage | None = None  # by a topic and its subscriptions
+    shared: QuotaUsage | None = None  # of a topic and its subscriptions
     journal: Journal = attrs.field(factory=Journal)
     _locked: set[int] | None = None  # sequence numbers
     bytes: int = 0
-    next_due: int | None = None  # no scheduled message is due earlier
+    next_due: int | None = None  # a date; no scheduled message is due earlier
     next_expiry: int | None = None
     _swept: int = -1  # available messages that expired up to this date are already removed
     _active: Lane | None = None
@@ -155,7 +155,7 @@ class MessageIndex:
         returned: list[Row] = []
         while len(returned) < limit and (sequence := lane.pop(self.journal)) is not None:
             row = self.rows.get(sequence)
-            # Otherwise the message has expired or was hidden since it was given back.
+            # Otherwise the message has expired or was hidden after it was given back.
             if row is not None and row.state is state:
                 returned.append(row)
         if returned:

@@ -42,15 +42,15 @@ _USUAL: Final = QueueProperties()
 
 
 def always_watched(key: str) -> bool:
-    """True for every entity: used where receivers aren't known."""
+    """True for every entity: for callers that don't know the receivers."""
     return True
 
 
 @attrs.define(eq=False, kw_only=True)
 class Namespace:
     """
-    All entities, by path. Their number is limited, so all of them are kept in memory; an entity
-    that isn't used takes little of it.
+    All entities, by path. Their number is limited, so all of them are kept in memory; an unused
+    entity takes little memory.
 
     A topic or subscription is a `Queue` here too, for all that it has in common with a queue;
     `Topics` has the rest.
@@ -70,7 +70,7 @@ class Namespace:
     _names: Names = attrs.field(factory=Names)
     # Entities that steps have used since the last report, by key.
     _touched: dict[str, EntityPath] = attrs.field(factory=dict)
-    # Receivers that wait there must look again.
+    # Entities whose waiting receivers must look again.
     _changed: list[EntityPath] = attrs.field(factory=list)
     _due_work: DueWork = attrs.field(init=False)
     _dependencies: QueueDependencies = attrs.field(init=False)
@@ -97,7 +97,7 @@ class Namespace:
         self._changed.clear()
         self._due_work.clear()
         keys: dict[type[Properties], list[str]] = {}
-        as_queues: dict[int, QueueProperties] = {}  # few differ, so that they share one value
+        as_queues: dict[int, QueueProperties] = {}  # entities with equal properties share one value
         for stored, totals in self.store.load():
             properties, path = stored.properties, stored.path
             shared = as_queues.get(id(properties))
@@ -114,7 +114,7 @@ class Namespace:
             self._dormant[path.key] = dormant
             keys.setdefault(type(properties), []).append(path.key)
             self._due_work.add(dormant)
-            self.journal.forget()  # it would hold as much memory as the entities
+            self.journal.forget()  # the journal would hold as much memory as the entities
         for kind, each in keys.items():
             self._names.fill(kind, each)
 
@@ -488,8 +488,8 @@ class Namespace:
 
     def _check_no_circle(self, path: EntityPath, properties: QueueProperties) -> None:
         """
-        Refuse a circle of forwarding. Through a topic, messages would multiply in a circle. A
-        target that is the entity itself is none: `Forward` knows it.
+        Refuse a circle of forwarding. Through a topic, messages would multiply in a circle. An
+        entity that forwards to itself is no circle: `Forward` refuses its messages.
         """
         goal = path.topic.key  # a topic forwards to each of its subscriptions
         for target in _targets(properties):
@@ -549,7 +549,7 @@ class Namespace:
 
     def run_due_work(self, now: Now, is_watched: Callable[[str], bool]) -> None:
         """
-        Do the work that is due in entities though no client asks for anything.
+        Do the work that is due in entities, without a client's request.
 
         `is_watched` says whether a receiver waits on the entity with this key: such an entity isn't
         idle.
@@ -572,7 +572,8 @@ class Namespace:
 
     def _note_use(self, queue: Queue, now: Now, is_watched: Callable[[str], bool]) -> None:
         """
-        A waiting receiver uses its entity, and the use of a subscription is a use of its topic.
+        Note that the entity is used: by a waiting receiver, or, of a topic, by the use of a
+        subscription.
         """
         users = [queue]
         if (routing := self._routings.get(queue.path.key)) is not None:

@@ -62,8 +62,8 @@ class Queue:
         totals: Totals | None = None,
     ) -> "Queue":
         """
-        Make a queue from its stored messages; `usage` is the one that it shares. None: `totals`
-        must be counted.
+        Make a queue from its stored messages; `usage` is the quota usage that the queue shares with
+        others. None: `totals` must be counted.
         """
         sessions = None
         if entity.properties.requires_session:
@@ -285,7 +285,7 @@ class Queue:
         self._content.give_back(row, now)
 
     def quarantine(self, token: str, now: Now) -> None:
-        """Move a locked message out of the queue because its content can't be read."""
+        """Set a locked message aside because its content can't be read."""
         lock = self._dispatch.find(token, now)
         self._content.index.quarantine(lock.held)
         self._dispatch.end(lock)
@@ -355,7 +355,7 @@ class Queue:
     @property
     def concerns_more(self) -> bool:
         """True if its changes concern others than the receivers that wait there."""
-        content = self._content  # all in one place, since it is asked after each step
+        content = self._content  # checked in a single expression, as every step calls this
         return (
             content.onward is not None
             or content.sessions is not None

@@ -37,14 +37,14 @@ class TooManyHops(BrokerError):
 _TRANSFER_REASONS: Final[dict[type[BrokerError], str]] = {
     TooManyHops: "MaxTransferHopCountExceeded"
 }
-# Rows that one operation moves besides its own work; the next operation continues.
+# The rows that an operation moves besides its own work; the next operation continues.
 SWEEP: Final = 200
 # Bytes of the copies of one send, or of one forwarded message, that actions of rules have changed.
 # Unchanged copies share the memory of their message.
 MAX_CHANGED: Final = 64 * 2**20
-_PAGE: Final = 32  # rows that are read at once only to be deleted
-# Bytes of rows that are read in one deletion although they are too new, and the least that one
-# counts: 4,096 small rows, or 16 MiB.
+_PAGE: Final = 32  # rows that are read together, only to be deleted
+# Bytes of rows that a deletion reads although they are too new, and the least that each row counts:
+# 4,096 small rows, or 16 MiB.
 _PAST: Final = 16 * 1024 * 1024
 _LEAST_PAST: Final = 4096
 _CAN_EXPIRE: Final = frozenset({State.ACTIVE, State.DEFERRED})
@@ -134,7 +134,7 @@ class QueueContent:
         Set where messages and dead letters are forwarded to from now on; None: they stay here.
         """
         if self.sessions is not None and onward is not None and self.onward is None:
-            # sessions kept these messages themselves, so the index must find them again
+            # the receivers of sessions held these messages, so the index must find them again
             self.index.rewind(State.ACTIVE)
         self.journal.keep(self)
         self.onward, self.onward_dead = onward, onward_dead
@@ -174,12 +174,13 @@ class QueueContent:
             return
         self.index.give_back(row)
         if self.onward is not None and row.state is State.ACTIVE:
-            self._finish(finished=False)  # no receiver may take it here, so the next sweep does
+            # No receiver may take the row here, so the next sweep moves it
+            self._finish(finished=False)
 
     def fit(self, row: Row, now: Now) -> bool:
         """
-        True if a row may be delivered. A row that may not is moved where it belongs: quarantined,
-        expired, or dead-lettered for too many deliveries.
+        True if a row may be delivered. Otherwise the row was quarantined, removed as expired, or
+        dead-lettered for too many deliveries.
         """
         properties = self.entity.properties
         if row.damaged:
@@ -389,7 +390,7 @@ class QueueContent:
 
 def check_changed(size: int) -> None:
     """
-    Check the size in bytes of the copies that actions of rules have changed.
+    Check the total size, in bytes, of the copies that actions of rules have changed.
 
     Raises:
         MessageTooLarge: they would take too much memory.

@@ -61,13 +61,14 @@ class Row:
     due: int | None = None
     expires: int | None = None
     deliveries: int = 0
-    original: int | None = None  # its first sequence number, if it has had another; or its stamp
+    # The first sequence number, if the message has another one since; or its stamp
+    original: int | None = None
     reason: str | None = None
     description: str | None = None
     session: str | None = None
-    # The queue that dead-lettered it, if that queue forwards its dead letters.
+    # The queue that dead-lettered the message, if that queue forwards its dead letters.
     source: str | None = None
-    damaged: bool = False  # its checksum doesn't match: it must never be served
+    damaged: bool = False  # the checksum doesn't match: the message must never be served
 
     @property
     def stamp(self) -> int:
@@ -149,7 +150,7 @@ class Rows(Protocol):
 
     def count_delivery(self, row: Row, deliveries: int, *, durable: bool) -> None:
         """
-        Store how often a row was delivered; with `durable` in this batch, otherwise possibly later.
+        Store the delivery count of a row; with `durable` in this batch, otherwise possibly later.
         """
         ...
 
@@ -215,13 +216,13 @@ class SeenIds(Protocol):
     """The message ids that one queue accepted recently. Uses indexes only, as `Rows` does."""
 
     def until(self, message_id: str) -> int | None:
-        """Until when the id counts as a duplicate; None if it is unknown."""
+        """The date until which the id counts as a duplicate; None if the id is unknown."""
         ...
 
     def put(self, message_id: str, until: int) -> None: ...
 
     def forget(self, wall: int, limit: int) -> None:
-        """Remove up to `limit` ids whose time has passed."""
+        """Remove up to `limit` ids that no longer count as duplicates."""
         ...
 
 

@@ -41,8 +41,8 @@ class SessionQueue(Protocol):
 @attrs.define(eq=False)
 class SessionRules:
     """
-    Each method is one step. Methods that take a `holder` raise `SessionLockLost` if its lock is
-    lost.
+    The operations on sessions, each of which is one step. Methods that take a `holder` raise
+    `SessionLockLost` if its lock is lost.
     """
 
     _queue: SessionQueue

@@ -1,5 +1,5 @@
 """
-The sessions of one queue: which are locked, by which token, and which is next.
+The sessions of one queue: finds the next session to lock, and keeps the locks by token.
 
 A session's stored `first` is corrected when the session is released. Until then it may be the
 number of a message that has been removed, but never of a message after the oldest.
@@ -20,7 +20,7 @@ from gateway.engine.queue_checks import check_session_id
 from gateway.engine.records import MAX_SEQUENCE, Row, SessionRecord, State, Storage
 
 MAX_SESSION_STATE: Final = 256 * 1024  # bytes
-_LOOK: Final = 200  # sessions that one search corrects
+_LOOK: Final = 200  # the most sessions that a search corrects
 
 
 @attrs.define(eq=False)
@@ -175,7 +175,8 @@ class Sessions:
         self._locks.drop(lock.token)
         self._journal.note(self._held.__setitem__, session, self._held[session])
         del self._held[session]
-        self._woken.add(session)  # a receiver that still waits there learns that its lock is lost
+        # A receiver that still waits in the session learns that its lock is lost
+        self._woken.add(session)
         first = self._refresh(session)
         if first is not None:
             self._fresh += 1
@@ -195,7 +196,7 @@ class Sessions:
             # The session's oldest message has expired, which changes its place.
             if found is not None:
                 self._offer(session, found)
-        self._fresh += 1  # the next search continues
+        self._fresh += 1  # so that the next search continues
         return None
 
     def _candidate(self) -> tuple[int, str] | None:

@@ -249,8 +249,8 @@ class TopicRouting:
 
     def _compiled_stored(self, rule: Rule) -> _Compiled:
         """
-        As `compiled`. An action that earlier versions stored unread may be invalid: then it fails
-        on each message, instead of stopping the whole topic.
+        As `compiled`. An action that an earlier version stored without parsing it may be invalid:
+        it then fails on each message, instead of stopping the whole topic.
         """
         try:
             return self.compiled(rule)

@@ -36,7 +36,7 @@ class Topics:
     """
 
     _namespace: Namespace
-    # Of one topic.
+    # The limits of each topic.
     max_subscriptions: int = attrs.field(default=MAX_SUBSCRIPTIONS, kw_only=True)
     max_rules: int = attrs.field(default=MAX_RULES, kw_only=True)
     max_sql_rules: int = attrs.field(default=MAX_SQL_RULES, kw_only=True)

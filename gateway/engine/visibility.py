@@ -47,9 +47,9 @@ class VisibilityRules:
         self, limit: int, hidden: int, now: Now, poison: Poison | None = None
     ) -> tuple[list[Row], bool]:
         """
-        Hide up to `limit` messages for `hidden` microseconds, the oldest first. Return them, and
-        whether there may be more than were looked at. Poison messages are moved to their
-        destination instead.
+        Hide up to `limit` messages for `hidden` microseconds, the oldest first. Return the
+        messages, and True if there may be more messages than were looked at. Poison messages are
+        moved to their destination instead.
         """
         index, fit = self._content.index, self._content.fit
         taken: list[Row] = []

@@ -1,4 +1,4 @@
-"""Checks each send on arrival, so that a send is accepted in an outage if it is otherwise."""
+"""Checks each send on arrival, so that an outage doesn't change whether it is accepted."""
 
 from collections.abc import Callable, Sequence
 

@@ -21,9 +21,10 @@ from gateway.pairing.sending import SHORTEST_ATTEMPT, Batch, Sending, send_each_
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker, NewId, Observer
 
-# Share of the time left that is kept for the primary and the spool where backlog queues hang.
+# The share of the remaining time that is kept for the primary and the spool while backlog queues
+# hang.
 RESERVE: Final = 0.25
-PACE: Final = 1.0  # seconds from one last attempt to the next
+PACE: Final = 1.0  # seconds between two last attempts
 NO_PLACES: Final = repeat("")  # of messages without an order
 
 
@@ -35,7 +36,8 @@ class Rotation:
     cooldown: float  # seconds
     rng: random.Random
     observer: Observer
-    _cooling_down: dict[str, float] = attrs.field(factory=dict, init=False)  # until when
+    # The end of the cool-down, by the queue's key
+    _cooling_down: dict[str, float] = attrs.field(factory=dict, init=False)
 
     def candidates(self) -> list[EntityPath]:
         """

@@ -258,7 +258,8 @@ class PairedBroker(ForwardingBroker):
         taken, batch = self.moments.now(), Batch(messages)
         now = taken.monotonic
         size = self.admission.admit(entity, messages)
-        # Not for long: the other gateway holds room meanwhile, for which this one may wait.
+        # A short wait only: the other gateway holds room meanwhile, and may wait for room of this
+        # one.
         room_until = now + min(seconds * WAIT_SHARE, FORWARDED_WAIT)
         async with self.inflight.reserve(entity, size, room_until, in_order=True):
             deadline = now + min(seconds, self.options.send_timeout)

@@ -1,8 +1,6 @@
 """
-Control of a process by its operators: fail over and back, probe, pause and resume the syphon, its
-rate.
-
-The one implementation behind HTTP and the command line.
+Control of a process by its operators: fail over and back, probe, pause and resume the syphon, limit
+its rate. HTTP and the command line share this implementation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,8 +41,9 @@ LONGEST_SLEEP: Final = 30.0  # seconds, after which a step of the wall clock is 
 @attrs.define(eq=False, kw_only=True)
 class Control:
     """
-    Executes the orders of operators in this process. Each is idempotent, and takes effect before
-    the call returns: later sends go where it says. Sends in progress end as they began.
+    Executes the orders of operators in this process. Each order is idempotent, and takes effect
+    before the call returns: later sends go where the order says. Sends in progress end as they
+    began.
 
     Pins and pauses survive a restart where the pair has a state file; the rate limit doesn't.
     """
@@ -104,7 +103,8 @@ class Control:
 
         Raises:
             NotSupported: this process has no pair.
-            InvalidRequest: none of them is in trouble, or all of those are pinned.
+            InvalidRequest: no entity of the order is in trouble, or all that are in trouble are
+                pinned.
         """
         await trio.lowlevel.checkpoint()
         prober, found = self._to_probe(order.targets)
@@ -148,7 +148,7 @@ class Control:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled, end the orders whose end has come; also those of before a restart."""
+        """Until cancelled, end the orders whose end has come, also orders from before a restart."""
         self._end_orders()
         task_status.started()
         while True:

@@ -136,7 +136,10 @@ class BacklogDepth:
 
     @contextmanager
     def _answered_within(self, seconds: float) -> Iterator[None]:
-        """End after that time; then the depth is unknown, and the history says so."""
+        """
+        Cancel the body after `seconds`; the depth is then unknown, and noted as unknown in the
+        history.
+        """
         with trio.move_on_after(seconds) as scope:
             yield
         if scope.cancelled_caught:
@@ -269,8 +272,8 @@ class BacklogDepth:
 @attrs.define(eq=False, kw_only=True)
 class DepthSampler:
     """
-    Reads the depth once a minute while an entity is in trouble or messages wait. Otherwise it reads
-    nothing: without an outage the depth costs nothing unless somebody asks.
+    Reads the depth once a minute while an entity is in trouble or messages wait. Otherwise the
+    sampler reads nothing: without an outage the depth costs nothing unless somebody asks.
 
     An outage begins for all gateways of a primary in the same second, in which the secondary gets
     their messages. So each reads for the first time at a random moment of the first minute.

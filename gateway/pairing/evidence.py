@@ -29,7 +29,7 @@ class Evidence:
     def note_failure(self, attempt: Attempt, error: BrokerError) -> None:
         """Record that a send or a probe failed with `error`, which counts as an outage."""
         now, was_lost = trio.current_time(), self.namespace.is_lost
-        if isinstance(error, Unreachable | NoToken):  # they concern all entities
+        if isinstance(error, Unreachable | NoToken):  # lost connections concern all entities
             self.namespace.unconnected(str(error), now)
         elif isinstance(error, NoAnswer):
             self.namespace.silent(attempt.entity.key, attempt.began, now)
@@ -49,14 +49,18 @@ class Evidence:
             calls.note(trio.current_time(), slow=False)
 
     def slow(self, attempt: Attempt) -> SlowCalls | None:
-        """Count the entity's slow sends from now on, since one has no answer yet."""
+        """
+        Count the entity's slow sends from now on, since a send has had no answer for too long.
+        """
         calls, key = self._slow.get(attempt.entity.key), attempt.entity.key
         if calls is None and self.slow_call_rate is not None and len(self._slow) < MOST_WINDOWS:
             calls = self._slow[key] = SlowCalls(self.slow_call_rate, trio.current_time())
         return calls
 
     def too_many_late(self, attempt: Attempt) -> bool:
-        """Record that a send was accepted late; return whether too many of its entity's are."""
+        """
+        Record that a send was accepted late; return True if too many sends of its entity were.
+        """
         calls = self.slow(attempt)
         return calls is not None and calls.note(trio.current_time(), slow=True)
 

@@ -40,7 +40,7 @@ class _Group:
     size: int  # bytes of the bodies
     done: trio.Event = attrs.field(factory=trio.Event)
     verdicts: Sequence[AcceptedBy | BrokerError] = ()
-    # The verdict of all, if the leader doesn't get as far as theirs.
+    # The verdict of all sends, if the leader ends before it has their own verdicts.
     failure: BrokerError = attrs.field(
         factory=lambda: Unavailable("the gateway is shutting down: nothing was sent")
     )
@@ -76,7 +76,7 @@ class GatheringBroker(ForwardingBroker):
     send batches together.
     """
 
-    # `SendsMany` too: those sends share a call already.
+    # `SendsMany` is passed on, too: its sends share a call already.
     forwards: ClassVar[frozenset[type]] = ForwardingBroker.forwards | {
         BoundsSends,
         SendsMany,
@@ -87,7 +87,7 @@ class GatheringBroker(ForwardingBroker):
     namespaces: Sequence[Broker]  # of the pair
     _groups: dict[str, _Group] = attrs.field(factory=dict, init=False)  # that still collect
     _under_way: dict[str, int] = attrs.field(factory=dict, init=False)  # calls, by entity
-    # For each namespace without `SendsMany`: whether it sends batches together now.
+    # For each namespace without `SendsMany`: returns True if it sends batches together now.
     _together: Sequence[Callable[[], bool]] = attrs.field(init=False)
 
     @_together.default

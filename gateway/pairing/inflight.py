@@ -46,7 +46,7 @@ class InFlight:
     async def take(
         self, entity: EntityPath, size: int, deadline: float, *, in_order: bool = False
     ) -> None:
-        """Reserve so many bytes until `give_back`. As `reserve`."""
+        """Reserve `size` bytes until `give_back`. Waits and raises as `reserve` does."""
         if in_order or not self._fits(entity, size):
             with self._turns.take(entity.key if in_order else None) as turn:
                 if turn.before is not None or not self._fits(entity, size):

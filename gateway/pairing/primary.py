@@ -231,7 +231,7 @@ class PrimarySender:
         `NoAnswer` if another way is left and the entity shows no sign of life.
         """
         limit = time_limit(self.primary, sending.entity, seconds)
-        if not sending.may_divert:  # it waits in any case, and doesn't count for its entity
+        if not sending.may_divert:  # such a send is never cancelled, and doesn't count as slow
             return _accept(batches, await self._hand_over(sending, batches, limit, turn))
         gives_up = has_other_way and sending.on_unknown is OnUnknown.DIVERT
         patience = limit.scope if gives_up else None

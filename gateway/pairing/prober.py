@@ -24,7 +24,7 @@ from gateway.pairing.syphon.slow_start import SlowStart
 from gateway.ports import Broker
 
 AT_ONCE: Final = 16  # concurrent probes
-FIRST: Final = 4  # the same, until answers show that the namespace is quick
+FIRST: Final = 4  # concurrent probes, until answers show that the namespace is quick
 PATIENCE: Final = 1.0  # seconds after which a probe without an answer leaves room for others
 IN_TURN: Final = 3  # concurrent probes while the namespace can't be reached: more than one entity
 AFTER_SUCCESS: Final = 1.0  # seconds between probes of an entity that answers
@@ -35,10 +35,10 @@ SHORTEST: Final = 0.1  # seconds, however short an interval is
 
 @attrs.define(eq=False)
 class _Asked:
-    """A probe that an operator asked for, and that others may wait for, too."""
+    """A probe that an operator asked for, and that several operators may wait for."""
 
     ended: trio.Event = attrs.field(factory=trio.Event)
-    result: ProbeResult | None = None  # None: it was cut off
+    result: ProbeResult | None = None  # None: the probe was cancelled
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -52,7 +52,7 @@ class Prober:
     _next: int = attrs.field(default=0, init=False)
     _probed: set[str] = attrs.field(factory=set, init=False)
     _due: dict[str, float] = attrs.field(factory=dict, init=False)  # by `key`, of Trio's clock
-    # The same, of the tasks that probe in turn.
+    # The dates of the next probes of the tasks that probe in turn.
     _turns: dict[int, float] = attrs.field(factory=dict, init=False)
     _asked: dict[str, _Asked] = attrs.field(factory=dict, init=False)  # in progress, by `key`
     _limiter: trio.CapacityLimiter = attrs.field(
@@ -166,7 +166,7 @@ class Prober:
             await evidence.changes.wait_next()
 
     async def _probe(self, entity: EntityPath) -> bool:
-        """Probe it when it is its turn. True: it answered, or needs no probe any more."""
+        """Probe the entity when it is its turn. True: it answered, or needs no probe any more."""
         async with self._limiter, self._slow_start.room() as room:
             if not self._is_probed(entity):
                 return True
@@ -177,7 +177,10 @@ class Prober:
             return failure is None
 
     async def _ask(self, entity: EntityPath) -> str | None:
-        """Ask the primary, and record the answer. Return why it is a failure; None: it isn't."""
+        """
+        Ask the primary, and record the answer. Return the reason why the answer is a failure; None:
+        it is a success.
+        """
         probe = self.states.begin(entity)
         try:
             with trio.move_on_after(self.options.attempt_timeout) as scope:

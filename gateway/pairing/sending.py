@@ -50,7 +50,7 @@ class Batch:
         return self.accepted_by is None and self.error is None
 
     def take_verdict(self, whole: "Batch") -> None:
-        """End the batch as the one that its messages were sent in."""
+        """End the batch with the verdict of `whole`, in which its messages were sent."""
         self.accepted_by, self.error = whole.accepted_by, whole.error
 
     def fail(self, error: BrokerError) -> None:

@@ -42,15 +42,15 @@ FORCED: Final = "forced by an operator"
 
 
 def _keep(entity: EntityPath) -> None:
-    """This process is the only one."""
+    """Do nothing, as no other process shares the states."""
 
 
 def _keep_pins() -> None:
-    """This process is the only one."""
+    """Do nothing, as no other process shares the states."""
 
 
 def _keep_to_oneself(entity: EntityPath, began: float, reason: str) -> None:
-    """This gateway knows no other one."""
+    """Do nothing, as this gateway knows no other one."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -70,7 +70,7 @@ class EntityStates:
     # Called when this gateway comes to suspect a healthy entity by evidence of its own, with the
     # start of the request that shows a failure, and the reason.
     tell: Callable[[EntityPath, float, str], None] = _keep_to_oneself
-    # The start of the newest answered request by entity, for `advise`; None: advice isn't taken.
+    # The start of the newest answered request by entity, for `advise`; None: advice is ignored.
     answers: Bounded[str, float] | None = None
     _records: Records = attrs.field(init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
@@ -529,7 +529,7 @@ class EntityStates:
         if State.PRIMARY in (before.state, after):
             record.since = self.clock()  # otherwise keep the date of the first failure
         self._move(record, before.state, reason)
-        if event is not Event.PAUSED:  # which says something about this process alone
+        if event is not Event.PAUSED:  # a pause concerns this process alone
             self.share(record.entity)
         if before.state is State.PRIMARY and event in FAILURES and not advised:
             lost = self.evidence.namespace

@@ -8,7 +8,7 @@ import attrs
 
 # Seconds, for the metrics of OpenTelemetry ("Semantic conventions for messaging client metrics").
 LATENCIES: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-# Seconds, for what takes a millisecond on a good day.
+# Seconds, for operations that take about a millisecond.
 SHORT_LATENCIES: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 BATCHES: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
@@ -39,7 +39,7 @@ class Histogram:
         self._counts = [0] * (len(self.bounds) + 1)
 
     def note(self, value: float) -> None:
-        """Count a value. A few tenths of a microsecond: it is called for each send."""
+        """Count a value. Takes a few tenths of a microsecond, since each send calls this method."""
         self._counts[bisect_left(self.bounds, value)] += 1
         self._total += value
 

@@ -31,7 +31,7 @@ class SendCounters:
     _refused: Counter[str] = attrs.field(factory=Counter, init=False)
 
     def accepted(self, accepted_by: AcceptedBy, messages: int, seconds: float) -> None:
-        """Count a batch that was accepted so many seconds after it arrived."""
+        """Count a batch that was accepted `seconds` seconds after it arrived."""
         counted = self._accepted.get(accepted_by)
         if counted is None:
             counted = self._accepted[accepted_by] = _Counted()

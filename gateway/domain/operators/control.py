@@ -123,7 +123,7 @@ class Override:
         return not any(matches(each, name) for each in self.excepted)
 
     def is_same_order(self, other: "Override") -> bool:
-        """True if the other, newer one changes nothing."""
+        """True if the other, newer override changes nothing."""
         same = (self.target, self.reason, self.until) == (other.target, other.reason, other.until)
         return same and not self.excepted
 

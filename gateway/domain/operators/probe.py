@@ -1,4 +1,6 @@
-"""Probes that an operator asks for: the primary is asked now, instead of when a probe is due."""
+"""
+Probes that an operator asks for: they ask the primary at once, instead of when a probe is due.
+"""
 
 from collections.abc import Mapping
 from typing import Final

@@ -61,7 +61,8 @@ class ByAge:
 @attrs.frozen
 class ByResponseTime:
     """
-    As many processes as needed to keep up with arrivals and empty the queue in `within` seconds.
+    Wants as many processes as are needed to keep up with arrivals and empty the queue in `within`
+    seconds.
 
     Little's law: busy handlers = messages a second x seconds of one handler.
     """

@@ -56,14 +56,14 @@ T = TypeVar("T")
 @attrs.define(eq=False)
 class Cut:
     """
-    The drill that cuts the way to one namespace, if one does. It ends at its deadline even if
-    nobody calls `end`.
+    The drill that cuts the way to a namespace, if there is a drill. The drill ends at its deadline
+    even if nobody calls `end`.
     """
 
     _drill: Drill | None = attrs.field(default=None, init=False)
     _deadline: float = attrs.field(default=0.0, init=False)  # as `trio.current_time()`
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
-    # Waits for messages, and their entities: a drill that begins interrupts them.
+    # The pending waits for messages, with their entities: a drill that begins interrupts them.
     _waits: dict[trio.CancelScope, EntityPath] = attrs.field(factory=dict, init=False)
 
     def begin(self, drill: Drill, deadline: float) -> None:
@@ -91,8 +91,8 @@ class Cut:
 
     async def cross(self, entity: EntityPath | None) -> None:
         """
-        Return if an operation on this entity may go its way: at once where no drill strikes,
-        without a checkpoint; after the delay of a slow way.
+        Return once an operation on this entity may proceed: at once and without a checkpoint where
+        no drill strikes; after the delay of a slow way.
 
         Raises:
             Unreachable: the way to the whole namespace is refused, or hung until now.
@@ -108,7 +108,7 @@ class Cut:
                 raise _unavailable(drill, "refused")
             case DrillFault.BUSY:
                 await trio.lowlevel.checkpoint()
-                # A pause that a client keeps to must not outlive the drill.
+                # The pause that a client is asked for must not outlive the drill.
                 seconds = min(drill.delay, self._left)
                 raise Busy("a drill: the namespace is busy", retry_after=seconds)
             case DrillFault.SLOW:

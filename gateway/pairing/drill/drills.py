@@ -22,7 +22,7 @@ END: Final = "end-drill"
 @attrs.define(eq=False, kw_only=True)
 class Drills:
     """
-    Executes orders for drills. At most one drill is under way; it is kept nowhere, so that it ends
+    Executes orders for drills. At most one drill is under way; it isn't stored, so that it ends
     with the process.
     """
 
@@ -30,7 +30,7 @@ class Drills:
     observer: Observer
     cuts: Mapping[str, Cut]  # by namespace, the primary first; empty: drills aren't allowed
     longest: float  # seconds
-    # Told of each drill that begins, with its seconds, and of its end (None).
+    # Called with each drill that begins and its duration in seconds, and with None at its end.
     followers: list[Callable[[Drill | None, float], None]] = attrs.field(factory=list, init=False)
     _drill: Drill | None = attrs.field(default=None, init=False)
     _began: float = attrs.field(default=0.0, init=False)  # as `trio.current_time()`

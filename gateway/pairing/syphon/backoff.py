@@ -129,7 +129,7 @@ class EntityBackoffs:
         self.observer.report(SyphonBackedOff(entity=entity, seconds=seconds, reason=reason))
 
     def spread(self, seconds: float) -> float:
-        """At least that time, up to `SPREAD` of it longer."""
+        """A random time of `seconds` at least, and longer by a share of `SPREAD` at most."""
         return seconds * (1.0 + SPREAD * self.rng.random())
 
     def gone_for(self, entity: EntityPath) -> float:

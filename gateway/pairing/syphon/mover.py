@@ -74,7 +74,7 @@ class Mover:
     moments: Moments
     observer: Observer
     lock: Callable[[], float]  # the shortest lock of that queue, in seconds
-    # The messages share the lock of a session. The drain renews it, so the mover doesn't.
+    # The messages share the lock of a session, which the drain renews instead of the mover.
     in_session: bool = False
     one_by_one: bool = False  # each send has one message
     # True once the backlog hasn't confirmed a dead-lettering.

@@ -67,12 +67,12 @@ class PrimaryLoad:
             yield room
 
     def answered(self, began: float, messages: int = 1) -> None:
-        """Record that the primary accepted a send of so many messages that began then."""
+        """Record that the primary accepted a send of `messages` messages that began at `began`."""
         self._found(began)
         self._slow_start.answered(began, messages)
 
     def failed(self, entity: EntityPath, began: float, error: BrokerError) -> None:
-        """Record that a send that began then failed, or has had no answer in time."""
+        """Record that a send that began at `began` failed, or has had no answer in time."""
         if isinstance(error, Busy):
             self._slow_start.lower(began)
         if not error.counts_as_outage:
@@ -92,8 +92,8 @@ class PrimaryLoad:
 
     def backlog_busy(self, began: float) -> None:
         """
-        Record that the backlog was too busy for a settlement that began then. Each send to the
-        primary has one, so fewer sends help.
+        Record that the backlog was too busy for a settlement that began at `began`. Each send to
+        the primary has one, so fewer sends help.
         """
         self._slow_start.lower(began)
 

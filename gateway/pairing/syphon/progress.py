@@ -72,7 +72,7 @@ class ProgressReporter:
 
     async def _report_progress(self, count: Count, before: int) -> int | None:
         """
-        Return 0 when the backlog is empty; None if that isn't known, and no message moves for
+        Return 0 when the backlog is empty; None if the depth isn't known, and no message moves for
         `UNKNOWN` seconds.
         """
         while True:

@@ -33,7 +33,7 @@ class Room:
             self.slow_start.left()
 
     async def leave_after(self, seconds: float) -> None:
-        """`leave` then: a request without an answer shouldn't hold up others."""
+        """`leave` after `seconds`: a request without an answer shouldn't hold up others."""
         await trio.sleep(seconds)
         self.leave()
 
@@ -90,18 +90,21 @@ class SlowStart:
         self._wake()
 
     def answered(self, began: float, messages: int = 1) -> None:
-        """Record the answer to a request with so many messages that began then."""
+        """Record the answer to a request with `messages` messages that began at `began`."""
         seconds = trio.current_time() - began
         self._quickest = min(self._quickest, seconds)
         if seconds > max(SLOW + EACH * messages, SLOWER * self._quickest):
             self.lower(began)
-        elif self._in_flight > self._limit / 2:  # else nobody knows what a higher limit does
+        elif self._in_flight > self._limit / 2:  # the effect of a higher limit is unknown otherwise
             growth = 1.0 if self._limit < self._enough else 1.0 / self._limit
             self._limit = min(self.most, self._limit + growth)
             self._wake()
 
     def lower(self, began: float) -> None:
-        """Halve the limit, for a request that began then; once for all that were in flight."""
+        """
+        Halve the limit because of a request that began at `began`; only once for all that were in
+        flight.
+        """
         if began <= self._lowered:
             return
         self._lowered = trio.current_time()
