@@ -136,7 +136,7 @@ class ProcessPool:
 
     @property
     def running(self) -> int:
-        """The number of its processes now, those that drain included."""
+        """The number of the listener's processes now, including those that drain."""
         return len(self._workers)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -155,7 +155,7 @@ class ProcessPool:
                 self._release(nursery, worker)
 
     def drain(self) -> None:
-        """Start no more processes, and tell all to drain."""
+        """Start no more processes, and let all drain."""
         self._scope.cancel()
 
     def cut(self) -> None:
@@ -170,7 +170,7 @@ class ProcessPool:
         self._sleep.deadline = self._next_look()
 
     def tell(self, *, is_told: bool) -> None:
-        """Tell whether all new messages are announced from now on."""
+        """Note whether all new messages are announced from now on."""
         self.is_told = is_told
         self._is_idle = False  # messages may have come meanwhile
         self._sleep.deadline = self._next_look()

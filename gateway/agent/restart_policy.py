@@ -13,7 +13,7 @@ from gateway.wire.pairgate.listener_report import Report
 # minute would count as a dozen busy handlers within a single interval of 5 s, and counts as one
 # within a minute.
 WORKING_LOOKS: Final = 12
-STEADY_SECONDS: Final = 30.0  # a process that lived so long didn't crash after its start
+STEADY_SECONDS: Final = 30.0  # a process that lived longer didn't crash after its start
 
 
 @attrs.define(eq=False)

@@ -124,9 +124,9 @@ def sum_of(figures: Sequence[Figures]) -> Work:
 @attrs.define(eq=False, kw_only=True)
 class WorkWatch:
     """
-    The load of one listener's queues. A look asks about those that had messages at the last look,
-    or were announced since; about the others only every `idle_interval` seconds, as long as new
-    messages are announced.
+    The load of a listener's queues. A look reads the queues that had messages at the last look, or
+    whose messages were announced since; the others only every `idle_interval` seconds, as long as
+    new messages are announced.
     """
 
     reader: ScaleReader
@@ -143,7 +143,7 @@ class WorkWatch:
         self._announced.add(queue.key)
 
     def tell(self, *, is_told: bool) -> None:
-        """Tell whether all new messages are announced from now on."""
+        """Note whether all new messages are announced from now on."""
         self.is_told = is_told
         for queue in self.queues:
             self.announce(queue)  # messages may have come meanwhile
@@ -159,7 +159,7 @@ class WorkWatch:
         due, found = [queue for queue in self.queues if self._is_due(queue)], {**self._figures}
         if due:
             now = trio.current_time()
-            self._announced.clear()  # those queues are due: their figures are forgotten
+            self._announced.clear()  # the announced queues are due, and are read now
             for queue, figures in zip(due, await self.reader.figures(due), strict=True):
                 found[queue.key] = figures
                 if queue.key not in self._announced:

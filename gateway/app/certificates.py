@@ -38,8 +38,8 @@ class _Watched:
     setting: str
     context: FileContext
     loads: int = 1  # `context.loads` at the last report
-    # The problem that the last look found. It is reported if the next look finds it too: somebody
-    # may be writing the files.
+    # The problem that the last look found, and that is reported if the next look finds it too:
+    # another program may be writing the files.
     doubt: TlsFileError | None = None
     told: TlsFileError | None = None
     names: dict[str, CertificateName] = attrs.field(factory=dict)
@@ -124,8 +124,8 @@ class CertificateWatch:
 
     def look(self, *, is_final: bool = False) -> None:
         """
-        Look at the files now. `is_final`: nobody is writing them any more, so that unusable files
-        are reported at the first look.
+        Check the files now. `is_final`: no other program writes them any more, so that unusable
+        files are reported at the first check.
         """
         for watched in self._watched:
             self._look_at(watched, is_final=is_final)

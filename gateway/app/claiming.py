@@ -95,7 +95,7 @@ async def _open_claim_check(
 
 
 async def check_claims(settings: Claims, runtime: Runtime) -> str | None:
-    """Write, read and delete a test body; return what is wrong, or None."""
+    """Write, read and delete a test body; return the problem, or None."""
     name, problem = claims.new_id(runtime.new_id(), Message(), runtime.now()), None
     try:
         with trio.fail_after(settings.options.timeout):

@@ -40,7 +40,8 @@ from gateway.net.tls import TlsFileError, server_context
 from gateway.net.tls_handshake import UntrustedCertificate
 from gateway.net.visits import host_of
 
-MOST_ANSWERS: Final = 10_000  # entities for which advice is taken: those that were used last
+# The number of entities, the last used ones, for which advice is taken.
+MOST_ANSWERS: Final = 10_000
 
 
 @attrs.frozen(kw_only=True)
@@ -204,7 +205,8 @@ async def bind_endpoint(
 
 def _narrow(path: Path, number: int, mode: int) -> None:
     """
-    Let nobody else connect than that mode allows: systemd's sockets are open to all by default.
+    Restrict the clients of a socket file to those that the mode allows: systemd's sockets are open
+    to all by default.
 
     Raises:
         Failure: the file is another user's.
@@ -213,7 +215,7 @@ def _narrow(path: Path, number: int, mode: int) -> None:
         if path.stat().st_mode & 0o777 & ~mode:
             path.chmod(mode)
     except FileNotFoundError:
-        return  # somebody has removed it: nobody can connect
+        return  # the file was removed: no client can connect
     except OSError as error:
         raise Failure(
             f"endpoints[{number}].mode: {path} has a wider one, and it can't be changed"
@@ -293,8 +295,8 @@ def crash_reporter(runtime: Runtime) -> OnEnd:
 
 def loss_reporter(runtime: Runtime, protocol: str, refusals: Refusals) -> OnEnd:
     """
-    Reports connections that an expected error has ended; counts those that were refused, and tells
-    `refusals` of clients whose certificate isn't trusted.
+    Reports connections that an expected error has ended; counts refused connections, and notes in
+    `refusals` clients whose certificate isn't trusted.
     """
 
     def report(peer: str, error: BaseException) -> None:

@@ -15,8 +15,8 @@ from gateway.ports import Broker
 
 async def make_entities(broker: Broker, plan: Plan) -> list[EntityPath]:
     """
-    Create missing entities, topics after queues; return those that were created. Existing entities
-    stay as they are.
+    Create missing entities, topics after queues; return the created ones. Existing entities stay as
+    they are.
 
     Raises:
         BrokerError: an entity couldn't be created; those created before stay.

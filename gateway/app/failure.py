@@ -12,7 +12,7 @@ class ExitCode(enum.IntEnum):
 
 
 class Failure(Exception):
-    """An expected failure of a command; the text says what to do."""
+    """An expected failure of a command; the text names the remedy."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(text)

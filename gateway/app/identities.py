@@ -122,8 +122,8 @@ def ownership(
         f" primary for good, `pairgate provision --adopt {owner.fingerprint}` and then"
         f" `pairgate serve --adopt {owner.fingerprint}`"
     )
-    # A store of this process can't belong to another pair, and a primary that doesn't answer may
-    # well be the one in the notes.
+    # A store of this process can't belong to another pair, and a primary that doesn't answer may be
+    # the primary in the notes.
     sure = destination.has_answered and not is_own(config.namespaces[pairing.secondary])
     return (Grade.BAD if sure else Grade.WARNING), text
 
@@ -207,7 +207,7 @@ async def refuse_confusion(
 
 
 def about_primary(pairing: Pairing, destination: Destination) -> str:
-    """The primary's identity, and what to do when it moves or is replaced."""
+    """The primary's identity, and advice for the case that the primary moves or is replaced."""
     told, name = destination.identity, pairing.primary
     if told is not None and told.is_lasting:
         who = f"it is {told}, with the fingerprint {destination.fingerprint}"

@@ -38,7 +38,7 @@ class LateSetup:
     rng: random.Random
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Return when the setup is done; report what can't be done."""
+        """Return when the setup is done; report the parts of it that failed."""
         task_status.started()
         failures = 0
         while not await self._make():
@@ -118,8 +118,8 @@ async def make_told(
     observer: Observer,
 ) -> None:
     """
-    Create the entities that the namespace lacks, and report those that were created, or why they
-    can't be.
+    Create the entities that the namespace lacks, and report the created ones, or the reason why
+    they can't be created.
 
     Raises:
         BrokerError: the namespace doesn't answer.
@@ -141,7 +141,7 @@ async def make_told(
 
 
 async def _missing(broker: Broker, wanted: Sequence[EntityPath]) -> EntityPath | None:
-    """The first missing entity, as far as probes tell."""
+    """The first missing entity, according to probes."""
     await trio.lowlevel.checkpoint()
     for path in wanted:
         try:

@@ -156,7 +156,7 @@ def reason_of(
     entity: EntityPath | None = None,
     seconds: float = ASK_SECONDS,
 ) -> str:
-    """The problem of a namespace that was asked about that entity for that many seconds."""
+    """The problem of a namespace that was asked about the entity for `seconds` seconds."""
     address, asked = authority_of(namespace), "" if entity is None else str(entity)
     if isinstance(error, trio.TooSlowError):
         return str(no_answer(address, asked, seconds))

@@ -96,7 +96,7 @@ async def find_backlog(
         with trio.move_on_after(pairing.options.attempt_timeout):
             found = await usable_backlog(secondary, label, wanted)
             if found.asked and (len(found.queues) < wanted or pairing.options.ordered):
-                found = assumed  # until it is known what the setup has created
+                found = assumed  # until the queues that the setup has created are known
                 await setup.run()
                 found = await usable_backlog(secondary, label, wanted)
     except NotAuthorized as error:
@@ -283,7 +283,8 @@ def _kept_key(path: Path, makes_key: bool) -> EnvelopeKey:
 
 def _keep(path: Path, text: str) -> None:
     """
-    Write the file. If several processes do so at once, the first wins, and none reads half a key.
+    Write the file. If several processes write it at once, the first wins, and no process reads half
+    a key.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     own = path.with_name(f"{path.name}.{os.getpid()}")

@@ -70,7 +70,8 @@ from gateway.ports import Broker, Service
 from gateway.telemetry.abilities import Counted, Watched
 
 ReadWorkers = Callable[[], Awaitable[Sequence[Status]]]
-SPOOL: Final = "(spool)"  # its name among the namespaces; the configuration can't have it
+# The spool's name among the namespaces; the configuration can't have that name.
+SPOOL: Final = "(spool)"
 
 
 async def no_workers() -> Sequence[Status]:
@@ -86,7 +87,7 @@ class Parts:
     broker: Broker
     leases: Leases
     visibility: Visibility  # of the primary, if there is a pair
-    held: Visibility  # the same, without what other gateways of a cluster hold
+    held: Visibility  # as `visibility`, without the messages that other gateways of a cluster hold
     services: Sequence[Service]
     stores: Sequence[EmbeddedBroker]  # the gateway ends if one fails
     announcements: Announcements

@@ -30,8 +30,8 @@ _YOUNG_OBJECTS: Final = 20_000  # more of them than before, and the collector lo
 
 def allow_files(connections: int) -> str | None:
     """
-    Raise the limit of open files as far as possible; return a doubt if that doesn't suffice for
-    that many connections, or None.
+    Raise the limit of open files as far as possible; return a doubt if the limit doesn't suffice
+    for the connections, or None.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -149,8 +149,9 @@ def service_manager(
 
 
 def _connected(its: socket.socket, address: str) -> bool:
-    """Connect to that address, a file or an abstract name. False: nobody listens there."""
-    if not address.startswith(("/", "@")):  # there is none, or it is of another machine (vsock)
+    """Connect to the address, a file or an abstract name. False: no process listens there."""
+    # There is no address, or it is of another machine (vsock).
+    if not address.startswith(("/", "@")):
         return False
     try:
         its.connect(f"\0{address[1:]}" if address.startswith("@") else address)

@@ -1,7 +1,6 @@
 """
-The endpoints `admin` of a process that is no gateway: a syphon, a listener or an agent.
-
-They tell its status and events, and control what there is to control in it.
+The endpoints `admin` of a process that is no gateway: a syphon, a listener or an agent. They serve
+its status and events, and the operators' control of it.
 """
 
 from contextlib import AsyncExitStack

@@ -43,7 +43,7 @@ class ProcessControl:
     async def execute(self, order: ProcessOrder, operator: Operator) -> ProcessAnswer:
         """
         Execute the order, and report it with its operator. When this returns, a drain has begun;
-        with `wait` it has ended. If cancelled, it goes on.
+        with `wait` it has ended. If cancelled, the drain continues.
 
         Raises:
             InvalidRequest: the new configuration is wrong; nothing was changed.
@@ -67,7 +67,7 @@ class ProcessControl:
         return answer
 
     def end(self, reason: str) -> None:
-        """Begin to drain; called again, cut off what isn't finished."""
+        """Begin to drain; called again, cut off the unfinished work."""
         if self._before is None:
             self._before, self._began = self.work(), trio.current_time()
         self.ask_end(reason)

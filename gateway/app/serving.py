@@ -181,7 +181,10 @@ class _Gateway:
     _reloaded: Loaded | None = attrs.field(default=None, init=False)
 
     async def serve(self, given: GivenSockets | None) -> None:
-        """Serve to the end, at these sockets and at those that must be bound."""
+        """
+        Serve until the end of the process, at these sockets and at further ones, which are bound
+        first.
+        """
         ending = Ending(self.runtime, self.config.limits.grace)
         async with AsyncExitStack() as stack:
             try:
@@ -252,14 +255,15 @@ class _Gateway:
         )
         ports = list[ClusterPort]()
         if self.config.cluster is not None:
-            on_open = ending.operators.append  # it too accepts until the last client is gone
+            # The cluster's port accepts, too, until the last client is gone.
+            on_open = ending.operators.append
             ports = [
                 await open_cluster_port(
                     stack, parts, self.runtime, on_open, port_offset=offset, given=given
                 )
             ]
         if given is not None:
-            given.close()  # those of addresses that aren't configured any more
+            given.close()  # the sockets of addresses that aren't configured any more
         return endpoints, ports
 
     def _of_take_over(
@@ -308,7 +312,7 @@ def apply_reloaded(
 
 def _make_control(config: Config, ending: Ending, reloader: Reloader | None) -> ProcessControl:
     def work() -> Workload:
-        # Clients of workers are counted by nobody.
+        # The clients of workers aren't counted.
         known = ending.work()
         return known if config.workers == 1 else attrs.evolve(known, done=None, left=None)
 
@@ -393,10 +397,10 @@ async def run_parts(
     pool: Pool,
 ) -> None:
     """
-    Run everything until `ending` is asked to end; return when the last connection has ended.
+    Run all parts until `ending` begins the end; return when the last connection has ended.
 
-    `announce` is called when all endpoints accept connections, those of the workers in `pool` too.
-    `signals` watches the signals to the process.
+    `announce` is called when all endpoints accept connections, including those of the workers in
+    `pool`. `signals` watches the signals to the process.
     """
     trimmer = Trimmer()
     async with trio.open_nursery() as services:

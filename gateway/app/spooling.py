@@ -57,8 +57,7 @@ class SpoolGauge:
 
     async def read(self, seconds: float) -> SpoolStatus:
         """
-        The present figures; those that the spool doesn't report within that many seconds are
-        unknown.
+        The present figures; figures that the spool doesn't report within `seconds` are unknown.
         """
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
@@ -91,7 +90,10 @@ class SpoolGauge:
         return max(0.0, (self.clock() - peeked[0].enqueued).total_seconds())
 
     async def _free_bytes(self, info: EntityInfo) -> int | None:
-        """The free space: the smaller of what its queue may still hold and what the disk can."""
+        """
+        The free space: the smaller of the room left in the spool's queue and the free space of the
+        disk.
+        """
         await trio.lowlevel.checkpoint()
         try:
             free = await trio.to_thread.run_sync(free_bytes, self.folder, abandon_on_cancel=True)

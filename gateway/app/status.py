@@ -97,7 +97,9 @@ class StatusBoard:
         return summed(self._status(told), workers)
 
     def counts(self) -> Status:
-        """The counts of this process, for the parent of a worker. No namespace is asked."""
+        """
+        The counts of this process, for the parent of a worker. No request is made to a namespace.
+        """
         pair = None if self.parts is None else self.parts.pair
         pairing = self.config.pairing
         if pair is None or pairing is None:
@@ -109,7 +111,7 @@ class StatusBoard:
         return self._status(told)
 
     def history(self) -> Iterable[DepthSample]:
-        """The backlog in the last hour, as far as it was asked for; empty without a pair."""
+        """The backlog in the last hour, as far as its depth was read; empty without a pair."""
         if self.parts is not None and self.parts.pair is not None:
             return self.parts.pair.depth.history
         return () if self.syphon is None else self.syphon.depth.history

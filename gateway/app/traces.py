@@ -37,7 +37,7 @@ def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | N
 
 
 def traced(broker: Broker, namespace: Namespace, export: "TraceExport | None") -> Broker:
-    """The namespace; what is done on it has spans, if there is an export."""
+    """The namespace, whose operations have spans if there is an export."""
     if export is None:
         return broker
     from gateway.telemetry.spans import SpanMaker, Traced

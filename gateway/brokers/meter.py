@@ -27,7 +27,7 @@ class Meter:
         self._operations.start(self.clock())
 
     def request(self, operation: Operation, messages: int = 0) -> None:
-        """Count a request that is billed as one operation, whatever it carries."""
+        """Count a request that is billed as one operation, whatever its content."""
         operation, messages = _judged(operation, messages)
         self._operations.count(operation, self.clock(), messages=messages)
         self.heard(operation)

@@ -1,1 +1,3 @@
-"""Judges the recorded history of a run: what was lost, what came too often, what took too long."""
+"""
+Judges the recorded history of a run: messages that were lost, came too often or took too long.
+"""

@@ -187,7 +187,7 @@ class Dates:
         """
         until = min(stored.began, sent.at + self.late)
         for taken in self.clocks.periods(stored.process, sent.at, until):
-            # The gateway's clock may be in doubt; the date is then the one without the step.
+            # While the gateway's clock is in doubt, the date without the step counts.
             for shown in self._doubted(stored.process, taken):
                 yield shown.at_least(sent.not_before)
 

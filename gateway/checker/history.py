@@ -59,7 +59,7 @@ class Bounds:
     front_wait: float = 0.0  # how long a front end delays a send, besides the gateway itself
     clock_grace: float = 60.0  # how long a namespace trusts no date after a step of its clock
     trial: float = 0.0  # timeout, in seconds, of a syphon's trial
-    late: float = inf  # an accepted send that took so long counts against its entity
+    late: float = inf  # an accepted send that took longer counts against its entity
     raises_unknown: bool = False  # an unknown outcome is raised at once, as the options say
     expected_reasons: frozenset[str] = frozenset()
 
@@ -96,7 +96,7 @@ class Bounds:
         return self.lock + self.moving(messages) + self.slack
 
     def moving(self, messages: int) -> float:
-        """The longest time that moving so many takes."""
+        """The longest time that moving `messages` messages takes."""
         return 1.5 * messages / self.drain_rate
 
 
@@ -234,7 +234,7 @@ def longest_proof(moves: Iterable[EntityStateMoved]) -> float:
         elif move.before is State.PRIMARY and move.at - returned.get(key, -inf) < WINDOW:
             flaps[key] += 1
     most = max(flaps.values(), default=0)
-    successes = 1.5 * MOST_SUCCESSES  # they are about a second apart
+    successes = 1.5 * MOST_SUCCESSES  # probes are about a second apart
     return max(successes, min(LONGEST_PROOF, FIRST_PROOF * 2.0 ** (most - 1))) if most else 0.0
 
 

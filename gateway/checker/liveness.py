@@ -218,7 +218,7 @@ def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: 
     ]
     moves = [one for one in run.all(EntityStateMoved) if one.entity == entity and one.at < moved]
     if moves and moves[-1].after is State.HALF_OPEN:
-        return moved  # one message at a time, until the entity has proved itself
+        return moved  # the syphon sends one message at a time, until the entity has accepted some
     back = [move.at for move in moves if move.after is State.PRIMARY]
     return min(moved, max([stored, *locks, *ends, *backoffs, *back]))
 

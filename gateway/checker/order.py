@@ -58,7 +58,7 @@ def order_kept(run: Run) -> Decision:
 def _overtaken(messages: Sequence[_Sent]) -> Iterator[str]:
     """Each message that came before one which was acknowledged when its send began."""
     acked = sorted((one for one in messages if one.acked < inf), key=lambda one: one.acked)
-    last: _Sent | None = None  # of those that were acknowledged before: the one that came last
+    last: _Sent | None = None  # of the messages that were acknowledged before: the last to arrive
     index = 0
     for one in sorted(messages, key=lambda one: one.invoked):
         while index < len(acked) and acked[index].acked < one.invoked:

@@ -23,7 +23,7 @@ class Outage:
 
     @property
     def since(self) -> float:
-        """The earliest time at which the outage may have begun; infinity if there is none."""
+        """The earliest time at which the outage may have begun; infinity: there was no outage."""
         return min((since for since, _ in self._cases), default=inf)
 
     def note(self, began: float, at: float, *, counts: bool) -> None:

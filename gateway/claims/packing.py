@@ -111,7 +111,8 @@ class PackedBroker(ForwardingBroker):
     codec: Codec
     clock: WallClock
     new_id: NewId
-    _parcels: dict[str, _Parcel] = attrs.field(factory=dict, init=False)  # those that still collect
+    # The parcels that still collect messages.
+    _parcels: dict[str, _Parcel] = attrs.field(factory=dict, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _senders: int = attrs.field(default=0, init=False)
     _turns: Turns = attrs.field(factory=Turns, init=False)
@@ -313,7 +314,7 @@ class PackedBroker(ForwardingBroker):
             batches = [parcel.messages_of(sender) for sender in senders]
             answers = await send_each(self.broker, parcel.entity, batches)
             for sender, answer in zip(senders, answers, strict=True):
-                # A call that keeps the order isn't told who accepted its messages.
+                # `send_each` doesn't return which namespace accepted the messages.
                 parcel.verdicts[sender] = AcceptedBy.PRIMARY if answer is None else answer
 
         async with trio.open_nursery() as nursery:

@@ -245,7 +245,7 @@ class ClaimedReceiver(Wrapper):
             why = DeadLetter(reason=_REASONS[type(error)], description=str(error))
             await self.inner.settle(delivery, why)
         except LockLost:
-            return  # it is delivered again
+            return  # the message is delivered again
         except BrokerError as failure:
             await self._back_off(held, f"{error}; {failure}")
             return
@@ -268,7 +268,8 @@ class ClaimedReceiver(Wrapper):
 
     async def _keep_locked(self, held: _Held, at_least: float) -> float:
         """
-        Renew the lock if it doesn't hold for that many seconds; return how long it certainly holds.
+        Renew the lock if it doesn't hold for `at_least` seconds; return the seconds for which it
+        certainly holds.
         """
         await trio.lowlevel.checkpoint()
         left = held.lock.earliest - trio.current_time()
@@ -280,7 +281,7 @@ class ClaimedReceiver(Wrapper):
             held.lock = OVER
             return left
         except BrokerError:
-            return left  # then it expires, and the message is delivered again
+            return left  # the lock then expires, and the message is delivered again
         held.delivery = attrs.evolve(held.delivery, locked_until=until)
         held.lock = self._lock_of(held.delivery)
         return held.lock.earliest - trio.current_time()

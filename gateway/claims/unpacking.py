@@ -108,7 +108,7 @@ class PackedReceiver(Wrapper):
             with self._asking.until():
                 taken = await self.inner.receive(min(limit, AT_ONCE))
             for damaged, why in self._open(taken):
-                with suppress(LockLost):  # then it is delivered again
+                with suppress(LockLost):  # the message is then delivered again
                     await self.inner.settle(damaged, why)
 
     def _open(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, DeadLetter]]:
@@ -261,8 +261,8 @@ class PackedReceiver(Wrapper):
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """
-        As `ReceivesDeferred.receive_deferred`; a pack is returned with all its messages, so that
-        they may be more than asked for. A pack that can't be decoded is returned as it is.
+        As `ReceivesDeferred.receive_deferred`; a pack is returned with all its messages, which may
+        be more than the caller asked for. A pack that can't be decoded is returned as it is.
         """
         receiver = required(self.inner, ReceivesDeferred)
         taken: list[Delivery] = []

@@ -35,7 +35,7 @@ def until(text: str, now: datetime) -> datetime:
     time zone it is that of `now`.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has none of these forms.
     """
     try:
         moment = time.fromisoformat(text)
@@ -210,7 +210,7 @@ def _change(before: str, after: str) -> str:
 
 
 def lines(address: str, answer: ControlAnswer) -> list[str]:
-    """The answer for people: what has changed, and what is in effect now."""
+    """The answer for people: the changes, and the overrides in effect now."""
     done = "done" if answer.changed else "nothing to do"
     found = [f"gateway at {address}: {answer.action} {' '.join(answer.targets)}: {done}"]
     after = answer.after

@@ -32,7 +32,10 @@ def _config_of(context: click.Context) -> Config | None:
 def complete_entity(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
-    """The configured entities whose names begin so. No gateway is asked: a shell doesn't wait."""
+    """
+    The configured entities whose names begin with `incomplete`. No request is made to a gateway,
+    since a shell doesn't wait.
+    """
     config = _config_of(context)
     plans = [] if config is None else [each.plan for each in config.namespaces.values()]
     names = {queue.path.name for plan in plans for queue in plan.queues}

@@ -92,7 +92,7 @@ def _show_readiness(invocation: Invocation, config: Config, admin: AdminChoice) 
 
 async def _watch(config: Config, *, as_json: bool, admin: AdminChoice) -> None:
     """
-    Show the status until cancelled. A gateway that doesn't answer now may do so later. Without a
+    Show the status until cancelled. A gateway that doesn't answer now may answer later. Without a
     terminal there is one line for each change.
     """
     last = ""

@@ -106,7 +106,8 @@ def waiting(
 
 def confirm_by_name(loss: str, name: str, what: str) -> None:
     """
-    Tell what will be lost; return when the user has typed the name, to delete `what` (it, them).
+    Print what will be lost; return when the user has typed the name, which confirms the deletion of
+    `what` (it, them).
 
     Raises:
         Failure: the user has typed something else.
@@ -203,7 +204,7 @@ def _say(text: str) -> None:
     """
     try:
         fd = sys.stderr.fileno()
-    except OSError:  # it isn't a file
+    except OSError:  # standard error isn't a file
         click.echo(text, err=True)
         return
     _, has_room, _ = select.select([], [fd], [], LAST_WORDS_SECONDS)

@@ -31,7 +31,7 @@ def _of_checkout() -> tuple[str | None, str | None]:
         asked = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=_HERE, capture_output=True, text=True, check=False
         )
-    except OSError:  # there is no git
+    except OSError:  # git isn't installed
         commit = None
     else:
         commit = asked.stdout.strip() if asked.returncode == 0 else None

@@ -411,7 +411,7 @@ def _traces(config: Config) -> Iterator[str]:
     if traces is None:
         return
     if not _COLLECTOR.fullmatch(traces.endpoint):
-        yield (  # without what was found: a password may be in it
+        yield (  # the error must not quote the value, which may contain a password
             "traces.endpoint: http(s)://HOST[:PORT]/PATH expected, such as"
             " http://127.0.0.1:4318/v1/traces, without a user"
         )

@@ -152,7 +152,7 @@ def _with_plans(config: Config) -> tuple[Config, list[str]]:
 
 
 def _keeper_of(config: Config, triggers: TriggerTopic) -> Namespace | None:
-    """The namespace with the topic of the triggers; None if there is none with that name."""
+    """The namespace with the topic of the triggers; None if no namespace has that name."""
     return config.namespaces.get(triggers.namespace or config.home_name)
 
 

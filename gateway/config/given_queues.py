@@ -24,7 +24,7 @@ def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
     name = pairing.get("primary") or next(iter(namespaces), "")
     namespace = _table_of(namespaces, str(name))
     if not namespace or not isinstance(namespace.get("queues", []), list):
-        return dict(table)  # the check of the whole table says what is wrong with it
+        return dict(table)  # the check of the whole table reports the error
     url = str(namespace.get("url", ""))
     if not is_own_url(url):
         where = f"`pairgate create` makes a queue in namespace {name}"

@@ -124,7 +124,7 @@ class Pairing:
     spool: Path | None = None
     origin: str | None = None  # None: this machine's name
     envelope_keys: tuple[EnvelopeKey, ...] = ()
-    encrypt: bool = False  # what is diverted; a syphon decrypts whether or not it is set
+    encrypt: bool = False  # diverted messages; a syphon decrypts in any case
     accept_legacy_backlog: bool = False
     syphon: SyphonOptions = attrs.field(factory=SyphonOptions)
 
@@ -149,7 +149,8 @@ class Endpoint:
     bind: str
     # The command whose process opens it; `admin` alone may be another one's than the gateway's.
     process: str = attrs.field(default=SERVE, validator=validators.in_(PROCESSES))
-    # Of the file of a Unix socket: who may write to it may do everything that the endpoint offers.
+    # The mode of a Unix socket's file: a user who may write to the file may do everything that the
+    # endpoint offers.
     mode: str = attrs.field(default=USUAL_MODE)
     tls: TlsOptions | None = None
     # Origins of web pages that may use the endpoint although no access policy demands a key; each
@@ -186,8 +187,9 @@ class TriggerTopic:
     """
 
     topic: str = attrs.field(validator=validators.min_len(1))
-    namespace: str | None = None  # has the topic; None: the primary
-    # All messages of a queue within so many seconds after a trigger become one further trigger.
+    namespace: str | None = None  # the namespace with the topic; None: the primary
+    # All messages of a queue within this time, in seconds, after a trigger become one further
+    # trigger.
     window: float = attrs.field(default=0.02, validator=validators.ge(0.001))
     time_to_live: float = attrs.field(default=60.0, validator=validators.ge(1.0))  # of a trigger
 

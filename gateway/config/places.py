@@ -1,4 +1,7 @@
-"""The places of the configured namespaces: hosts, stores, and what they share."""
+"""
+The places of the configured namespaces: hosts and stores, and the conflicts of namespaces that
+share them.
+"""
 
 import ipaddress
 import re

@@ -31,7 +31,7 @@ class UnknownKeysError(Exception):
 
 
 def no_namespace(name: str, known: Iterable[str]) -> str:
-    """The text of an error: the name is none of the configured namespaces'."""
+    """The text of the error that no configured namespace has the name."""
     return f"there is no namespace {name!r}; configured are {', '.join(sorted(known))}"
 
 

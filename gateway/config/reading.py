@@ -133,7 +133,7 @@ class _TableReader:
             StorageAccount: lambda value, _: self.read(value, AccountEntry).value(),
             EnvelopeKey: lambda value, _: self.read(value, EnvelopeKeyEntry).value(),
         }
-        # Hooks that are registered later are asked first.
+        # Hooks that are registered later take precedence.
         self._converter.register_structure_hook_factory(
             attrs.has, lambda kind: self._class_hook(kind)
         )

@@ -3,7 +3,7 @@ The steps of `pairgate drill`: load, a drill, its end, the return of the entitie
 backlog, and the verdict.
 
 The gateway and its namespaces are the operator's own. The load's messages are marked and go to a
-queue that nobody else uses; only they are received again.
+queue that no other client uses; only they are received again.
 """
 
 from collections import Counter
@@ -31,7 +31,7 @@ ALONE: Final = 30.0  # seconds for the backlog of a gateway without a syphon, if
 QUIET: Final = 1.0  # seconds without a message after which the queue may be read
 PAGE: Final = 100
 ANSWER_SECONDS: Final = 10.0
-SPARE_LIFE: Final = timedelta(hours=1)  # of a message, after all that the drill may take
+SPARE_LIFE: Final = timedelta(hours=1)  # of a message, longer than the whole drill may take
 HALF_OPEN: Final = "half-open"
 
 Narrate = Callable[[str], None]
@@ -58,7 +58,7 @@ class Outcome:
     """The verdict, and the figures of the drill. Times are seconds. None: not known."""
 
     seconds: float  # that the way was cut for
-    sent: int | None  # by the load; None, as for all of its figures: there was none
+    sent: int | None  # by the load; None, as for all figures of the load: there was no load
     acknowledged: int | None
     errors: int | None
     longest_stall: float | None
@@ -180,7 +180,7 @@ class Rehearsal:
         self.narrate(f"{load.producers} producers send {total:g} messages/s to {load.entity}")
 
     async def _cut(self) -> float:
-        """Drill until the time is up, or somebody ends it; return the seconds."""
+        """Drill until the time is up, or another operator ends the drill; return the seconds."""
         began = trio.current_time()
         is_over = False
         try:
@@ -196,7 +196,8 @@ class Rehearsal:
                 while True:
                     if (await self._look()).drill is None:
                         break
-                    await trio.sleep(LOOK)  # another process: nothing here tells when
+                    # Another process changes its status, without a signal to this one.
+                    await trio.sleep(LOOK)
             is_over = True
         finally:
             if not is_over:
@@ -207,7 +208,7 @@ class Rehearsal:
         return seconds
 
     async def _until_empty(self, since: float) -> float | None:
-        """As `_until`; a backlog that nobody moves isn't awaited for long."""
+        """As `_until`, but a backlog that no syphon moves isn't awaited for long."""
         first = self.wait if self._is_moved() else min(ALONE, self.wait)
         found = await self._until(self._is_empty, since, first)
         if found is None and first < self.wait and self._is_moved():
@@ -236,7 +237,7 @@ class Rehearsal:
         return None
 
     async def _look(self) -> PairStatus:
-        """The status; what has changed is told."""
+        """Return the status, and report its changes."""
         self._at, pair = await self.read()
         self.pair = pair
         now = {each.entity: each.state for each in pair.entities}
@@ -347,8 +348,8 @@ class _Reader:
 
     async def read(self) -> None:
         """
-        Complete the marked messages of the queue until it has no more; stop at the first message
-        of somebody else, which is abandoned.
+        Complete the marked messages of the queue until it has no more; stop at the first unmarked
+        message, which is abandoned.
 
         Raises:
             BrokerError: the queue can't be read.

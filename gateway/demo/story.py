@@ -153,7 +153,8 @@ class Story:
             while True:
                 if not await self._pending(at_secondary):
                     break
-                await trio.sleep(LOOK)  # another process: nothing here tells when
+                # Another process changes its status, without a signal to this one.
+                await trio.sleep(LOOK)
         if limit.cancelled_caught:
             self.narrate(f"the backlog isn't empty after {DRAIN_LIMIT:.0f} s")
         else:

@@ -174,7 +174,7 @@ class QueueContent:
             return
         self.index.give_back(row)
         if self.onward is not None and row.state is State.ACTIVE:
-            # No receiver may take the row here, so the next sweep moves it
+            # No receiver may take the row here, so the next sweep moves it.
             self._finish(finished=False)
 
     def fit(self, row: Row, now: Now) -> bool:

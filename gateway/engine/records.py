@@ -61,7 +61,7 @@ class Row:
     due: int | None = None
     expires: int | None = None
     deliveries: int = 0
-    # The first sequence number, if the message has another one since; or its stamp
+    # The first sequence number, if the message has another one since; or its stamp.
     original: int | None = None
     reason: str | None = None
     description: str | None = None

@@ -175,7 +175,7 @@ class Sessions:
         self._locks.drop(lock.token)
         self._journal.note(self._held.__setitem__, session, self._held[session])
         del self._held[session]
-        # A receiver that still waits in the session learns that its lock is lost
+        # A receiver that still waits in the session learns that its lock is lost.
         self._woken.add(session)
         first = self._refresh(session)
         if first is not None:

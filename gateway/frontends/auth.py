@@ -78,7 +78,8 @@ class Authorizer:
     ) -> None:
         """
         Use these policies. `on_refused` is called for each client whose credentials are refused.
-        `issuers` are the identity providers whose tokens are accepted; None: there are none.
+        `issuers` are the identity providers whose tokens are accepted; None: no token of an
+        identity provider is accepted.
 
         Raises:
             ValueError: two policies have the same name.
@@ -157,7 +158,8 @@ class Authorizer:
 
     def tell(self, changed: Callable[[], None]) -> None:
         """
-        Call `changed` whenever the policies change: a link that was allowed may not be any more.
+        Call `changed` whenever the policies change: a link that was allowed may be forbidden
+        afterwards.
         """
         self._told.add(changed)
 
@@ -219,7 +221,7 @@ class Authorizer:
         try:
             found = self._holder(claim)
         except NotAuthorized:
-            return None  # it has expired since the handshake
+            return None  # the certificate has expired since the handshake
         if found:
             note_authorized()
         return claim if found else None
@@ -293,7 +295,7 @@ class Authorizer:
 
     def check_any(self, claim: Claim) -> None:
         """
-        Return if the claim's client has any right now: for what concerns no entity.
+        Return if the claim's client has any right now, for operations that concern no entity.
 
         Raises:
             NotAuthorized: the claim has expired, or no policy is for its client.

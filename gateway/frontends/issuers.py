@@ -83,8 +83,8 @@ class Provider:
 
     async def ask(self, wait: float) -> None:
         """
-        Wait for the keys to be read again, for so many seconds at most. Does nothing if that was
-        asked for just now.
+        Wait for the keys to be read again, for `wait` seconds at most. Does nothing if they were
+        requested just before.
         """
         await trio.lowlevel.checkpoint()
         if not self._is_reading:
@@ -246,7 +246,7 @@ class Issuers:
         Raises:
             NotAuthorized: it is malformed, of an unknown issuer, for another service, not valid
                 yet, or not signed by a key of its issuer.
-            Busy: the issuer's keys can't be read, so that nobody knows.
+            Busy: the issuer's keys can't be read, so that the token can't be judged.
         """
         parsed = parse_jwt(token)
         provider = self._providers.get(issuer_of(parsed))

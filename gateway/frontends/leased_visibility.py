@@ -107,7 +107,10 @@ class LeasedVisibility:
         raise NotSupported("this namespace can't return a receipt for a sent message")
 
     async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
-        """As `Visibility.sent`: always None, because the underlying broker doesn't tell."""
+        """
+        As `Visibility.sent`: always None, because the underlying broker reports no receipt of a
+        sent message.
+        """
         await trio.lowlevel.checkpoint()
         return None
 
@@ -181,7 +184,7 @@ class LeasedVisibility:
             return False
         try:
             await self.remove(entity, taken.receipt)
-        except BrokerError:  # it is delivered again, and moved then
+        except BrokerError:  # the message is delivered again, and moved then
             await trio.lowlevel.checkpoint()
         if self._observer is not None:
             event = MovedToPoison(
@@ -205,8 +208,8 @@ class LeasedVisibility:
 
     async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
-        As `Visibility.look`, except that messages which others have locked aren't excluded: the
-        broker doesn't tell.
+        As `Visibility.peek`, except that messages locked by others are included, since the broker
+        doesn't report locks.
 
         Raises:
             NotSupported: the namespace can't peek.

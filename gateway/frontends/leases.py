@@ -84,9 +84,9 @@ class Leases:
     A `gateway.ports.Service`: `run` owns the receivers. Deliveries that aren't settled when `run`
     ends go back to the namespace.
 
-    With `elsewhere`, deliveries get lock tokens of the cluster instead of the namespace's, and what
-    another gateway or process holds is settled and renewed there. A sealed token is settled at the
-    namespace.
+    With `elsewhere`, deliveries get lock tokens of the cluster instead of the namespace's, and
+    deliveries that another gateway or process holds are settled and renewed there. A sealed token
+    is settled at the namespace.
     """
 
     _broker: Broker
@@ -157,7 +157,7 @@ class Leases:
     ) -> Sequence[Delivery]:
         """
         Make one request for messages, as `Polls.poll`, each locked for that duration. Deliveries
-        whose token any gateway can settle with aren't leased: `holds` tells.
+        whose token any gateway can settle with aren't leased: see `holds`.
 
         Raises:
             Busy: too many deliveries wait for their settlement.
@@ -217,8 +217,8 @@ class Leases:
 
         Raises:
             LockLost: there is no such lease, or it has expired.
-            BrokerError: as `Receiver.settle`; as `Elsewhere.settle`, for what another gateway
-                holds.
+            BrokerError: as `Receiver.settle`; as `Elsewhere.settle`, if another gateway holds the
+                delivery.
         """
         if (token := self._unsealed(entity, lock_token)) is not None:
             async with self._receiver_of(entity).adopt(token) as adopted:
@@ -339,7 +339,8 @@ class Leases:
 
         Raises:
             LockLost: there is no such lease, or it has expired.
-            BrokerError: as `Receiver.renew`; as `Elsewhere.renew`, for what another gateway holds.
+            BrokerError: as `Receiver.renew`; as `Elsewhere.renew`, if another gateway holds the
+                delivery.
         """
         if (token := self._unsealed(entity, lock_token)) is not None:
             async with self._receiver_of(entity).adopt(token) as adopted:
@@ -525,7 +526,7 @@ class Leases:
         Lease the deliveries, without their messages: there may be very many leases. Return them as
         the client gets them.
         """
-        locks: dict[datetime | None, LockEnds] = {}  # those of one batch mostly end together
+        locks: dict[datetime | None, LockEnds] = {}  # the leases of a batch mostly end together
         given = list[Delivery]()
         for delivery in deliveries:
             client_has = self._sealed(shared.entity, delivery, by_token)
@@ -555,7 +556,8 @@ class Leases:
         """The delivery with the lock token by which clients, also those of AMQP, know its lease."""
         if self.elsewhere is not None:
             token = self.elsewhere.new_token()
-            while token in self._leases:  # it has few random bits, and there may be many leases
+            # The token has few random bits, and there may be many leases.
+            while token in self._leases:
                 token = self.elsewhere.new_token()
             return attrs.evolve(delivery, lock_token=token)
         if delivery.lock_token is not None and len(delivery.lock_token) > _UUID:

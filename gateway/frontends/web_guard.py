@@ -1,13 +1,13 @@
 """
 Keeps pages of other sites out of endpoints that need no secret.
 
-On loopback an endpoint without access policies accepts a public key, or none. So a page in a local
-browser could do whatever a client can. The browser tells where the page is from (`Origin`), and
-which name it connects to (`Host`), which after DNS rebinding is the other site's. With access
-policies a page has no key, and this module checks nothing.
+On loopback an endpoint without access policies accepts a public key, or no key. So a page in a
+local browser could do everything that a client can. The browser sends the page's origin (`Origin`)
+and the name that it connects to (`Host`), which after DNS rebinding is the other site's. With
+access policies a page has no key, and this module checks nothing.
 
 A form that a page posts has an `Origin` too. The SDKs of Node and Python, curl and Prometheus send
-none.
+no `Origin`.
 """
 
 import functools
@@ -78,8 +78,8 @@ class Guarded:
     """
     An HTTP front end whose requests the guard checks first.
 
-    `prepare` gets the Authorization header before the front end does, as `Authorizer.prepare`: it
-    may wait for what is needed to check it.
+    `prepare` gets the Authorization header before the front end does, as `Authorizer.prepare`, and
+    may wait for the keys that the check needs.
     """
 
     guard: WebGuard
@@ -107,9 +107,9 @@ class Guarded:
 
 def _foreign_part(headers: Headers) -> str | None:
     """
-    The reason why a request without an origin is refused; None if it isn't. An image or a frame of
-    a page has none, and its GET may take a message; browsers tell so in other headers (Fetch
-    Metadata). A link to a whole page is allowed.
+    The reason why a request without an origin is refused; None: it is allowed. The request of an
+    image or a frame of a page has no origin, and may be a GET that takes a message; browsers mark
+    it in other headers (Fetch Metadata). A link to a whole page is allowed.
     """
     site = headers.get("Sec-Fetch-Site")
     if site not in _FOREIGN or headers.get("Sec-Fetch-Dest") == "document":

@@ -19,10 +19,9 @@ T = TypeVar("T")
 @attrs.frozen(eq=False)
 class Announcing(SendWrapper):
     """
-    `inner`; `announce` is called after each call that may have sent messages, with the queue and
-    the bytes of the bodies.
-
-    Needed for namespaces that are polled; those that push wake their receivers themselves.
+    A broker that announces its sends: after each call of `inner` that may have sent messages, it
+    calls `announce` with the queue and the bytes of the bodies. Needed for namespaces that are
+    polled; namespaces that push wake their receivers themselves.
     """
 
     _inner: Broker
@@ -35,7 +34,7 @@ class Announcing(SendWrapper):
     async def wrap_sends(
         self, send: SendEach[T], entity: EntityPath, batches: Batches
     ) -> Sequence[T | BrokerError]:
-        come = batches  # all that may have been accepted, as after a cancellation
+        come = batches  # all messages may have been accepted, as after a cancellation
         try:
             verdicts = await send(entity, batches)
             come = [

@@ -1,8 +1,7 @@
 """
-Completes handled messages; if the namespace can, all that are due at one moment in one step.
-
-A completion is sent at least once, because the message would otherwise be handled twice: so a task
-that waits here isn't cancelled, and a timeout limits its wait.
+Completes handled messages; if the namespace can, all that are due at one moment in one step. A
+completion must reach the namespace, because the message would otherwise be handled twice: so a task
+that waits for its completion isn't cancelled, and a timeout limits its wait.
 """
 
 from collections.abc import Sequence
@@ -61,10 +60,10 @@ class Completions:
         return completion.verdict
 
     async def _lead(self) -> None:
-        """Complete all that have arrived by the next tick, and wake their tasks."""
+        """Complete all messages that are due by the next tick, and wake their tasks."""
         await trio.lowlevel.cancel_shielded_checkpoint()
         batch, self._next = self._next, []
-        # Also after a bug everybody who waits hears a verdict.
+        # Also after a bug every waiting task gets a verdict.
         verdicts: Sequence[BrokerError | None] = [OutcomeUnknown("the settlement broke off")] * len(
             batch
         )

@@ -1,4 +1,4 @@
-"""A listener's counts, and what a cloud would bill for them."""
+"""A listener's counts, and the operations that a cloud would bill for them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -53,7 +53,7 @@ class QueueState:
     """A snapshot of one queue of a listener."""
 
     queue: EntityPath
-    depth: int | None  # None: the namespace can't tell, or didn't answer
+    depth: int | None  # None: the namespace doesn't report it, or didn't answer
     active_tasks: int  # receiving now; the others are idle
     total_tasks: int
     locked: int  # messages

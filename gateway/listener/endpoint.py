@@ -20,7 +20,7 @@ import trio
 from gateway.changes import Changes
 from gateway.domain.backoff import Backoff
 
-SHORTEST: Final = 0.1  # seconds, whatever the handler asks for
+SHORTEST: Final = 0.1  # seconds, even if the handler asks for a longer pause
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -84,7 +84,7 @@ class Endpoint:
         return seconds
 
     def answer(self, who: object) -> None:
-        """The endpoint has worked, whatever its answer was."""
+        """Note that the endpoint has answered, whatever the answer was."""
         if self._trial is who:
             self._failures = 0
             self.leave(who)

@@ -182,7 +182,7 @@ class Requester(Generic[Q, A]):
         except PreconditionFailed:  # a second reply
             await trio.lowlevel.checkpoint()
             return
-        if (await store.read(_place_of(request_id)))[0] is None:  # it has ended meanwhile
+        if (await store.read(_place_of(request_id)))[0] is None:  # the request has ended meanwhile
             with suppress(PreconditionFailed):
                 await store.write(_place_of(slice_id), None, if_match=etag)
 

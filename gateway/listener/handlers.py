@@ -28,10 +28,9 @@ PATIENCE: Final = 5  # times that one message's failure is attributed to the end
 
 def handler_of(work: Work[T], *, threads: int) -> Handler[T]:
     """
-    An async function as it is, and any other in up to `threads` threads.
-
-    A thread can't be cancelled: if its message is abandoned, because its lock expires or a drain's
-    grace is over, the thread goes on, and its result is ignored.
+    Return the handler that runs the function: an async function directly, any other in up to
+    `threads` threads. A thread can't be cancelled: if its message is abandoned, because its lock
+    expires or a drain's grace is over, the thread continues, and its result is ignored.
     """
     if _is_async(work):
         return cast("Handler[T]", work)

@@ -62,7 +62,7 @@ def _weights(queues: str | Mapping[str, int]) -> Mapping[EntityPath, int]:
     The weight of each queue.
 
     Raises:
-        InvalidRequest: the text says what is wrong.
+        InvalidRequest: the text names the problem.
     """
     text = queues
     if not isinstance(text, str):
@@ -148,7 +148,7 @@ class QueueListener(Generic[T]):
 
     async def drain(self) -> None:
         """
-        As `start_drain`; return when `run` is about to. After a cancellation the drain goes on.
+        As `start_drain`; return when `run` is about to. After a cancellation the drain continues.
         """
         await trio.lowlevel.checkpoint()
         self.start_drain()

@@ -41,7 +41,7 @@ class ListenerOptions:
     settle_retry: Backoff = Backoff(first=0.2, cap=5.0)
     # of all requests but receives
     answer_timeout: float = attrs.field(default=10.0, validator=positive)
-    # if the namespace doesn't tell it
+    # if the namespace doesn't report it
     lock_duration: float = attrs.field(default=30.0, validator=positive)
     # locks, while handlers run; false: handlers are cancelled before their lock expires
     renew: bool = True

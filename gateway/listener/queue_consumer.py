@@ -7,7 +7,7 @@ Receives the messages of one queue, with as many tasks as there is work for.
                     task ends
 
 If the namespace pushes, a receive waits at no cost: the last task waits for ever, the others end.
-If the namespace must be polled, the last task goes on polling, unless triggers announce every
+If the namespace must be polled, the last task continues to poll, unless triggers announce every
 message: then no task is left, and a trigger starts the next.
 """
 
@@ -243,7 +243,7 @@ class QueueConsumer(Generic[T]):
         if self._draining.is_set():
             return True
         if session.polls is None:
-            return self._may_end(session)  # it has waited for as long as a task may
+            return self._may_end(session)  # the task has waited for as long as a task may
         answer = self.job.on_empty(
             QueueEmpty(
                 queue=self.queue, idle_count=idle_count, tasks=self._total, is_fresh=is_fresh

@@ -114,8 +114,8 @@ class QueueSession(Generic[T]):
         """
         The seconds for which a lock holds from now on.
 
-        The usual duration is assumed if the namespace doesn't tell, or if its clock or ours is so
-        wrong that the lock would end within a second.
+        The usual duration is assumed if the namespace reports no date, or if its clock or ours is
+        so wrong that the lock would end within a second.
         """
         if locked_until is not None:
             left = (locked_until - self.job.clock()).total_seconds()
@@ -152,6 +152,7 @@ class QueueSession(Generic[T]):
 
 def margin(seconds: float) -> float:
     """
-    The seconds before the end of a lock of that many seconds at which its handler is cancelled.
+    The seconds before the end of a lock at which its handler is cancelled; `seconds` is the lock's
+    duration.
     """
     return min(LONGEST_MARGIN, MARGIN * seconds)

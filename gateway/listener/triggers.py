@@ -16,7 +16,7 @@ from gateway.domain.entity import EntityPath
 
 @attrs.frozen(kw_only=True)
 class Trigger:
-    """Messages of so many bytes are being enqueued, or have been."""
+    """Announces that messages of `size` bytes are being enqueued, or have been."""
 
     account: str = ""  # names the namespace
     queue: EntityPath

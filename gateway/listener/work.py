@@ -43,7 +43,8 @@ class Work(Generic[T]):
     size: int
     renew_at: float = attrs.field(default=inf, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _item: Item[T] | None = attrs.field(default=None, init=False)  # that the handler has done
+    # The item that the handler has processed.
+    _item: Item[T] | None = attrs.field(default=None, init=False)
     _began: float | None = attrs.field(default=None, init=False)  # start of the handler
     # The settlement if the message is released now; None: it can't be released.
     _if_released: Settlement | None = attrs.field(default=UNTOUCHED, init=False)
@@ -159,7 +160,7 @@ class Work(Generic[T]):
         settlement: Settlement = Complete()
         try:
             settlement = _checked(await self.session.job.handle(item))
-        except* Exception as group:  # foreign code: whatever it raises concerns this one message
+        except* Exception as group:  # foreign code: any exception of it concerns this message only
             failure = _alone(group)
         self.session.stats.note_handled(failure, trio.current_time() - self._began)
         if not isinstance(failure, EndpointDown):
@@ -249,7 +250,8 @@ class Work(Generic[T]):
         if self._item is not None and self._began is not None:
             session.note_done(self._item, trio.current_time() - self._began)
         if isinstance(settlement, Abandon):
-            session.subscription.notify()  # it can be received again, and nothing else announces it
+            # The message can be received again, and nothing else announces it.
+            session.subscription.notify()
         elif isinstance(settlement, DeadLetter):
             session.stats.poisoned += 1
             event = Poisoned(
@@ -272,7 +274,7 @@ class Work(Generic[T]):
             try:
                 await self.session.settle(self.delivery, settlement)
             except BrokerError:
-                return  # then its lock expires
+                return  # the message's lock then expires
             self.session.subscription.notify()
 
     def _note_late(self) -> None:

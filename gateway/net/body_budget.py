@@ -62,7 +62,7 @@ class BodyBudget:
         self._grant()
 
     def is_full_of(self, owner: str, size: int) -> bool:
-        """True if the owner's own bytes are in the way of so many more."""
+        """True if the owner's own bytes leave no room for `size` more."""
         most = self.most_of_owner
         return bool(most) and self._of_owners[owner] + min(size, most) > most
 

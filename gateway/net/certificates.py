@@ -55,7 +55,9 @@ def name_in(file: Path, setting: str) -> CertificateName | None:
 
 
 def first_in(file: Path) -> CertificateName | None:
-    """The first certificate of the file, which a handshake shows; None: there is none."""
+    """
+    The first certificate of the file, which a handshake shows; None: the file has no certificate.
+    """
     try:
         return next(_names(file.read_bytes(), "certificate"), None)
     except _unreadable():
@@ -136,7 +138,7 @@ def _alternatives(certificate: "x509.Certificate") -> Iterator[str]:
 
 
 def _alternative_names(certificate: "x509.Certificate") -> "x509.SubjectAlternativeName":
-    """The alternative names; empty if there are none, or none that can be read."""
+    """The alternative names; empty if the certificate has none, or if they can't be read."""
     from cryptography import x509
 
     kind = x509.SubjectAlternativeName

@@ -42,7 +42,9 @@ class ClientOptions:
 
 @attrs.define(eq=False)
 class ClientLoad:
-    """The connections, requests and bytes of one client; forgotten when there are none."""
+    """
+    The connections, requests and bytes of one client; forgotten when the client has none of them.
+    """
 
     name: str
     clients: "Clients"
@@ -75,8 +77,8 @@ class ClientLoad:
 
     def begin(self, size: int = 0) -> None:
         """
-        Count a request of so many bytes. Bytes refuse no request: the code that reads them looks at
-        `is_full` before.
+        Count a request of `size` bytes. A request is never refused for its bytes: the code that
+        reads them checks `is_full` before.
 
         Raises:
             Busy: the client has as many requests in flight as it may.
@@ -97,7 +99,7 @@ class ClientLoad:
         self.bytes += size
 
     def release(self, size: int) -> None:
-        """Subtract so many bytes from those in flight."""
+        """Subtract `size` bytes from the bytes in flight."""
         self.bytes -= size
         self._less.wake()
         self._forget_if_idle()

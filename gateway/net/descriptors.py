@@ -99,7 +99,7 @@ class DescriptorChannel:
         return bool(self._rest) or bool(poll.poll(0))
 
     def close(self) -> None:
-        """Close the connection, and descriptors that nobody has received."""
+        """Close the connection, and descriptors that no call has received."""
         self.socket.close()
         close_all(self._descriptors)
         self._descriptors = []
@@ -132,6 +132,6 @@ def duplicates(descriptors: Sequence[int]) -> list[int]:
 
 
 def close_all(descriptors: Sequence[int]) -> None:
-    """Close these sockets; those that others hold too go on."""
+    """Close these sockets; a socket that another process holds as well stays open there."""
     for number in descriptors:
         socket.close(number)

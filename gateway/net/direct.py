@@ -31,7 +31,7 @@ class DirectStream(trio.abc.HalfCloseableStream):
             try:
                 return os.read(number, max_bytes or RECEIVE_SIZE)
             except BlockingIOError:
-                continue  # the kernel has discarded what it announced
+                continue  # the kernel has discarded the data that it announced
             except OSError as error:
                 raise trio.BrokenResourceError(f"socket connection broken: {error}") from error
 

@@ -15,7 +15,7 @@ from gateway.wire.http.hosts import Host
 T = TypeVar("T")
 
 Use = Callable[[Place, float], Awaitable[T]]
-"""Uses a host, within so many seconds; raises BrokerError."""
+"""Uses a host, within the given seconds; raises BrokerError."""
 
 
 @attrs.define(eq=False, kw_only=True)

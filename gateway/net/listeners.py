@@ -1,4 +1,4 @@
-"""Listening ports: limits before accept, TLS, and the one place that contains crashes."""
+"""Listening ports: limits before accept, TLS, and the only place that contains crashes."""
 
 import errno
 import ipaddress
@@ -35,7 +35,7 @@ error.
 
 
 class CannotListen(OSError):
-    """The process can't listen on the address; the text names the address and says what to do."""
+    """The process can't listen on the address; the text names the address and the remedy."""
 
 
 @attrs.frozen(kw_only=True)
@@ -169,7 +169,7 @@ class Listener:
         file: unix.SocketFile | None = None,
     ) -> None:
         """`file` is that of a Unix socket, which is removed at the end."""
-        # Up to so many waiting clients are accepted in one turn of the scheduler. With 1, the
+        # The most waiting clients that are accepted in one turn of the scheduler. With 1, the
         # clients that wait at a socket are spread over the processes that share it.
         self.at_once = AT_ONCE
         self._sockets = sockets

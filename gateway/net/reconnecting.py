@@ -81,11 +81,11 @@ class Failures:
             self._not_before = trio.current_time() + pause
 
     def connected(self) -> None:
-        """End the pause. The row of failures goes on until `clear`."""
+        """End the pause. The row of failures lasts until `clear`."""
         self._error = None
 
     def clear(self) -> None:
-        """End the row of failures. A pause that has begun goes on."""
+        """End the row of failures. A pause that has begun continues."""
         self._count = 0
 
 

@@ -1,4 +1,4 @@
-"""Files with secrets, which nobody but their owner and its group may read or change."""
+"""Files with secrets, which only their owner and its group may read or change."""
 
 import os
 import stat
@@ -25,8 +25,8 @@ def why_exposed(path: Path, found: os.stat_result) -> str | None:
 
 def check_secret_file(path: Path) -> None:
     """
-    Return if the file's mode keeps it to its owner and its group, or if it can't be asked for: who
-    reads it will say why.
+    Check that the file's mode restricts it to its owner and its group. A file whose mode can't be
+    read passes: the code that reads the file reports the reason.
 
     Raises:
         ValueError: as `why_exposed` says.

@@ -88,7 +88,7 @@ class Sniffer:
 
         Raises:
             ConnectionError: no handler speaks the client's protocol.
-            trio.TooSlowError: the client sent too little in time to tell its protocol.
+            trio.TooSlowError: the client sent too little in time to recognize its protocol.
             trio.BrokenResourceError: the client left before that.
             ExceptionGroup: the exceptions of the protocol's handler.
         """

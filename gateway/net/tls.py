@@ -222,7 +222,7 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | No
 
 def _field_at_fault(certificate: Path, key: Path | None) -> str:
     """
-    "key" if the certificate's file has certificates, since OpenSSL doesn't tell which file is
+    "key" if the certificate's file has certificates, since OpenSSL doesn't report which file is
     wrong.
     """
     if key is None:

@@ -55,7 +55,7 @@ class UntrustedCertificate(trio.BrokenResourceError):
 
 @attrs.define(eq=False)
 class _Handshake:
-    """A context that lets its user see what `trio.SSLStream` keeps to itself."""
+    """A context that gives access to the handshake inside `trio.SSLStream`."""
 
     _context: ssl.SSLContext
     outgoing: ssl.MemoryBIO = attrs.field(factory=ssl.MemoryBIO, init=False)
@@ -127,10 +127,10 @@ async def accept_tls(
     stream: trio.abc.Stream, context: ssl.SSLContext, seconds: float
 ) -> "trio.SSLStream[trio.abc.Stream]":
     """
-    Return the connection inside TLS after the server's handshake, which may last so many seconds.
+    Return the connection inside TLS after the server's handshake, which may last `seconds`.
 
-    A client whose handshake fails, as without the certificate that is required, gets TLS's alert,
-    which says why (RFC 8446, 6.2); `trio.SSLStream` keeps it to itself. On an error the caller
+    A client whose handshake fails, for example without the required certificate, gets TLS's alert
+    with the reason (RFC 8446, 6.2), which `trio.SSLStream` doesn't send. On an error the caller
     closes `stream`.
 
     Raises:

@@ -19,7 +19,7 @@ import trio
 
 MOST_BYTES: Final = 64 * 1024  # of the requests of one client, and their answers; one may have more
 LONGEST: Final = 0.1  # seconds
-RECENT: Final = 1.0  # seconds since its last request, in which a client counts as one that has work
+RECENT: Final = 1.0  # seconds since its last request in which a client counts as having work
 NEWEST: Final = 0.25  # share of the latest answer in the mean of a client's answers
 
 
@@ -37,7 +37,7 @@ class Turn:
     wait: trio.CancelScope | None = None
 
     def end(self, answer: int = 0) -> None:
-        """The request is done, with an answer of so many bytes."""
+        """Note that the request has ended, with an answer of `answer` bytes."""
         self.line.note_answer(answer)
         self.line.end(self)
 
@@ -68,7 +68,7 @@ class Line:
     """The requests of one client. `on_idle` is called when the last of them has ended."""
 
     _contention: Contention
-    client: str  # its name
+    client: str  # the client's name
     on_idle: Callable[[], None] = lambda: None
     _counted: int = attrs.field(default=0, init=False)
     _bytes: int = attrs.field(default=0, init=False)
@@ -82,7 +82,7 @@ class Line:
 
     async def take(self, size: int = 0, count: int = 1) -> Turn:
         """
-        Return when it is the turn of a request of so many bytes, or of so many messages. The caller
+        Return when it is the turn of a request of `size` bytes, or of `count` messages. The caller
         calls `end` of the result. If cancelled, the request has no turn.
         """
         now = trio.current_time()
@@ -104,7 +104,7 @@ class Line:
                 self.end(turn)
             else:
                 self._waiting.remove(turn)
-                self._let_on()  # it may have been the first one
+                self._let_on()  # the request may have been the first in its line
             raise
         return turn
 
@@ -119,7 +119,7 @@ class Line:
         return min(most, share), min(most_bytes, MOST_BYTES)
 
     def note_answer(self, size: int) -> None:
-        """A request got an answer of so many bytes."""
+        """Note that a request got an answer of `size` bytes."""
         self._answer += NEWEST * (size - self._answer)
 
     def end(self, turn: Turn) -> None:
@@ -146,7 +146,7 @@ class Line:
         self._counted += turn.count
         self._bytes += turn.size
         while self._in_progress and not self._in_progress[0].counts:
-            self._in_progress.popleft()  # they ended before older ones
+            self._in_progress.popleft()  # these requests ended before older ones
         self._in_progress.append(turn)
 
     def _uncount(self, turn: Turn) -> None:

@@ -100,7 +100,7 @@ def bind(path: Path, mode: int, backlog: int) -> tuple[socket.socket, SocketFile
 
 
 def _lock(folder: int) -> None:
-    """Lock it; every user who may read it can, so the wait for others has a limit."""
+    """Lock the file; every user who may read it can lock it, so the wait for others has a limit."""
     for _ in range(LOCK_ATTEMPTS):
         with suppress(BlockingIOError):
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,7 +127,7 @@ def is_answered(path: Path) -> bool:
         knocking.setblocking(False)
         try:
             knocking.connect(str(path))
-        except BlockingIOError:  # its queue is full
+        except BlockingIOError:  # the listener's queue is full
             return True
         except (ConnectionRefusedError, FileNotFoundError):
             return False

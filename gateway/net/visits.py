@@ -3,7 +3,8 @@ The state of a port's connections: whether a connection has authorized anything,
 waited for its client.
 
 The code that checks a key calls `note_authorized`, from any task of the connection: the task's
-context tells the connection. So the layers between the port and the check needn't know of it.
+context identifies the connection, so that the layers between the port and the check needn't pass it
+on.
 """
 
 import math
@@ -86,7 +87,7 @@ class Visit:
     def authorize(self, client: str = "") -> None:
         """
         Note that the client has shown a valid credential with that name, or needs none. The
-        connection counts as one of the first credential that it shows.
+        connection counts for the first credential that it shows.
 
         Raises:
             Busy: the client has as many connections as it may.
@@ -201,8 +202,8 @@ def note_authorized(client: str = "") -> None:
 
 async def take_turn(size: int, count: int = 1) -> Turn | None:
     """
-    Return when it is the turn of a request of this task's client, of so many bytes or messages; the
-    caller calls `end` of the result. None: no order is kept.
+    Return when it is the turn of a request of this task's client, of that size in bytes or
+    messages; the caller calls `end` of the result. None: the port keeps no order.
     """
     load = _load_in_turn()
     if load is None:
@@ -212,8 +213,9 @@ async def take_turn(size: int, count: int = 1) -> Turn | None:
 
 async def take_turn_to_read(size: int) -> Turn | None:
     """
-    As `take_turn`, for so many bytes that this task has read from its client and processes next.
-    These turns have a line of their own, so that no client waits for a namespace before it is read.
+    As `take_turn`, for `size` bytes that this task has read from its client and processes next.
+    These turns have a line of their own, so that no client's data waits for a namespace before it
+    is read.
     """
     load = _load_in_turn()
     if load is None:

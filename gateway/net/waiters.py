@@ -1,4 +1,4 @@
-"""Tasks that wait for a change of something, and check themselves what has changed."""
+"""Tasks that wait for a change, and check by themselves what has changed."""
 
 import attrs
 import trio

@@ -36,7 +36,7 @@ class Rotation:
     cooldown: float  # seconds
     rng: random.Random
     observer: Observer
-    # The end of the cool-down, by the queue's key
+    # The end of the cool-down, by the queue's key.
     _cooling_down: dict[str, float] = attrs.field(factory=dict, init=False)
 
     def candidates(self) -> list[EntityPath]:

@@ -1,4 +1,6 @@
-"""Records what works and what fails in a namespace, from this process's own operations."""
+"""
+Records the abilities of a namespace, by the success or failure of this process's own operations.
+"""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -38,8 +40,8 @@ T = TypeVar("T")
 FAIR: Final = 1.0  # seconds: an operation that was cancelled earlier is no evidence
 WAITS: Final = timedelta(seconds=5)  # a receive that fails does so earlier
 OFTEN: Final = 1.0  # seconds between two records of the same success
-# Seconds. A look is billed, so it is made only if nothing else has been evidence for that long, and
-# at most that often.
+# Seconds. A test of abilities is billed, so it is made only after `LOOK_AFTER` without other
+# evidence, and `LOOK_PAUSE` after the last test.
 LOOK_AFTER: Final = 30.0
 LOOK_PAUSE: Final = 60.0
 _SHOWN_BY: Final = {
@@ -118,7 +120,9 @@ class AbilityWatch:
         return Attempt(self, ability, "" if entity is None else str(entity), proves)
 
     def judged(self, ability: Ability, entity: EntityPath, verdicts: Sequence[object]) -> None:
-        """Note what became of several: each error once, and a success behind the errors."""
+        """
+        Record the results of several operations: each error once, and a success after the errors.
+        """
         errors = [each for each in verdicts if isinstance(each, BrokerError)]
         for error in dict.fromkeys(errors):
             locate(error, self.address, str(entity))
@@ -144,8 +148,8 @@ class AbilityWatch:
 
     async def look(self, broker: Broker, entity: EntityPath | None, seconds: float) -> None:
         """
-        Test the abilities without recent evidence: list queues, and probe `entity`, for that many
-        seconds at most. `broker` is the watched one.
+        Test the abilities without recent evidence: list queues, and probe `entity`, for `seconds`
+        at most. `broker` is the watched broker.
         """
         await trio.lowlevel.checkpoint()
         now = trio.current_time()

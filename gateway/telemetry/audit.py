@@ -20,8 +20,8 @@ LONGEST_WRITE: Final = 10.0  # seconds, after which the answer doesn't wait any 
 @attrs.define(eq=False)
 class AuditLog:
     """
-    Appends lines to a file. It is opened for each line, so that a file that was moved or removed is
-    made again, and nobody has to tell this process.
+    Appends lines to a file. The file is opened for each line, so that a file that was moved or
+    removed is made again, without a signal to this process.
     """
 
     file: Path

@@ -155,7 +155,7 @@ class LogObserver:
     def line_of(self, event: Event, *, repeated: int = 0) -> str:
         """
         The event as a line, whatever its level. `repeated`: the number of events about the same
-        thing that have no lines of their own; this is the last of them.
+        subject that have no lines of their own; this event is the last of them.
         """
         fields = fields_of(event, self._clock(), repeated=repeated, labels=self.labels)
         return f"{self._render(fields)}\n"

@@ -1,5 +1,5 @@
 """
-Measures how late the event loop runs tasks that are due, which tells how busy or blocked the
+Measures how late the event loop runs tasks that are due, which shows how busy or blocked the
 process is, and counts its tasks.
 """
 
@@ -17,7 +17,8 @@ EVERY: Final = 0.25  # seconds
 class LoopLag:
     """Sleeps again and again, and counts by how many seconds each sleep was too long."""
 
-    tasks: int | None = attrs.field(default=None, init=False)  # that live; None: `run` never ran
+    # Tasks that live; None: `run` never ran.
+    tasks: int | None = attrs.field(default=None, init=False)
     _seconds: Histogram = attrs.field(factory=lambda: Histogram(SHORT_LATENCIES), init=False)
     _runs: bool = attrs.field(default=False, init=False)
 

@@ -3,12 +3,12 @@
 
 Names follow OpenTelemetry's semantic conventions for messaging (1.44) if these have one, in
 Prometheus's spelling; our own begin with `pairgate_`. A label that OpenTelemetry leaves out has no
-value, as `error_type` of what succeeded.
+value, as `error_type` of successful operations.
 
 Labels are bounded: namespaces, states, accepted by, outcomes, kinds of errors, operations and
 events, known reasons of dead letters, `MOST_QUEUES` queues of a listener, and as many backlog
-queues as a status has. Entities are no
-labels: `GET /status` names those in trouble. An unknown figure has no sample.
+queues as a status has. Entities are no labels: `GET /status` names the troubled ones. An unknown
+figure has no sample.
 """
 
 from collections import Counter

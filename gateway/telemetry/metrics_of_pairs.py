@@ -11,7 +11,8 @@ from gateway.domain.health.depth_history import MOST_QUEUES as MOST_BACKLOG_QUEU
 from gateway.domain.status import BacklogStatus, OrderStatus, PairStatus, SpoolStatus, SyphonStatus
 
 OTHERS: Final = "(others)"
-_REFUSALS: Final = ("Busy", "InvalidRequest", "MessageTooLarge")  # those of `pairing.admission`
+# The errors of `pairing.admission`.
+_REFUSALS: Final = ("Busy", "InvalidRequest", "MessageTooLarge")
 
 
 def pair_metrics(pair: PairStatus) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""A receiver whose results are reported: what was received and settled, and how long it took."""
+"""A receiver whose results are reported: the received and settled messages, and the durations."""
 
 from collections.abc import Awaitable, Sequence
 from datetime import datetime, timedelta

@@ -50,8 +50,9 @@ class ServiceManager:
     @contextmanager
     def reloading(self) -> Iterator[None]:
         """
-        Tell that the configuration is read within the context; `systemctl reload` waits for its
-        end. A process that still starts, or ends, says nothing else meanwhile.
+        Report to the service manager that the configuration is read within the context; `systemctl
+        reload` waits for its end. A process that still starts, or ends, reports nothing else
+        meanwhile.
         """
         if not self._serves:
             yield

@@ -1,5 +1,5 @@
 """
-OpenTelemetry spans for what this process does on its namespaces (semantic conventions 1.44,
+OpenTelemetry spans for the operations of this process on its namespaces (semantic conventions 1.44,
 messaging). Only imported if traces are configured: without them there is no wrapper at all.
 
 The context that a producer has put into a message is its creation context, and stays as it is. A

@@ -27,7 +27,9 @@ _NAME: Final = "opentelemetry"
 
 
 class _Failures(logging.Handler):
-    """Collects what the SDK logs, in whichever of its threads: it must not write to the log."""
+    """
+    Collects the SDK's log records, from any of its threads: the SDK must not write to the log.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

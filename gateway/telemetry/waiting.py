@@ -20,7 +20,7 @@ from gateway.domain.events.gateway import Event, Syphoned
 from gateway.ports import Observer
 
 MOST: Final = 10_000  # entities that are counted
-# Seconds for which a reading of the depth may lack what was counted: namespaces tell it late, and
+# Seconds for which a reading of the depth may lack counted messages: namespaces report it late, and
 # messages in motion count at one side only.
 LAG: Final = 15.0
 
@@ -68,7 +68,8 @@ class WaitingCounts:
 
     def most_waiting(self, number: int) -> Mapping[str, int] | None:
         """
-        The messages that wait for each of so many entities, for which the most wait; None: unknown.
+        The messages that wait for each of the `number` entities with the most waiting messages;
+        None: unknown.
         """
         if not self.is_known:
             return None

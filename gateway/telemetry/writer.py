@@ -21,7 +21,9 @@ class LineWriter:
     """
 
     def __init__(self, fd: int, gap: Callable[[int], str], *, most: int = MOST_LINES) -> None:
-        """`gap` makes the line about so many dropped lines; at most `most` lines wait."""
+        """
+        `gap` makes the line that reports a number of dropped lines; at most `most` lines wait.
+        """
         self._fd = fd
         self._gap = gap
         self._most = most

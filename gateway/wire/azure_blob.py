@@ -8,7 +8,8 @@ The requests to Azure's Blob service that a store of bodies needs, and their res
     GET    /CONTAINER?restype=container&comp=list&prefix=P   200, pages with NextMarker
 
 (REST API: Put Blob, Get Blob, Delete Blob, List Blobs, Create Container; the signature is that of
-`storage_signing`.) The response's x-ms-error-code says what a 404 is about.
+`storage_signing`.) The response's x-ms-error-code says whether a 404 concerns the container or the
+body.
 """
 
 import base64
@@ -77,7 +78,7 @@ class Page:
 def parse_blob_account(text: str, key: str = "", *, needs_key: bool = True) -> BlobAccount:
     """
     Parse a connection string of a Storage account; `key` replaces the key in it. Without
-    `needs_key` there is none.
+    `needs_key` the string must have no key.
 
     Raises:
         InvalidRequest: a part is missing or wrong. The text contains no secret.

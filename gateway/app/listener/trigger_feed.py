@@ -30,7 +30,7 @@ class TriggerFeed:
     A stream of one gateway's announcements. While the stream is broken, its listeners poll. Several
     gateways before the same namespace have a feed each, all with the same `triggers`.
 
-    `authorization` returns the value of that header; None if the gateway needs none. It is asked
+    `authorization` returns the value of that header; None if the gateway needs none. It is called
     for each stream, because a token may have been renewed; a `BrokerError` counts as a broken
     stream.
     """

@@ -38,7 +38,7 @@ class AdminChoice:
     """
 
     port_offset: int = 0
-    process: str = SERVE  # whose endpoint of the configuration
+    process: str = SERVE  # the process whose endpoint of the configuration is used
     url: str | None = None  # None: an endpoint of the configuration
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
     credentials: str | None = attrs.field(default=None, repr=False)  # NAME:KEY
@@ -120,7 +120,7 @@ class AdminEndpoint:
 
 def check_authorization(endpoint: AdminEndpoint, right: Right) -> None:
     """
-    Return if there is a credential for that right.
+    Check that there is a credential for that right.
 
     Raises:
         Failure: there is none.

@@ -48,8 +48,8 @@ async def ask(
     body: bytes = b"",
 ) -> bytes:
     """
-    The body of its response, if that has the one status that means success. A `body` of the request
-    is JSON.
+    Return the body of the gateway's response, if its status is the only one that means success. A
+    `body` of the request is JSON.
 
     Raises:
         BrokerError: the gateway refused, or can't be reached.
@@ -151,7 +151,7 @@ async def ask_readiness(config: Config, choice: AdminChoice) -> tuple[str, Readi
     is needed.
 
     Raises:
-        Failure: nobody answers (temporary), or the configuration has no admin endpoint.
+        Failure: no process answers (temporary), or the configuration has no admin endpoint.
     """
     endpoint = await admin_here(config, choice)
     request = Request(method="GET", target="/readyz", headers=Headers.of({}))

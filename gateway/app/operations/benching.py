@@ -31,11 +31,11 @@ from gateway.domain.message import Abandon, Complete, Delivery, Message
 from gateway.ports import Receiver
 
 MARK: Final = "pairgate-bench-"
-LIFE: Final = timedelta(minutes=10)  # of a message that nobody receives
+LIFE: Final = timedelta(minutes=10)  # of a message that is never received
 ANSWER_SECONDS: Final = 30.0
 QUIET: Final = 2.0  # seconds without a message after which the queue counts as empty
 ERROR_PAUSE: Final = 0.1  # seconds after an error, so that a refusal isn't a busy loop
-# Each bound is 3 % above the one before, so that a percentile is too high by 3 % at most.
+# Each bound is 3 % above the previous bound, so that a percentile is too high by 3 % at most.
 BOUNDS: Final = tuple(1e-5 * 1.03**number for number in range(550))
 QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 

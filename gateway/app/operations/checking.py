@@ -241,7 +241,7 @@ async def _check_backlog(
 
 
 def _tell_secrecy(namespace: Namespace, pairing: Pairing, findings: Findings) -> None:
-    """Tell whether the namespace's owner can read what is diverted."""
+    """Add a finding: whether the namespace's owner can read diverted messages."""
     key = f" with the key {pairing.envelope_keys[0].id!r}" if pairing.envelope_keys else ""
     if pairing.encrypt:
         text = f"diverted messages are signed and encrypted{key}"

@@ -80,7 +80,9 @@ class Entity:
 
 @attrs.frozen(kw_only=True)
 class Listed:
-    """An entity of a list. A count is None if the namespace can't tell it, or has none."""
+    """
+    An entity of a list. A count is None if the namespace doesn't report it, or has no such count.
+    """
 
     kind: EntityKind
     name: str
@@ -156,7 +158,7 @@ async def list_entities(
 
 async def look_up(config: Config, runtime: Runtime, place: Place, entity: Entity) -> Listed:
     """
-    The entity as it is now. A count that the namespace can't tell is None.
+    The entity as it is now. A count that the namespace doesn't report is None.
 
     Raises:
         Failure: it doesn't exist, or the namespace doesn't answer.
@@ -332,7 +334,7 @@ async def _topics(topology: Topology, prefix: str) -> list[Listed]:
 
 
 def _of_queue(info: EntityInfo) -> Listed:
-    # With receivers elsewhere the namespace tells only a part of the messages that are there.
+    # With receivers in other processes, the namespace counts only a part of the messages.
     active = None if info.active is None or info.other_consumers else info.active
     return Listed(
         kind=EntityKind.QUEUE,

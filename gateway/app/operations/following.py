@@ -40,8 +40,8 @@ async def follow_events(
     """
     Until cancelled, show the last events, at most `recent`, and each further one.
 
-    `lost` is called with the reason each time the gateway is lost; what it kept of the events since
-    then is shown as soon as it answers again.
+    `lost` is called with the reason each time the gateway is lost; the events since then, as far as
+    the gateway kept them, are shown as soon as it answers again.
 
     Raises:
         Failure: no gateway runs at the start, or it refused.

@@ -98,7 +98,7 @@ def _check_form(tree: Any) -> None:
 
 
 def _check_references(validate: Callable[[Any], Any], misfit: type[Exception]) -> None:
-    """Raises ValueError: there is no end of a `$ref`, whatever the body is."""
+    """Raises ValueError: a `$ref` leads in a circle, whatever the body is."""
     for value in _ONE_OF_EACH_TYPE:
         try:
             with suppress(misfit):

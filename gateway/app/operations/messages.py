@@ -175,7 +175,7 @@ class _Take:
                 await _settle(receiver, delivery, self.wish.settlement)
         back = self.wish.settlement if isinstance(self.wish.settlement, Abandon) else GIVE_BACK
         for delivery in kept:
-            with suppress(LockLost):  # it was abandoned before
+            with suppress(LockLost):  # the message was abandoned before
                 await _settle(receiver, delivery, back)
 
     async def _next(self, receiver: Receiver) -> Delivery | None:

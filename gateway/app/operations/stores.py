@@ -31,7 +31,7 @@ def store_file(name: str, read: Callable[[], Config]) -> Path:
     is read only for the last.
 
     Raises:
-        Failure: `name` is none of them.
+        Failure: `name` is neither a file, a URL nor a namespace.
     """
     if name.startswith(SCHEME):
         return Path(name.removeprefix(SCHEME))

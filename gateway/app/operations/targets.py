@@ -112,7 +112,9 @@ async def open_gateway(
 
 
 async def find_running(config: Config, port_offset: int = 0) -> str | None:
-    """The address of the first listening REST endpoint without TLS; None if there is none."""
+    """
+    The address of the first listening REST endpoint without TLS; None if no such endpoint listens.
+    """
     await trio.lowlevel.checkpoint()
     for endpoint in config.endpoints:
         address = None if requires_tls(endpoint) else address_of(endpoint, port_offset)
@@ -134,7 +136,8 @@ def policy_with(config: Config, address: str, right: Right) -> AccessPolicy:
     A configured policy with a key that has the right, preferably for all entities.
 
     Raises:
-        Failure: there is none; the text says for what the right was needed, at that address.
+        Failure: there is no such policy; the text says for which operation the right was needed, at
+            that address.
     """
     granting = [policy for policy in config.access if policy.keys and policy.grants(right)]
     # a policy for all entities certainly suffices

@@ -42,7 +42,7 @@ async def see_off(pidfd: int, seconds: float = LEAVE_SECONDS) -> None:
     with trio.move_on_after(seconds):
         await trio.lowlevel.wait_readable(pidfd)
         return
-    with suppress(ProcessLookupError):  # it has just ended
+    with suppress(ProcessLookupError):  # the process has just ended
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     await trio.lowlevel.wait_readable(pidfd)
 
@@ -122,7 +122,7 @@ class Door:
         reason: str | None = None
         try:
             async with trio.open_nursery() as nursery:
-                # The successor goes on alone then.
+                # The successor continues alone then.
                 await nursery.start(cancel_at_signal, nursery.cancel_scope)
                 failure = await _failure_of(waiting.channel, self.ready_seconds)
                 waiting.channel.close()
@@ -142,7 +142,7 @@ class Door:
 
 async def _failure_of(channel: DescriptorChannel, seconds: float) -> str | None:
     """Tell the successor that the stores are free; return why it isn't ready. None: it is."""
-    with suppress(trio.BrokenResourceError):  # then it has no answer, either
+    with suppress(trio.BrokenResourceError):  # a broken channel has no answer, either
         await channel.send({"free": True})
     return await _not_ready(channel, seconds)
 

@@ -36,12 +36,12 @@ class GivenSockets:
             return None
         file = None
         if self._with_files and (path := unix.path_of(bind)) is not None:
-            with suppress(OSError):  # somebody has removed it
+            with suppress(OSError):  # the file was removed
                 file = unix.file_of(path)
         return BoundSockets(inherited_sockets(left.pop(0)), file)
 
     def close(self) -> None:
-        """Close those that nobody has taken."""
+        """Close the sockets that no endpoint has taken."""
         for left in self._by_bind.values():
             for descriptors in left:
                 close_all(descriptors)

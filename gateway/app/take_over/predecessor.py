@@ -1,4 +1,6 @@
-"""The side of the new process: it asks the running one for its sockets, and tells when to end."""
+"""
+The side of the new process: asks the running process for its sockets, and tells it when to end.
+"""
 
 import os
 import select
@@ -32,16 +34,16 @@ def _raise(failure: Failure) -> None:
 @attrs.define(eq=False, kw_only=True)
 class Predecessor:
     """
-    The running process, which serves until this one is ready. A `Service` that tells it so.
-
-    If this process ends before, the predecessor goes on as if nothing had happened.
+    The running process, which serves until this process is ready. As a `Service`, it reports the
+    readiness to that process. If this process ends earlier, the predecessor goes on serving.
     """
 
     channel: DescriptorChannel
     peer: Peer
     process: int  # a descriptor of the process, which outlives its number
     given: GivenSockets
-    frees_stores: bool  # it has stores, and frees them before this process is ready
+    # The running process has stores, and frees them before this process is ready.
+    frees_stores: bool
     observer: Observer
     serving: trio.Event = attrs.field(factory=trio.Event)  # set when this process accepts
     fail: Callable[[Failure], None] = _raise  # ends this process
@@ -72,7 +74,8 @@ class Predecessor:
         """
         await trio.lowlevel.checkpoint()
         if self.frees_stores and await _received(self.channel) is None:
-            await trio.lowlevel.wait_readable(self.process)  # its locks end with the process
+            # The locks of its stores end with the process.
+            await trio.lowlevel.wait_readable(self.process)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Tell the predecessor to drain when this process accepts connections."""
@@ -82,7 +85,7 @@ class Predecessor:
         try:
             await self.channel.send({"ready": True})
         except trio.BrokenResourceError:
-            if not self._has_ended:  # it gave this process up at the last moment
+            if not self._has_ended:  # the predecessor gave up at the last moment
                 self.fail(Failure(GIVEN_UP, ExitCode.TEMPORARY))
 
 

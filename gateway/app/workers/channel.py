@@ -14,7 +14,7 @@ LAST_SECONDS: Final = 1.0
 _CHUNK: Final = 256 * 1024
 
 Values = Mapping[str, Any]
-"""A message: its keys say what it is about."""
+"""A message; its keys name its subject."""
 
 
 @attrs.define(eq=False)
@@ -51,7 +51,9 @@ class Channel:
             await self._sent.wait_next()
 
     async def write(self) -> None:
-        """Write what was put and collected, until cancelled or the other side is gone."""
+        """
+        Write the messages that were put and collected, until cancelled or the other side is gone.
+        """
         seen = -1
         try:
             while True:

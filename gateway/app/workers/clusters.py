@@ -27,7 +27,7 @@ def make_cluster(config: Config, runtime: Runtime) -> Cluster | None:
 
 
 def told_of(cluster: Cluster) -> Mapping[str, Any]:
-    """The parent's cluster, as its greeting tells a worker."""
+    """The parent's cluster, as described in its greeting to a worker."""
     options = cluster.options
     return {"address": options.address, "secrets": options.secrets, "timeout": options.timeout}
 

@@ -16,7 +16,10 @@ from gateway.wire.pairgate import admin_json
 
 
 def drill_message(drill: Drill | None, seconds: float) -> Values:
-    """Tells a worker of the drill that is under way for so many more seconds; None: of its end."""
+    """
+    The message to a worker about the drill that is under way, with its remaining seconds; None:
+    about its end.
+    """
     value = None if drill is None else admin_json.value_of(drill)
     return {"drill": value, "seconds": seconds}
 
@@ -31,7 +34,7 @@ class DrillReplica:
     _drill: Drill | None = attrs.field(default=None, init=False)
 
     def take(self, message: Values) -> None:
-        """Do as the message tells, if it is about drills."""
+        """Begin or end the drill of the message, if it is about drills."""
         if "drill" not in message:
             return
         if self._drill is not None:

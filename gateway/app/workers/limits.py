@@ -1,4 +1,4 @@
-"""The limits of one process of a gateway with workers: its share of what the gateway may use."""
+"""The limits of one process of a gateway with workers: its share of the gateway's limits."""
 
 import attrs
 
@@ -24,9 +24,9 @@ def shared(config: Config) -> Config:
 
 def of_worker(config: Config) -> Config:
     """
-    The configuration of a worker: as `shared`, without what the parent does for all (syphon,
-    announcements over a topic), and with its share of the connections of an endpoint. A client that
-    finds no room in one worker waits until some worker has room.
+    The configuration of a worker: as `shared`, without the tasks that the parent does for all
+    (syphon, announcements over a topic), and with its share of the connections of an endpoint. A
+    client that finds no room in one worker waits until some worker has room.
     """
     config = attrs.evolve(shared(config), triggers=None)
     if config.pairing is not None:

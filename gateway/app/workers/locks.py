@@ -1,4 +1,4 @@
-"""Lets the processes of a gateway settle what another one of them holds."""
+"""Lets the processes of a gateway settle deliveries that another one of them holds."""
 
 from functools import partial
 from pathlib import Path

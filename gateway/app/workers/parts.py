@@ -1,4 +1,7 @@
-"""The parts of a worker: those of `gateway/app/parts.py` without what the parent does for all."""
+"""
+The parts of a worker: those of `gateway/app/parts.py` without the parts that the parent runs for
+all.
+"""
 
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -54,10 +57,10 @@ async def make_parts(
     """
     Open the namespaces, which the stack closes, and create the parts around them.
 
-    The parent has set up the namespaces, and does so later where one doesn't answer; it runs the
-    syphons, the collector of bodies and the announcer. `identity` is the primary's, as the parent
-    knows it; `stores` are the sockets of its stores, by their names. `cluster` has the processes of
-    this gateway.
+    The parent has set up the namespaces, or does so later where a namespace doesn't answer; it runs
+    the syphons, the collector of bodies and the announcer. `identity` is the primary's, as the
+    parent knows it; `stores` are the sockets of its stores, by their names. `cluster` has the
+    processes of this gateway.
 
     Raises:
         Failure: a namespace can't be opened, or no backlog queue is usable.
@@ -65,7 +68,7 @@ async def make_parts(
     await trio.lowlevel.checkpoint()
     announcements, home, pairing = Announcements(), config.home, config.pairing
     adapter = await _enter(stack, home, runtime, stores)
-    # A store announces what comes in by itself, in the parent.
+    # A store announces its new messages by itself, in the parent.
     seen = adapter if home.name in stores else announced(adapter, announcements)
     pair, gauge, services = None, None, list[Service]()
     cuts: Mapping[str, Cut] = {}

@@ -1,11 +1,11 @@
 """
 Requests that a worker passes on to its parent, over a Unix socket: HTTP requests other than sends.
 
-A client may settle a message over another connection than the one over which it received it, and
-that may be another worker's. So locks that HTTP clients hold are in one process, the parent.
+A client may receive a message over one connection and settle it over another, which may be another
+worker's. So locks that HTTP clients hold are in one process, the parent.
 
 The certificate of a client goes with each of its requests, in a header that no client can write:
-the worker removes theirs.
+the worker removes the clients' own.
 """
 
 import binascii

@@ -1,4 +1,6 @@
-"""The parent's side: starts the workers, replaces those that end, and knows what they count."""
+"""
+The parent's side: starts the workers, replaces workers that have ended, and keeps their counts.
+"""
 
 import socket
 import subprocess
@@ -111,7 +113,9 @@ class WorkerPool:
         return [each for each in endpoints if each.number not in numbers]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep all workers running until `drain`. Cancelled, it kills those that still run."""
+        """
+        Keep all workers running until `drain`. Cancelled, it kills the workers that still run.
+        """
         pair = self.parts.pair
         self._hub = None if pair is None else StateHub(pair.states)
         if self.parts.drills is not None:
@@ -150,7 +154,7 @@ class WorkerPool:
         """Tell all workers to drain; return when they have ended. Cancelled, cut them off."""
         self._drains.set()
         for endpoint in self._endpoints.values():
-            await endpoint.listener.aclose()  # so that nobody connects any more
+            await endpoint.listener.aclose()  # so that no client connects any more
         self._tell(DRAIN)
         try:
             await self._ended.wait()
@@ -255,7 +259,7 @@ class WorkerPool:
                 nursery.cancel_scope.cancel()
         finally:
             if process.poll() is None:
-                process.terminate()  # it drains already: this cuts its connections
+                process.terminate()  # the worker drains already: the signal cuts its connections
                 with trio.move_on_after(END_SECONDS, shield=True):
                     await process.wait()
             process.kill()  # does nothing if it has ended

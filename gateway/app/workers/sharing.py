@@ -1,10 +1,10 @@
 """
 Entity states and the entity cache, the same in the parent and in all workers.
 
-Each process runs the whole failover table on its own evidence, so that it needs nobody while its
-primary fails. The parent gives every change of a state a number, in the order in which it hears of
-them, and passes it on. It drops a change that was decided before its sender knew the last one of
-another process; that one is on its way to the sender. So all tables end up the same.
+Each process runs the whole failover table on its own evidence, so that it needs no other process
+while its primary fails. The parent gives every change of a state a number, in the order of arrival,
+and passes the change on. It drops a change that was decided before its sender knew the last change
+of another process, which is on its way to the sender. So all tables end up the same.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ class StateHub:
         self.states.share_pins = self._note_pins
 
     def add(self, number: int, wake: Callable[[], None]) -> Values:
-        """Begin to tell a worker of changes; the message with all states until now."""
+        """Begin to send changes to a worker; return the message with all states until now."""
         self._readers[number] = Readership(number, wake, has_pins=True)
         states = self.states.all_shared()
         rows = [self._row(each.entity, each) for each in states]
@@ -126,7 +126,7 @@ class StateHub:
 
 @attrs.define(eq=False)
 class StateReplica:
-    """A worker's side: tells the parent of its own changes, and adopts those of others."""
+    """A worker's side: sends its own changes to the parent, and adopts those of others."""
 
     states: EntityStates
     wake: Callable[[], None]
@@ -170,14 +170,14 @@ class StateReplica:
 
 @attrs.define(eq=False)
 class CacheSync:
-    """Either side: tells the other of entities that became known, changed or are gone."""
+    """Either side: tells the other about entities that became known, changed or are gone."""
 
     cache: EntityCache
     _told: dict[str, KnownEntity] = attrs.field(factory=dict, init=False)
     _version: int = attrs.field(default=-1, init=False)
 
     def take(self, message: Values) -> None:
-        """Note what the other side knows."""
+        """Note the entities that the other side knows."""
         for value in message.get("known", ()):
             known = _converter.structure(value, KnownEntity)
             self._told[known.entity.key] = known
@@ -189,7 +189,7 @@ class CacheSync:
             self.cache.remove(entity)
 
     def collect(self) -> Values | None:
-        """The message with the differences to what the other side was told."""
+        """The message with the changes since the last message to the other side."""
         if self.cache.changes.version == self._version:
             return None
         self._version = self.cache.changes.version

@@ -25,7 +25,7 @@ from gateway.frontends.web_guard import WebGuard
 from gateway.net.body_budget import BodyBudget
 from gateway.ports import Broker
 
-# The folder of the sockets lets nobody else in, so the key that everybody knows is enough.
+# No other user can open the folder of the sockets, so a well-known key is enough.
 CONNECTION: Final = (
     f"Endpoint=sb://localhost;SharedAccessKeyName={EMULATOR_POLICY.name};"
     f"SharedAccessKey={EMULATOR_POLICY.keys[0]};UseDevelopmentEmulator=true"

@@ -1,4 +1,4 @@
-"""A worker: serves connections as a gateway does, until its parent tells it to end, or is gone."""
+"""A worker: serves connections as a gateway does, until its parent ends it, or is gone."""
 
 import os
 import socket
@@ -222,7 +222,7 @@ class Serving:
             ending.ask("the parent has ended")
 
     async def _announce(self, parts: Parts) -> None:
-        """Tell the parent, who has the subscribers, of new messages."""
+        """Report new messages to the parent, which has the subscribers."""
         with parts.announcements.subscribe() as stream:
             while True:
                 came: Mapping[Any, int] = await stream.next()

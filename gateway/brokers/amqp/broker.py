@@ -49,7 +49,7 @@ R = TypeVar("R", bound=AmqpReceiver)
 
 _CLOSE_TIMEOUT: Final = 5.0  # seconds
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
-_UNTOLD: Final = 2**31 - 1  # deliveries; AMQP doesn't tell the limit
+_UNTOLD: Final = 2**31 - 1  # deliveries; AMQP doesn't report the limit
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _GONE: Final = (EntityNotFound, EntityDisabled)
 
@@ -179,7 +179,7 @@ class AmqpBroker:
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """
         As `Broker.send`. Several messages go as one batch, or in as few batches as the link's limit
-        allows. A broker without batches gets the messages one by one, without waiting in between.
+        allows. A broker without batches gets the messages separately, without waiting in between.
 
         Raises:
             NotSupported: the broker would not deliver a message as it was sent.
@@ -281,7 +281,9 @@ class AmqpBroker:
             sender.close()
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
-        """As `Broker.inspect`: tells only that the entity exists, and the largest message size."""
+        """
+        As `Broker.inspect`: reports only that the entity exists, and the largest message size.
+        """
         sender = await self._attach(entity)
         self.meter.request(Operation.INSPECT)
         sender.close()
@@ -300,7 +302,7 @@ class AmqpBroker:
         return known_to_all(told, len(self._access.places))
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
-        """As `Verifies.verify`. AMQP tells nothing about a queue's settings."""
+        """As `Verifies.verify`. AMQP reports nothing about a queue's settings."""
         (await self._attach(entity)).close()
         limits = ", has no limit of deliveries," if is_backlog else ""
         wanted = f"it's durable{limits} and drops nothing when it is full"
@@ -350,7 +352,7 @@ class AmqpBroker:
 
 @asynccontextmanager
 async def opened(receiver: R) -> AsyncIterator[R]:
-    """Open the receiver's link; release what it holds at the end."""
+    """Open the receiver's link; release its deliveries at the end."""
     await receiver.open()
     try:
         yield receiver

@@ -34,7 +34,7 @@ _REFUSED: Final = frozenset((401, 403))
 
 @attrs.frozen
 class CbsToken:
-    """A token for an address, and for how many seconds it is good."""
+    """A token for an address, and the seconds for which it is valid."""
 
     put: cbs.PutToken
     seconds: float
@@ -119,7 +119,7 @@ class CbsTokens:
     _lifetime: float = attrs.field(default=0.0, init=False)  # of the longest token, in seconds
     _exchange: Exchange | None = attrs.field(default=None, init=False)
     _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
-    # When to renew each; the oldest first.
+    # The time to renew each token, by address; the oldest first.
     _due: dict[str, float] = attrs.field(factory=dict, init=False)
     _locks: dict[str, trio.Lock] = attrs.field(factory=dict, init=False)
     _added: Changes = attrs.field(factory=Changes, init=False)
@@ -135,7 +135,7 @@ class CbsTokens:
 
     async def ensure(self, address: str) -> bool:
         """
-        Return when a link may be attached to the address; True if that took a new token.
+        Return when a link may be attached to the address; True if a new token was put for it.
 
         Raises:
             BrokerError: the token was refused, or there was no answer. Nothing was sent.
@@ -167,7 +167,7 @@ class CbsTokens:
                 await self._added.wait_next()
             address, due = min(self._due.items(), key=lambda item: item[1])
             await trio.sleep_until(due)
-            if self._due.get(address) != due:  # it was refused or replaced meanwhile
+            if self._due.get(address) != due:  # the token was refused or replaced meanwhile
                 continue
             del self._due[address]
             if address not in self._in_use():

@@ -21,8 +21,8 @@ class LinkOptions:
     # From the connect until a link is attached. Shorter than the timeout of one attempt, so that a
     # hanging connect is known as "not sent".
     connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
-    # After so long a silence the peer counts as lost. The peer is told half of it, and sends
-    # heartbeats.
+    # The silence after which the peer counts as lost. The peer gets half of it as the idle timeout,
+    # and sends heartbeats.
     idle_timeout: float = attrs.field(default=10.0, validator=validators.ge(2.0))
     max_links: int = attrs.field(default=100, validator=validators.ge(2))  # per connection
     # Links that stay attached while idle.

@@ -239,7 +239,7 @@ class AmqpReceiver:
         while link.arrived and len(taken) < limit:
             event = link.arrived.popleft()
             if not event.settled and not link.holds(event.delivery):
-                continue  # the broker has released it meanwhile
+                continue  # the broker has released the delivery meanwhile
             delivery = self._read(event)
             if delivery is None:
                 continue
@@ -253,7 +253,7 @@ class AmqpReceiver:
 
     async def _take_away(self, locked: Sequence[Delivery]) -> list[Delivery]:
         """
-        Complete all deliveries and return those that succeeded. The others are delivered again. An
+        Complete all deliveries and return the completed ones. The others are delivered again. An
         unknown outcome counts as success.
         """
         lost: set[str | None] = set()
@@ -310,7 +310,7 @@ def check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:
     Check the broker's answer to a settlement.
 
     Raises:
-        BrokerError: the broker didn't do what the outcome asks for.
+        BrokerError: the broker returned another outcome.
     """
     match answer:
         case Rejected(error=AmqpError() as error) if error.condition != _condition_of(asked):

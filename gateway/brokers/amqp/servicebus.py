@@ -230,7 +230,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
                     del self._sessions[place]
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
-        """As `Verifies.verify`: `inspect` tells everything already."""
+        """As `Verifies.verify`: `inspect` reports everything already."""
         await trio.lowlevel.checkpoint()
         return ()
 

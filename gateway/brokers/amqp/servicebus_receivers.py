@@ -114,7 +114,7 @@ class ServiceBusReceiver(AmqpReceiver):
         for token in list(self._deferred):
             try:
                 await self._manage(disposition_of(Abandon(), token, self._session_name), ops.Done)
-            except BrokerError:  # its lock expires instead
+            except BrokerError:  # the message's lock expires instead
                 await trio.lowlevel.checkpoint()
 
     async def _settle_elsewhere(self, delivery: Delivery, settlement: Settlement) -> None:

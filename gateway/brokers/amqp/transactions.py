@@ -166,7 +166,7 @@ def settlements_in(work: Sequence[TransactedWork]) -> list[Settling]:
 
 def peer_of(settlements: Sequence[Settling]) -> Peer | None:
     """
-    The connection on which the settled deliveries arrived; None: there are none.
+    The connection on which the settled deliveries arrived; None: no delivery is settled.
 
     Raises:
         NotSupported: they arrived on several connections.
@@ -290,7 +290,7 @@ async def _declare(coordinator: SendingLink) -> bytes:
 async def _discharge(coordinator: SendingLink, txn_id: bytes) -> None:
     try:
         state = await _ask(coordinator, Discharge(txn_id=txn_id))
-    except LinkVoid as void:  # it wasn't written: the namespace rolls back
+    except LinkVoid as void:  # the discharge wasn't written: the namespace rolls back
         raise TransactionRolledBack(str(void.link.refusal())) from void
     if isinstance(state, Accepted):
         return

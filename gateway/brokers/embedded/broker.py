@@ -41,7 +41,8 @@ T = TypeVar("T")
 @attrs.frozen(kw_only=True)
 class EmbeddedOptions(LocalOptions):
     """
-    Limits of what may wait for the disk at once. Operations above a limit wait before they begin.
+    The limits of the operations that may wait for the disk at once. Operations above a limit wait
+    before they begin.
     """
 
     max_pending_operations: int = 1000

@@ -37,7 +37,7 @@ class Changes:
     _highest_removed: int = -1
 
     def add(self, row: tuple[Any, ...]) -> None:
-        """Have a row inserted; its values are in the order of the columns."""
+        """Insert a row at the next `flush`; its values are in the order of the columns."""
         self._added.append(row)
 
     def remove(self, sequence: int) -> None:

@@ -51,7 +51,7 @@ class Committer:
 
     def run(self, steps: Sequence[Step[Any]]) -> Report:
         """
-        Run all steps and set their results: committed, or an error that says what is known.
+        Run all steps and set their results: committed, or an error with the known outcome.
 
         Return the report on the receivers to wake.
         """

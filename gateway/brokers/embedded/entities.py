@@ -83,7 +83,7 @@ def read_rule(text: str, filter_values: bytes, action_values: bytes) -> Rule:
     if (values := _values_field(kind)) is not None:
         filter_fields[values] = _read_values(filter_values)
     return Rule(
-        name=sys.intern(fields["name"]),  # few differ
+        name=sys.intern(fields["name"]),  # few names differ
         filter=_ALL if kind is TrueFilter else kind(**filter_fields),
         action=None
         if action is None

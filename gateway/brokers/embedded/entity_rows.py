@@ -74,8 +74,9 @@ class EntityRows:
         """
         try:
             rules = _OrderedRules(self._load_rules())
-            read: dict[tuple[str, str], Properties] = {}  # few differ: they share one value
-            # Row by row: all rows at once would take more memory than all that is made of them.
+            # Entities with equal properties share one value.
+            read: dict[tuple[str, str], Properties] = {}
+            # Row by row: all rows at once would take more memory than the entities made of them.
             found: Iterable[Any] = self._connection.execute(_LOAD)
             for sound, key, number, name, kind, text, created, updated, version in found:
                 self._check(sound, f"entity {name!r}")
@@ -90,7 +91,8 @@ class EntityRows:
                         path=EntityPath(name),
                         properties=properties,
                         created=created,
-                        updated=created if updated == created else updated,  # one object
+                        # One object for equal dates.
+                        updated=created if updated == created else updated,
                         version=version,
                         rules=rules.of(number),
                     ),
@@ -149,7 +151,9 @@ class EntityRows:
 
 @attrs.define(eq=False)
 class _OrderedRules:
-    """Rules with the numbers of their subscriptions, in the order of these, read one by one."""
+    """
+    Rules with the numbers of their subscriptions, in the order of the numbers, read separately.
+    """
 
     _rules: Iterator[tuple[int, Rule]]
     _next: tuple[int, Rule] | None = attrs.field(init=False)

@@ -30,7 +30,7 @@ class StoreInUse(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The store differs from what was last written: an operator must look."""
+    """The store differs from its last written state: an operator must check it."""
 
 
 def private_directory(path: Path) -> None:
@@ -149,7 +149,9 @@ def has_log(store: Path) -> bool:
 
 
 def read_mark(path: Path) -> Mark | None:
-    """The mark in the file; None if there is none, or if a crash cut its first writing short."""
+    """
+    The mark in the file; None if the file has none, or if a crash cut its first writing short.
+    """
     if not path.exists():
         return None
     written = path.read_bytes()

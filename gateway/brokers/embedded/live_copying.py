@@ -1,5 +1,5 @@
 """
-Copies a store while a gateway has it open. The gateway isn't asked.
+Copies a store while a gateway has it open, without a request to the gateway.
 
     gateway   commits ──▶ log ── checkpoint ──▶ store file
                            │ 3                    │ 1, 2
@@ -8,7 +8,7 @@ Copies a store while a gateway has it open. The gateway isn't asked.
 Only a checkpoint changes the store's file, and only pages that are in the log. So a copy of the
 file and then of the whole log is a consistent store, however the file was torn, unless the log
 began again meanwhile: then its header differs before and after (SQLite's file format, 4.1). While
-the log is empty, the file mustn't change at all: its times tell.
+the log is empty, the file mustn't change at all, which its times show.
 
 1. The file is copied slowly; pages that change meanwhile are wrong.
 2. The backup holds the log, which the gateway respects up to a limit. The file is compared with the
@@ -69,7 +69,7 @@ class Throttle:
     _due: float = 0.0
 
     def wait(self, copied: int) -> None:
-        """Return when the next bytes may be copied after so many."""
+        """Return when the next bytes may be copied, after `copied` bytes."""
         now = self.clock()
         self._due = max(self._due, now - 1.0) + copied / self.rate
         self.sleep(max(0.0, self._due - now))
@@ -132,7 +132,7 @@ def _copy_file(source: Path, draft: Path, throttle: Throttle, chunk: int) -> Non
 def _catch_up(source: Path, draft: Path, throttle: Throttle, chunk: int) -> Mark | None:
     """
     Copy all that has changed in the file, and the whole log. Return the high-water mark of before:
-    the copy must have that many commits.
+    the copy must have its number of commits.
     """
     with _holding(source):
         for _ in range(_TRIES):
@@ -189,7 +189,7 @@ def _times(file: int) -> tuple[int, int, int]:
 
 
 def _log_header(log: Path) -> bytes:
-    """Empty without a log."""
+    """The header of the log; empty without a log."""
     try:
         with _opened(log) as file:
             return os.pread(file, _LOG_HEADER, 0)
@@ -209,7 +209,7 @@ def _chunks(file: int, size: int) -> Iterator[tuple[int, bytes]]:
     """
     The file up to the end that it has now: a file that grows as fast as it is copied would have no
     end. Later steps copy what the file gets meanwhile; a log's end is that of a commit or is
-    ignored, and acknowledged commits of before are in front of it.
+    ignored, and earlier acknowledged commits are in front of it.
     """
     end, offset = os.fstat(file).st_size, 0
     while found := os.pread(file, min(size, end - offset), offset):

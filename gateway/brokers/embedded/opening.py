@@ -1,7 +1,7 @@
 """
 Opens a store: by one process only, only in a place where it can keep its promises, and only
-undamaged. A store that isn't as it was left is refused and stays unchanged, for an operator to
-check.
+undamaged. A store that differs from its state at the last close is refused and stays unchanged, for
+an operator to check.
 """
 
 import os
@@ -198,13 +198,14 @@ def _check_row(connection: apsw.Connection, path: Path) -> None:
 
 def _move_log(connection: apsw.Connection) -> None:
     """
-    Have the found state on the disk, before it is marked and shown to any client.
+    Write the found state to the disk, before it is marked and shown to any client.
 
     The last commit of a killed process may never have been synced. If its sync had failed, the log
     may never reach the disk, whatever a later sync says, and all later commits in the log would be
     unreadable. So its content is written into the store.
     """
-    with suppress(apsw.FullError):  # it can wait: SQLite has synced the log first
+    # The sync of the store can wait: SQLite has synced the log first.
+    with suppress(apsw.FullError):
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
 

@@ -1,4 +1,4 @@
-"""Reads rows before they are asked for: receivers come in groups, and each SELECT costs time."""
+"""Reads rows in advance: receivers come in groups, and each SELECT costs time."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,8 +19,8 @@ class ReadAhead:
     The rows of one queue and state that follow the last delivered row.
 
     They are valid until one of them changes or the transaction ends, so code that changes rows
-    calls `change` or `drop`. As many rows are read as were asked for in the last transaction, since
-    rows that are read in vain cost time, too.
+    calls `change` or `drop`. The number of rows read is that of the rows requested in the last
+    transaction, since rows that are read in vain cost time, too.
     """
 
     _place: Place | None = None
@@ -31,7 +31,7 @@ class ReadAhead:
     _most: int = _MOST_ROWS
 
     def take(self, place: Place, after: int, limit: int) -> Sequence[Row]:
-        """The rows after that sequence number, as many as asked for; none if they must be read."""
+        """The rows after that sequence number, `limit` at most; none if they must be read."""
         if after != self._after or len(self._rows) < limit or place != self._place:
             return ()
         self._asked += limit
@@ -40,12 +40,12 @@ class ReadAhead:
         return taken
 
     def size(self, limit: int) -> int:
-        """The number of rows to read when `limit` rows are asked for."""
+        """The number of rows to read for a request of `limit` rows."""
         expected = self._asked // 4 if self._asked else self._expected
         return max(limit, min(expected, self._most))
 
     def keep(self, place: Place, rows: Sequence[Row], limit: int) -> Sequence[Row]:
-        """Return the rows that were asked for, and keep the others."""
+        """Return the requested rows, and keep the others."""
         size = sum([row.size for row in rows])
         self._most = min(_MOST_ROWS, _MOST_BYTES * len(rows) // max(size, 1))
         self._asked += limit

@@ -88,7 +88,7 @@ class SqliteRows:
 
     def get(self, sequence: int) -> Row | None:
         if not 0 <= sequence <= MAX_SEQUENCE:
-            return None  # SQLite can't be asked for it either
+            return None  # no message has such a number
         self._changes.flush()
         found = self._select(_GET, sequence)
         return found[0] if found else None
@@ -248,7 +248,7 @@ class SqliteRows:
 
     def _checksum(self, row: Row, content: bytes) -> int:
         """
-        The checksum of the queue's number and of all that is stored of a message, except its
+        The checksum of the queue's number and of all stored values of a message, except its
         delivery count.
         """
         about = _NUMBERS.pack(

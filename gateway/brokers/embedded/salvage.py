@@ -75,7 +75,7 @@ UPDATE store SET next_sequence = ? + max(
 @attrs.frozen(kw_only=True)
 class Salvaged:
     """
-    The contents of the new store, and what is missing: `lost` names unreadable messages, up to a
+    The contents of the new store, and the losses: `lost` names unreadable messages, up to a
     thousand; `remarks` say what else is missing or was replaced.
     """
 
@@ -88,9 +88,9 @@ class Salvaged:
 
 def salvage(source: Path, target: Path, new_id: int, disk: Disk) -> Salvaged:
     """
-    Make a store of all that can be read. Its messages are delivered again, including those that
-    were about to be settled. The new store has the id `new_id` and uses new sequence numbers from
-    now on.
+    Make a store of all readable parts. Its messages are delivered again, including those that were
+    about to be settled. The new store has the id `new_id` and uses new sequence numbers from now
+    on.
 
     Raises:
         StoreInUse, StoreDamaged, StoreError: nothing was made; the text says why.

@@ -18,11 +18,12 @@ from gateway.durable import sync_folder
 APPLICATION_ID: Final = 0x50474154  # "PGAT"
 WAL_CAP: Final = 16 * 1024 * 1024  # bytes
 
-# A store that continues after a loss, or from a copy, skips so many sequence numbers: a number that
-# a client still remembers then names no message, rather than another one.
+# The number of sequence numbers that a store skips when it continues after a loss, or from a copy:
+# a number that a client still remembers then names no message, rather than another one.
 EPOCH: Final = 2**32
 
-Pragma = tuple[str, str | int, str | int]  # its name, the value to set, the value to read back
+# The pragma's name, the value to set, the value to read back.
+Pragma = tuple[str, str | int, str | int]
 
 # In this order; each is read back. For the reason of each see reference/reliability.md, 5.1.
 PRAGMAS: Final[tuple[Pragma, ...]] = (
@@ -99,7 +100,7 @@ def drafted(path: Path) -> Iterator[Path]:
         raise
     finally:
         os.close(file)
-    sync_folder(path.parent)  # SQLite ignores errors when it does so
+    sync_folder(path.parent)  # SQLite ignores errors of its own sync of the folder
 
 
 def connect(
@@ -202,7 +203,7 @@ def migrate(connection: apsw.Connection) -> None:
     """
     Migrate a store of an earlier version to this one.
 
-    In one transaction: after a crash the store has the one version or the other.
+    The migration is one transaction: after a crash the store has the old version or the new one.
     """
     version = connection.pragma("user_version")
     if version == VERSION:

@@ -147,7 +147,7 @@ class Store:
         Return once everything that was prepared since `begin` is on the disk.
 
         Raises:
-            apsw.Error: it is unknown what is on the disk; the connection must not be used again.
+            apsw.Error: the state on the disk is unknown; the connection must not be used again.
         """
         self._connection.execute("COMMIT")
         if not self._advancing:
@@ -188,7 +188,7 @@ class Store:
         return True
 
     def close(self) -> None:
-        """Write what waits, empty the log, and close the store."""
+        """Write the waiting delivery counts, empty the log, and close the store."""
         try:
             self._end_tidily()
             self._upkeep.empty_log()

@@ -97,8 +97,8 @@ class Upkeep:
 
     def shrink(self) -> bool:
         """
-        Release free pages to the disk, keeping some for new messages. False: there are none to
-        release.
+        Release free pages to the disk, keeping some for new messages. False: no page can be
+        released.
         """
         free = self._connection.pragma("freelist_count")
         spare = max(_SPARE_PAGES, self._connection.pragma("page_count") // 4)

@@ -1,5 +1,5 @@
 """
-The one thread that owns a store: natural group commit.
+The thread that owns a store: natural group commit.
 
 The thread takes all steps that were requested meanwhile, runs them in one transaction, and answers
 after COMMIT has returned. While one batch is synced, the next one forms by itself, without a timer.
@@ -8,8 +8,8 @@ after COMMIT has returned. While one batch is synced, the next one forms by itse
   run() ─ room? ─ put ─────▶ drain ─ BEGIN ─ steps ─ COMMIT ───────▶ answer all, one hop
   waits ◀─────────────────────────────────────────────────────────── reschedule
 
-Steps run in the order of the calls, including those that had to wait for room. If the calling task
-is cancelled, its step is committed all the same.
+Steps run in the order of the calls, including those that had to wait for room. A step is committed
+even if the calling task is cancelled.
 """
 
 import queue
@@ -109,7 +109,7 @@ class Writer:
             await trio.lowlevel.cancel_shielded_checkpoint()
             raise Unavailable(self._closed)
         step.task = trio.lowlevel.current_task()
-        if self._has_room:  # then no other step waits outside
+        if self._has_room:  # no other step waits outside then
             self._put(step)
             await trio.lowlevel.wait_task_rescheduled(step.leave)
         else:
@@ -136,7 +136,7 @@ class Writer:
         return self._steps < self._most_steps and self._bytes < self._most_bytes
 
     async def _wait_for_room(self, step: Step[Any]) -> None:
-        """Run a step as soon as there is room, after those that wait already."""
+        """Run a step as soon as there is room, after the steps that wait already."""
         self._waiting[step] = None
 
         def leave(raise_cancel: Any) -> trio.lowlevel.Abort:

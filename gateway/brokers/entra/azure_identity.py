@@ -39,7 +39,9 @@ _LOGGERS: Final = ("azure", "msal", "urllib3")
 
 
 class _Transport(RequestsTransport):  # type: ignore[misc]  # it has no types of its own
-    """Notes which host was asked last, and its answer. azure-identity's errors don't tell."""
+    """
+    Notes which host was asked last, and its answer. azure-identity's errors don't name the host.
+    """
 
     host: str = ""
     status: int | None = None
@@ -135,7 +137,9 @@ def _failure(error: Exception, transport: _Transport, options: CredentialOptions
 
 
 def _text(error: Exception, options: CredentialOptions) -> str:
-    """The error's text in one line, without secrets: a provider may repeat what it was sent."""
+    """
+    The error's text in one line, without secrets: a provider may repeat the secrets of a request.
+    """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}"
     text = " ".join(str(error).split())
@@ -148,7 +152,7 @@ def _text(error: Exception, options: CredentialOptions) -> str:
 
 
 def _reason_in(body: str) -> str:
-    """The reason in the JSON of a refusal; empty if there is none."""
+    """The reason in the JSON of a refusal; empty if the answer has none."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):

@@ -57,7 +57,7 @@ class CredentialOptions:
     token_file: Path | None = None  # None: AZURE_FEDERATED_TOKEN_FILE
     # Of the identity provider; empty: AZURE_AUTHORITY_HOST, else https://login.microsoftonline.com.
     authority: str = attrs.field(default="")
-    # True: the public cloud is asked if it knows the authority; false for private clouds.
+    # True: a request to the public cloud checks the authority; false for private clouds.
     instance_discovery: bool = True
     ca: Path | None = None  # of the identity provider; None: the usual authorities
     scope: str = ""  # of the tokens; empty: the one of the namespace's kind

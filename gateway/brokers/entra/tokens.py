@@ -93,8 +93,9 @@ class AccessTokens:
         Return a token that hasn't expired; at once if there is one.
 
         Raises:
-            CredentialRefused: there is none, because the identity provider refuses the credential.
-            NoToken: there is none, and the identity provider can't be reached, fails, or hasn't
+            CredentialRefused: there is no token, because the identity provider refuses the
+                credential.
+            NoToken: there is no token, and the identity provider can't be reached, fails, or hasn't
                 answered within `patience`.
         """
         with trio.move_on_after(self._patience):

@@ -378,8 +378,8 @@ class LocalBroker(LocalQueues):
 
     def _is_watched(self, key: str) -> bool:
         """
-        True if somebody waits for changes of the entity with this key. A receiver registers before
-        it looks for messages, so that it misses none. May be called by any thread.
+        True if a task waits for changes of the entity with this key. A receiver registers before it
+        looks for messages, so that it misses none. May be called by any thread.
         """
         return self.announce is not None or key in self._notifiers
 

@@ -55,7 +55,7 @@ class MemoryEntityStore:
         return Storage(MemoryRows(journal), MemorySessions(journal), MemorySeenIds(journal))
 
     def update(self, entity: StoredEntity) -> None:
-        """Nothing to do: the entity in memory has its properties."""
+        """Do nothing: the entity in memory has its properties."""
 
     def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
         """Nothing to do: the subscription in memory has its rules."""
@@ -64,13 +64,13 @@ class MemoryEntityStore:
         """Nothing to do: the subscription in memory has its rules."""
 
     def remove(self, path: EntityPath) -> None:
-        """Nothing to do: the rows are dropped with the queue that holds them."""
+        """Do nothing: the rows are dropped with the queue that holds them."""
 
     def check_room(self) -> None:
-        """Nothing to check: each queue's quota is the only limit."""
+        """Do nothing: each queue's quota is the only limit."""
 
     def part(self) -> AbstractContextManager[None]:
-        """Nothing to undo but what the journal undoes."""
+        """Do nothing: the journal undoes all changes."""
         return nullcontext()
 
     def next_sequence(self) -> int:

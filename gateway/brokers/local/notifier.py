@@ -1,4 +1,4 @@
-"""Wakes the tasks that wait for messages of one queue, no more of them than there are messages."""
+"""Wakes the tasks that wait for messages of a queue: at most one task for each message."""
 
 import math
 from collections.abc import Iterator

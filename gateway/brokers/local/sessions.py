@@ -79,7 +79,7 @@ class LocalSessionReceiver(LocalReceiver):
         queue.sessions.settle(self._accepted.holder, token, settlement, now)
 
     def _forget_ended(self) -> None:
-        """Nothing to do: the locks of messages end with the session's lock."""
+        """Do nothing: the locks of messages end with the session's lock."""
 
 
 async def accept_session(
@@ -109,7 +109,7 @@ async def accept_session(
             if notifier.notifications(State.ACTIVE) == seen:
                 await notifier.wait(State.ACTIVE)
     except trio.Cancelled:
-        notifier.notify(State.ACTIVE, 1)  # this task may have used up one: wake another
+        notifier.notify(State.ACTIVE, 1)  # this task may have used up a notification: wake another
         raise
 
 

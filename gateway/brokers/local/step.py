@@ -54,7 +54,7 @@ class Step(Generic[T]):
         self.error.__cause__ = error
 
     def leave(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
-        """The waiting task is cancelled; the step runs all the same."""
+        """Note that the waiting task was cancelled; the step runs nevertheless."""
         self.task = None
         return trio.lowlevel.Abort.SUCCEEDED
 

@@ -99,7 +99,8 @@ class LocalVisibility:
             self._report(entity, gone)
             read = ((row, self._read(entity, row)) for row in rows)
             taken = [_taken_message(row, message) for row, message in read if message is not None]
-            if taken or not more:  # else all that were looked at were moved, and there are more
+            # Else all messages that were looked at were moved, and there are more.
+            if taken or not more:
                 billed = Operation.RECEIVE if taken else Operation.EMPTY
                 self._broker.meter.request(billed, len(taken))
                 return taken

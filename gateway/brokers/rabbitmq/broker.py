@@ -292,9 +292,9 @@ class RabbitmqBroker:
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """
-        As `Broker.inspect`. Without further rights, a broker tells how many messages are ready and
-        how many consumers exist. `active` lacks the messages that receivers have locked; it is
-        unknown while receivers of this process receive and settle too fast to be counted.
+        As `Broker.inspect`. Without further rights, a broker reports the numbers of ready messages
+        and of consumers. `active` lacks the messages that receivers have locked; it is unknown
+        while receivers of this process receive and settle too fast to be counted.
         """
         name = await self._channels.name_of(entity)
         count = await self._own.count(entity, partial(self._channels.inspect, name))

@@ -101,7 +101,7 @@ class Channels:
 
     async def inspect(self, queue: str) -> commands.Queue.DeclareOk:
         """
-        The queue's counts, which the broker tells without any right.
+        The queue's counts, which the broker reports without any right.
 
         Raises:
             EntityNotFound: the queue doesn't exist.
@@ -114,8 +114,8 @@ class Channels:
         """
         The queue's name in RabbitMQ.
 
-        A name in lower case is used as it is. Otherwise the broker is asked which spelling exists;
-        the answer is remembered until `forget`. `since` is that of `Reconnecting.get`.
+        A name in lower case is used as it is. Otherwise a request to the broker finds the existing
+        spelling, which is remembered until `forget`. `since` is that of `Reconnecting.get`.
 
         Raises:
             EntityNotFound: the broker was asked, and the queue doesn't exist.

@@ -52,7 +52,7 @@ class HeldDeliveries:
     _held: dict[str, Held] = attrs.field(factory=dict, init=False)
     # By delivery tag, ascending.
     _unsettled: dict[int, Held] = attrs.field(factory=dict, init=False)
-    # The pending answer, shared by all that is written before it is sent.
+    # The pending answer, shared by all frames that are written before its request.
     _flushing: Answer | None = attrs.field(default=None, init=False)
 
     @property
@@ -84,8 +84,8 @@ class HeldDeliveries:
 
     def outgrows(self, consumer: Consumer, limit: int) -> bool:
         """
-        True if the consumer should be replaced by one with a larger prefetch: all that it may have
-        is delivered, nothing is in transit, and there is room for at least twice its prefetch.
+        True if the consumer should be replaced by one with a larger prefetch: it has used up its
+        prefetch, nothing is in transit, and there is room for at least twice its prefetch.
         """
         is_used_up = consumer.unsettled >= consumer.prefetch
         return is_used_up and 2 * consumer.prefetch <= self.room_for(limit)
@@ -155,7 +155,7 @@ class HeldDeliveries:
         self._held[token] = self._held.pop(token)
 
     def forget_message(self, delivery: Delivery) -> None:
-        """Drop the message's content; what is needed to acknowledge or abandon it stays."""
+        """Drop the message's content; the data to acknowledge or abandon it stay."""
         held = self._held.get((delivery.lock_token or "").lower())
         if held is not None and not held.without_message:
             held.delivery = attrs.evolve(held.delivery, message=_NO_MESSAGE)
@@ -201,8 +201,8 @@ class HeldDeliveries:
 
     async def flush(self, channel: Channel) -> None:
         """
-        Return once the broker has handled what was written on the channel; concurrent calls share
-        one answer.
+        Return once the broker has handled all frames that were written on the channel; concurrent
+        calls share one answer.
 
         Raises:
             OutcomeUnknown: the channel was closed before the answer.

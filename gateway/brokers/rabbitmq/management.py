@@ -29,7 +29,7 @@ from gateway.wire.rabbitmq.management import (
 
 _PORTS: Final = {"http": 15672, "https": 15671}
 _SERVER_ERROR: Final = 500  # and above: this node can't answer
-_PATIENCE: Final = 10.0  # seconds; without an answer the caller goes on without a list
+_PATIENCE: Final = 10.0  # seconds; without an answer the caller continues without a list
 
 
 def open_management(

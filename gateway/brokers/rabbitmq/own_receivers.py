@@ -50,8 +50,7 @@ class OwnReceivers:
         self, entity: EntityPath, look: Callable[[], Awaitable[commands.Queue.DeclareOk]]
     ) -> Count:
         """
-        Count the messages that are ready, those that this process holds, and the consumers of
-        others.
+        Count the ready messages, the messages that this process holds, and the consumers of others.
 
         A message that is delivered to this process or settled by it during the count is counted
         twice or not at all; and the broker counts a consumer for some milliseconds after its end.

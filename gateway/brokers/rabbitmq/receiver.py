@@ -1,6 +1,6 @@
 """
 Receiving from RabbitMQ: a consumer exists only while a receive waits, with no more prefetch than
-was asked for.
+the receive's limit.
 
   receive        without a consumer, or if its prefetch is used up: a new consumer
   a delivery     goes to the buffer; a waiting receive takes it from there
@@ -51,7 +51,7 @@ from gateway.wire.rabbitmq.properties import read
 _LINGER: Final = 0.05  # seconds that a consumer stays after a receive was given up
 # Seconds that the application may work on its messages before others get the rest.
 WORK: Final = 1.0
-# Seconds without a delivery, after which the broker is assumed to have sent all that it could.
+# Seconds without a delivery, after which the broker is assumed to have sent all available messages.
 _GAP: Final = 0.005
 _SAME_DATE: Final = 0.01  # seconds in which all deliveries get the date of the first
 
@@ -364,7 +364,7 @@ class RabbitmqReceiver:
         consumer, channel = self._consumer, self._channel
         if channel is None:
             return
-        if self._deliveries.is_full:  # it was in transit when the consumer was cancelled
+        if self._deliveries.is_full:  # the message was in transit when the consumer was cancelled
             self._part()
             channel.tell(commands.Basic.Nack(delivery_tag=method.delivery_tag, requeue=True))
             return

@@ -91,7 +91,7 @@ class _Sending:
 @attrs.frozen
 class _InFlight:
     sending: _Sending
-    begin: int  # of its frames, as a position in all that the connection ever wrote
+    begin: int  # of its frames, as a position among all bytes that the connection has written
 
 
 @attrs.define(eq=False)
@@ -164,7 +164,7 @@ class _Lane:
             head = message.header(CopyId(sent, tag, self.nonce))
             frames.append(method)
             frames += content_frames(channel, head, message.body, max_frame)
-        # the broker counts what is written: nothing may fail from here on
+        # the broker counts the written messages: nothing may fail from here on
         self.last_tag += len(messages)
         in_flight = _InFlight(sending, self.connection.written)
         self.in_flight.update(dict.fromkeys(tags, in_flight))
@@ -187,7 +187,7 @@ class _Lane:
                 assert isinstance(event, ContentArrived)
                 copy = copy_in(event.header)
                 if copy is not None and copy.tag in self.in_flight:
-                    self.returned.add(copy.tag)  # its confirm follows
+                    self.returned.add(copy.tag)  # the message's confirm follows
 
     def on_end(self, error: BrokerError) -> None:
         """
@@ -232,7 +232,7 @@ class _Lane:
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqSender:
     """
-    Publishes to queues over one connection, which the broker may block; so it carries nothing else.
+    Publishes to queues over a connection that carries nothing else, since the broker may block it.
     """
 
     _connections: Reconnecting[RabbitmqConnection]
@@ -304,7 +304,7 @@ class RabbitmqSender:
         ]
 
     async def _check_room(self, lane: _Lane, messages: int) -> None:
-        """Return once so many messages may be written. Raises as `send_many`."""
+        """Return once the messages may be written. Raises as `send_many`."""
         if not lane.connection.has_room:
             await lane.connection.wait_for_room()
         self.check_blocked(lane.connection)

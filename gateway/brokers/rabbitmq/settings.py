@@ -1,6 +1,6 @@
 """
-The settings of RabbitMQ's queues: the arguments to create them with, and what can be read of them
-later.
+The settings of RabbitMQ's queues: the arguments to create them with, and the settings that can be
+read later.
 """
 
 import re
@@ -102,7 +102,7 @@ def _refuse(properties: QueueProperties) -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The major and the minor version; (0,) if there are none to be read."""
+    """The major and the minor version; (0,) if the text has none."""
     numbers = version.split(".")[:2]
     return tuple(int(each) for each in numbers) if all(map(str.isdecimal, numbers)) else (0,)
 
@@ -219,7 +219,7 @@ async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
     The arguments of a queue, as text; None if the right to see them is missing.
 
     Declaring a queue again with different arguments is refused, and the refusal names the first
-    difference and its current value, so each answer tells one argument. The type is wrong until it
+    difference and its current value, so each answer shows one argument. The type is wrong until it
     is known, so that a missing queue isn't created.
     """
     known: dict[str, str] = {}

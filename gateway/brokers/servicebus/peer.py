@@ -59,7 +59,7 @@ class Authorization(Protocol):
         Return the value for requests at or under that path.
 
         Raises:
-            CredentialRefused, NoToken: there is none.
+            CredentialRefused, NoToken: there is no token.
         """
         ...
 
@@ -119,8 +119,8 @@ class RestPeer:
     """
     Sends operations and reads their results.
 
-    Each answer, a 401 included, shows whether a Pairgate gave it. If that isn't known, it is asked:
-    at the start, and again after a failure, since another server may answer then.
+    Each answer, a 401 included, shows whether a Pairgate gave it. Before the first answer, and
+    after a failure, a request finds out, since another server may answer then.
     """
 
     _ask: Ask
@@ -185,11 +185,11 @@ class RestPeer:
 
     async def is_pairgate(self, entity: EntityPath) -> bool:
         """
-        Return whether the namespace is a Pairgate. If that isn't known, ask for the options of the
-        entity, which a gateway answers by itself, even if its primary hangs.
+        Return True if the namespace is a Pairgate. If unknown, request the options of the entity,
+        which a gateway answers by itself, even if its primary hangs.
 
         Raises:
-            BrokerError: the answers don't tell. Nothing was sent.
+            BrokerError: the answers don't show it. Nothing was sent.
         """
         if self._is_pairgate is not None:
             return self._is_pairgate  # noqa: ASYNC910 what is asked next waits
@@ -200,7 +200,8 @@ class RestPeer:
         Return the answer to a probe, which only a Pairgate understands.
 
         Raises:
-            BrokerError: there is no answer, or it doesn't tell who gave it. Nothing was sent.
+            BrokerError: there is no answer, or it doesn't show whether a Pairgate gave it. Nothing
+                was sent.
         """
         return await self._question(entity, build_request(ProbeEntity(entity=entity)))
 

@@ -42,7 +42,7 @@ _GIVERS: Final = 16  # locks that are released concurrently
 SHORT_POLLS: Final = 64  # at a time
 _SHORT_POLL: Final = 1.0  # seconds; after an earlier "nothing", the next poll is delayed
 _NO_MESSAGE: Final = Message()
-_LOCK: Final = timedelta(seconds=30)  # if the namespace doesn't tell the end of a lock
+_LOCK: Final = timedelta(seconds=30)  # if the namespace doesn't report the end of a lock
 _TOKEN: Final = b"S"  # begins a token: sequence number, milliseconds of the lock, lock token
 _NUMBERS: Final = struct.Struct(">qI")
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -81,8 +81,8 @@ class LongPolls:
 @attrs.define(eq=False, kw_only=True)
 class RestReceiver:
     """
-    Receives messages of one queue, with `SettlesByToken`. Abandons those that are still locked at
-    the end.
+    Receives messages of one queue, with `SettlesByToken`. Abandons the messages that are still
+    locked at the end.
     """
 
     _peer: RestPeer
@@ -214,7 +214,7 @@ class RestReceiver:
 
     async def _give(self, abandon: Operation, limiter: trio.CapacityLimiter) -> None:
         async with limiter:
-            with suppress(BrokerError):  # its lock expires instead
+            with suppress(BrokerError):  # the message's lock expires instead
                 await self._peer.run(abandon)
 
     def _settlement(self, delivery: Delivery, token: str, settlement: Settlement) -> SettleMessage:

@@ -5,9 +5,9 @@ Presents several queues, the shards, as one queue.
     receive    from all shards; settlements lead back by the sequence number (`sequence.py`)
     inspect    the counts of all shards together
 
-It is around a pair, not inside: so each shard is an entity of the pair, which fails over by itself,
-and whose diverted messages return to it. `places.py` is inside the pair, and leads to the namespace
-that has the shard.
+The sharded broker is around a pair, not inside: so each shard is an entity of the pair, which fails
+over by itself, and whose diverted messages return to it. `places.py` is inside the pair, and leads
+to the namespace that has the shard.
 
     clients ──▶ ShardedBroker ──▶ pair ──▶ ShardPlaces ─┬──▶ primary
                orders             orders               └──▶ another namespace
@@ -74,7 +74,7 @@ def never(_queue: EntityPath) -> bool:
 
 @attrs.define(eq=False, kw_only=True)
 class ShardedBroker(SendWrapper):
-    """A `Broker` whose clients see each sharded queue as one."""
+    """A `Broker` whose clients see each sharded queue as a single queue."""
 
     broker: Broker
     table: ShardTable

@@ -1,9 +1,9 @@
 """
 Deletes messages of a sharded queue without receiving them.
 
-A shard doesn't tell how old its messages are. So the number is first divided among the shards; the
-rest is deleted where there may be more. The result is less than the number only if no shard has
-another message to delete, which is what clients take it for.
+A shard doesn't report the age of its messages. So the number is first divided among the shards; the
+rest is deleted from shards that may have more. The result is less than the number only if no shard
+has another message to delete, as clients expect.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +23,9 @@ from gateway.domain.errors import (
 )
 
 Delete = Callable[[EntityPath, int], Awaitable[int]]
-"""Deletes at most that many messages of one shard, as `DeletesMessages.delete_messages`."""
+"""
+Deletes at most the given number of messages of one shard, as `DeletesMessages.delete_messages`.
+"""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -48,7 +50,7 @@ class ShardedDeletion:
         for number in self.queue.numbers:
             share = shares.get(number, 0)
             left = self.limit - sum(self._deleted.values())
-            if left and self._deleted.get(number, 0) == share:  # it may have more
+            if left and self._deleted.get(number, 0) == share:  # the shard may have more
                 await self._delete_from(number, left)
                 self._check()
         return sum(self._deleted.values())
@@ -57,7 +59,7 @@ class ShardedDeletion:
         try:
             found = await self.delete(self.entity.shard(number), limit)
         except EntityNotFound as error:
-            if number not in self.queue.joining:  # else it doesn't exist yet
+            if number not in self.queue.joining:  # otherwise the shard doesn't exist yet
                 self._errors[number] = error
         except BrokerError as error:
             self._errors[number] = error

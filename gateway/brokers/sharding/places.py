@@ -48,9 +48,9 @@ def elsewhere(shard: EntityPath) -> NotSupported:
 @attrs.frozen(eq=False, kw_only=True)
 class ShardPlaces(ForwardingBroker):
     """
-    The namespace `home`, with those shards of its queues that are in `others`, by their names.
-
-    It offers what `home` offers. An operation that the namespace of a shard lacks is refused there.
+    The namespace `home`, with those shards of its queues that are in `others`, by their names. It
+    offers the capabilities of `home`. An operation that the namespace of a shard lacks is refused
+    there.
     """
 
     home: Broker

@@ -3,8 +3,8 @@ Receives from all shards of a queue.
 
 Each shard has a task that receives from it while a call of `receive` waits. Messages that other
 shards deliver meanwhile are kept for the next call. So no receive is cancelled because another
-shard was faster, which in a namespace that is polled would lock messages for nobody. If no call
-waits for `LINGER` seconds, the tasks stop receiving and give back what is kept.
+shard was faster, which in a namespace that is polled would lock messages that no receive returns.
+If no call waits for `LINGER` seconds, the tasks stop receiving and give back the kept messages.
 
     receive ◀── _ready ◀─┬── task of shard 0 ◀── its receiver
                          ├── task of shard 1 ◀── its receiver
@@ -50,7 +50,8 @@ from gateway.offering import Wrapper, offered, required
 from gateway.ports import Broker, Receiver, WallClock
 from gateway.settling import settle_all
 
-LINGER: Final = 0.5  # seconds after a `receive`, before what is kept for the next is given back
+# Seconds after a `receive` before the messages that are kept for the next are given back.
+LINGER: Final = 0.5
 _AGAIN: Final = Backoff(first=0.5, cap=10.0)  # of a shard that can't be received from
 _CLOSE_TIMEOUT: Final = 5.0
 _MOST_UNSETTLED: Final = 100_000  # whose shard is remembered; the messages of older ones come again
@@ -85,7 +86,7 @@ async def open_sharded_receiver(
     Open a receiver of all shards. Returns as soon as one of them is open.
 
     Raises:
-        BrokerError: none of them could be opened; the error of the first.
+        BrokerError: no shard could be opened; the error of the first.
     """
     receiver = ShardedReceiver(
         broker=broker, entity=entity, mode=mode, table=table, clock=clock, rng=rng
@@ -99,11 +100,9 @@ async def open_sharded_receiver(
 @attrs.define(eq=False, kw_only=True)
 class ShardedReceiver(Wrapper):
     """
-    A `Receiver` whose deliveries come from all shards. It offers what the receiver of the first
-    shard offers that was open.
-
-    In receive-and-delete mode messages are locked, and completed when they are returned: what is
-    kept for the next call must not be lost.
+    A `Receiver` whose deliveries come from all shards. It offers the capabilities of the receiver
+    that was opened first. In receive-and-delete mode messages are locked, and completed when they
+    are returned: messages that are kept for the next call must not be lost.
     """
 
     broker: Broker
@@ -163,7 +162,7 @@ class ShardedReceiver(Wrapper):
                 await self.table.changes.wait(seen)
 
     def _remove(self, source: _Source) -> None:
-        """Stop receiving from the shard, which gives back what is kept."""
+        """Stop receiving from the shard, which gives back its kept messages."""
         self._ready = deque(each for each in self._ready if each[0] is not source)
         source.scope.cancel()
 
@@ -183,7 +182,7 @@ class ShardedReceiver(Wrapper):
             return await self._next(limit)
         except trio.Cancelled:
             if self._waiting == 1:
-                self._stop()  # so that nothing is received for nobody
+                self._stop()  # so that no message is received without a waiting call
             raise
         finally:
             self._waiting -= 1
@@ -243,14 +242,14 @@ class ShardedReceiver(Wrapper):
             source, delivery = self._ready.popleft()
             source.kept -= 1
             until = delivery.locked_until
-            if until is None or until > now:  # else the shard delivers it again
+            if until is None or until > now:  # otherwise the shard delivers the message again
                 taken.append(delivery)
         return taken
 
     async def _deleted(self, taken: Sequence[Delivery]) -> list[Delivery]:
         """
-        Complete the deliveries; return those that won't come again. An unknown outcome counts as
-        success.
+        Complete the deliveries; return the completed ones, which won't come again. An unknown
+        outcome counts as success.
         """
         verdicts = await self.settle_many([(delivery, Complete()) for delivery in taken])
         return [
@@ -329,8 +328,8 @@ class ShardedReceiver(Wrapper):
 
     async def _give_back(self) -> None:
         """
-        Release what is kept, unless the namespace would count that as a delivery: then it is kept
-        for a later call, as long as its lock holds.
+        Release the kept messages, unless the namespace would count the release as a delivery: they
+        are then kept for a later call, as long as their locks hold.
         """
         await trio.lowlevel.checkpoint()
         for source, delivery in [each for each in self._ready if _takes_back(each[0].receiver)]:
@@ -339,7 +338,7 @@ class ShardedReceiver(Wrapper):
             self._ready.remove((source, delivery))
             source.kept -= 1
             if source.receiver is not None:
-                with suppress(BrokerError):  # its lock expires instead
+                with suppress(BrokerError):  # the message's lock expires instead
                     await source.receiver.settle(self._inward(delivery), Abandon(delivered=False))
 
     # --- settling

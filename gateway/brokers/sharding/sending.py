@@ -62,11 +62,12 @@ class ShardedSending:
         """
         Send each message to its shard. The messages of a batch that have no key stay together.
 
-        A batch whose messages go to several shards is accepted when all have accepted it; if only
-        some have, its outcome is unknown. The order is kept in each shard.
+        A batch whose messages go to several shards is accepted when all shards have accepted their
+        parts; if only some have, its outcome is unknown. The order is kept in each shard.
 
-        Messages without a key go to another shard if theirs certainly hasn't accepted them. Inside
-        a pair they don't after an outage, since the pair has found another way, or there is none.
+        Messages without a key go to another shard if the first shard certainly hasn't accepted
+        them. With a pair inside, an outage doesn't move them, since the pair has diverted them or
+        has found no other way.
         """
         parts = self._parts(queue, entity, batches)
         verdicts = await self._send_parts(send, queue, parts)

@@ -63,7 +63,7 @@ def shard_of(delivery: Delivery) -> int:
 
 def outward(delivery: Delivery, shard: int) -> Delivery:
     """
-    The shard's delivery as one of the sharded queue. Raises as `outward_number`.
+    The shard's delivery as a delivery of the sharded queue. Raises as `outward_number`.
 
     An enqueued sequence number that has no room for the shard is left out: it is for information
     only, and would lead to another shard.

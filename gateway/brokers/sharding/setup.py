@@ -52,7 +52,8 @@ class ShardSetup:
                 continue
             failures += 1
             with trio.move_on_after(_AGAIN.delay(failures, self.rng)):
-                await self.table.changes.wait(seen + sum(done))  # not for those that joined now
+                # Changes by the shards that joined just now don't count.
+                await self.table.changes.wait(seen + sum(done))
 
     async def _joins(self, queue: ShardedQueue, number: int, reports: bool) -> bool:
         """Create the shard if it is missing; True: it gets messages from now on."""
@@ -105,7 +106,7 @@ class ShardSetup:
             with trio.fail_after(_ASK_SECONDS):
                 info = await self.broker.inspect(queue.path.shard(number))
         except (BrokerError, trio.TooSlowError):
-            return  # the next look may tell
+            return  # the next look may find out
         if _is_empty(info):
             self._empty.add((queue.path.key, number))
             self.observer.report(ShardDrained(queue=queue.path, shard=number))

@@ -58,7 +58,7 @@ class ShardedQueue:
     @active.default
     def _active(self) -> tuple[int, ...]:
         kept = [number for number in range(self.rule.shards) if number not in self.rule.drain]
-        # If all others are drained at once, those that join get the messages already.
+        # If all other shards are drained at once, the joining shards get the messages already.
         return tuple(n for n in kept if n not in self.joining) or tuple(kept)
 
     @property

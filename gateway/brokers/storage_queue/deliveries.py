@@ -124,8 +124,8 @@ def read_taken(
     """
     Read a message of the service's answer.
 
-    `asked` is the local date before the request. By the local clock the lock lasts at least from
-    then on, whatever the service's clock says.
+    `asked` is the local date before the request. By the local clock the lock begins at that date at
+    the earliest, whatever the service's clock says.
     """
     read = parse_item(item)
     delivery = attrs.evolve(

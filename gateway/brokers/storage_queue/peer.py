@@ -68,7 +68,7 @@ class StorageAccountPeer:
                 self._count(operation, answer)
 
     def _count(self, operation: Operation, answer: Answer | None) -> None:
-        """Each request is billed as one operation, whatever it carries."""
+        """Count a request, which is billed as one operation, whatever its content."""
         if isinstance(operation, storage.GetMessages):
             found = len(answer.items) if isinstance(answer, storage.Messages) else 0
             self.meter.request(Billed.RECEIVE if found else Billed.EMPTY, found)

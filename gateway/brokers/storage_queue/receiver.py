@@ -203,7 +203,7 @@ class StorageQueueReceiver:
         """Show all held messages, the oldest first, as far as the service can be reached."""
         await trio.lowlevel.checkpoint()
         for held in list(self._held.values()):
-            with suppress(BrokerError):  # its lock expires instead
+            with suppress(BrokerError):  # the message's lock expires instead
                 await self._hide(held, timedelta(0))
 
     # --- receiving

@@ -21,8 +21,9 @@ REDRIVE: Final = "/redrive"
 LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
 LONGEST_CALL: Final = 100  # characters of a path: clients without a key write lines, too
 LONGEST_NOTE: Final = 10.0  # seconds
-# Calls without a name, that is without valid credentials: in each `WINDOW` so many have a line, and
-# the others are counted, with so many of the hosts that they came from.
+# The limits for calls without a name, that is without valid credentials: the number of calls that
+# have a line in each `WINDOW`, and the number of hosts that are named for the others, which are
+# only counted.
 WINDOW: Final = timedelta(minutes=1)
 MOST_UNNAMED: Final = 10
 MOST_HOSTS: Final = 10
@@ -55,7 +56,7 @@ class Unnamed:
         return False
 
     def over(self, now: datetime) -> dict[str, Any] | None:
-        """The entry for the counted calls of a window that is over; None: there are none."""
+        """The entry for the counted calls of a window that has ended; None: no call was counted."""
         if self._began is None:
             self._began = now
         if timedelta() <= now - self._began < WINDOW:  # a clock may be set back

@@ -30,7 +30,7 @@ KEEP_ALIVE: Final = 15.0  # seconds
 _MOST_DIGITS: Final = 18  # of the number of an event
 _AT_ONCE: Final = 100  # events in one write
 # Seconds between two writes of new events to one reader, so that many readers take no time from
-# sends: the first of several events comes at once, and the others together.
+# sends: the first of several events is written at once, and the others together.
 BETWEEN: Final = 0.5
 
 
@@ -53,7 +53,7 @@ class Recent(Protocol):
 
 @attrs.frozen
 class EventsFrontend:
-    """Answers `GET /events`. Each reader has a position, and nothing else is kept for it."""
+    """Answers `GET /events`. The front end keeps a position for each reader, and nothing else."""
 
     authorizer: Authorizer
     recent: Recent

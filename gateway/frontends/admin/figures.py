@@ -56,7 +56,10 @@ _NO_GATEWAY: Final = "this process is no gateway: ask `pairgate serve`"
 
 @attrs.define(eq=False, kw_only=True)
 class FiguresFrontend:
-    """`handle`, `check_head` and `refuse` are what `net.http_server.HttpServer` asks for."""
+    """
+    Answers requests for the state and the figures. `handle`, `check_head` and `refuse` are the
+    methods that `gateway.net.http.server.HttpServer` calls.
+    """
 
     authorizer: Authorizer
     read: Callable[[], Awaitable[Status]]

@@ -95,7 +95,8 @@ class AdminFrontend:
     """
     Answers requests of operators, orchestrators and scalers.
 
-    `handle`, `check_head` and `refuse` are what `gateway.net.http.server.HttpServer` asks for.
+    `handle`, `check_head` and `refuse` are the methods that `gateway.net.http.server.HttpServer`
+    calls.
     """
 
     broker: Broker

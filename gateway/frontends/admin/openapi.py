@@ -438,7 +438,7 @@ class _Schemas:
         return dict(_PLAIN[kind])
 
     def request(self, kind: Any) -> Schema:
-        """The schema of a request: what has a default may be missing."""
+        """The schema of a request, in which fields with a default may be missing."""
         hints = get_type_hints(kind)
         fields = {
             each.name: _reason() if each.name == "reason" else self._asked(hints[each.name])

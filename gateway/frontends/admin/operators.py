@@ -125,7 +125,7 @@ def health(request: Request, readiness: Readiness) -> Response | None:
 
 def refused(error: BrokerError, authorizer: Authorizer) -> Response:
     """
-    The error with the status that Service Bus REST gives it, as JSON. With 401 it tells the
+    The error with the status that Service Bus REST gives it, as JSON. A 401 names the kinds of
     credentials that the authorizer may accept.
     """
     known = build_error(error)

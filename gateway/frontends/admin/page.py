@@ -5,8 +5,8 @@ The operators' page.
     GET /page/NAME    its scripts, styles and icon
 
 These files are the same for everyone and contain no figures, so they need no credentials. The page
-reads `/status`, `/events` and `/v1/...` with those that its user types in. It asks for nothing from
-elsewhere, and the Content-Security-Policy keeps it so.
+reads `/status`, `/events` and `/v1/...` with the credentials that its user types in. The page loads
+nothing from elsewhere, which the Content-Security-Policy enforces.
 """
 
 import hashlib

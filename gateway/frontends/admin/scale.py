@@ -43,9 +43,9 @@ class ScaleFigures:
 
     async def of_all(self, entities: Sequence[EntityPath]) -> Sequence[Figures]:
         """
-        The figures of these entities, in their order. One that doesn't exist has the status
-        `MISSING`, and no message. Many queues are listed, a page at a time, instead of asked about
-        one by one.
+        The figures of these entities, in their order. An entity that doesn't exist has the status
+        `MISSING`, and no message. Many queues are listed, a page at a time, instead of inspected
+        each by itself.
 
         Raises:
             BrokerError: the namespace doesn't answer.
@@ -93,9 +93,9 @@ class ScaleFigures:
 
     async def _figures(self, info: EntityInfo) -> Figures:
         """
-        The depth of an entity that can't be received from is 0, because more listeners would find
-        no more messages. `depth` is omitted if the namespace can't tell it, so that a scaler keeps
-        its last value.
+        Return the figures of an entity for a scaler. The depth of an entity that can't be received
+        from is 0, because more listeners would find no more messages. `depth` is omitted if the
+        namespace doesn't report it, so that a scaler keeps its last value.
         """
         mute = info.properties.status in _GIVES_NOTHING
         age = 0.0 if mute or info.active == 0 else await self._age(info)
@@ -107,7 +107,9 @@ class ScaleFigures:
         )
 
     async def _age(self, info: EntityInfo) -> float | None:
-        """Seconds since the oldest message was enqueued; None if the namespace can't tell."""
+        """
+        Seconds since the oldest message was enqueued; None if the namespace doesn't report it.
+        """
         await trio.lowlevel.checkpoint()
         peeks = offered(self.broker, Peeks)
         if peeks is None:

@@ -117,7 +117,7 @@ class Client:
 
     def _open(self, attached: LinkAttached, entity: EntityPath) -> None:
         link: IncomingLink | OutgoingLink
-        # First of all: a client without the right learns nothing else.
+        # The right is checked first, so that a client without it learns nothing else.
         self._context.check((need_to_receive if attached.we_send else need_to_send)(entity))
         if attached.we_send:
             link = self._outgoing(attached, entity)

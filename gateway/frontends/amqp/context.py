@@ -63,7 +63,7 @@ def _ignore() -> None:
 
 @attrs.define(eq=False, kw_only=True)
 class Context:
-    """The connection, and what its links need from the gateway."""
+    """The connection of a client, and the parts of the gateway that its links need."""
 
     broker: Broker
     leases: Leases

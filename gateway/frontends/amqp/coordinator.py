@@ -52,7 +52,8 @@ class CoordinatorLink:
 
     _context: Context
     _attached: LinkAttached
-    need: None = attrs.field(default=None, init=False)  # its sends and settlements have theirs
+    # Its sends and settlements have needs of their own.
+    need: None = attrs.field(default=None, init=False)
     _under_way: int = attrs.field(default=0, init=False)
     _ended: bool = attrs.field(default=False, init=False)
 
@@ -106,7 +107,9 @@ class CoordinatorLink:
                 self._discharge(event, control)
 
     def end(self) -> None:
-        """End the link: its open transactions are rolled back. A commit that has begun goes on."""
+        """
+        End the link: its open transactions are rolled back. A commit that has begun continues.
+        """
         self._ended = True
         self._context.transactions.roll_back_all(self.id)
 
@@ -119,7 +122,7 @@ class CoordinatorLink:
         state: DeliveryState
         try:
             await self._check(self._context.options.answer_timeout)
-            if self._ended or event.settled:  # nobody learns its id
+            if self._ended or event.settled:  # no client learns its id
                 self._answer(event, ACCEPTED)
                 return
             state = Declared(txn_id=self._context.transactions.declare(self.id).id)

@@ -135,14 +135,14 @@ class IncomingLink:
 
     def end(self) -> None:
         """
-        End the link. Transfers that were received are sent all the same: the client may have
-        settled them.
+        End the link. Transfers that were received are still sent: the client may have settled them.
         """
         self._opening.cancel()
 
     async def _probe(self) -> BrokerError | None:
         """
-        The error that forbids the link; None if there is none, or if the namespace doesn't answer.
+        The error that forbids the link; None if the link is allowed, or if the namespace doesn't
+        answer.
         """
         await trio.lowlevel.checkpoint()
         if self._entity.is_dead_letter:
@@ -158,7 +158,7 @@ class IncomingLink:
         return None
 
     async def _measure(self) -> None:
-        """Set the maximum message size, if the namespace tells it."""
+        """Set the maximum message size, if the namespace reports it."""
         await trio.lowlevel.checkpoint()
         broker = self._context.broker
         with suppress(BrokerError):
@@ -209,14 +209,14 @@ class IncomingLink:
     async def _take_turn(self, most: int, most_bytes: int) -> Turn | None:
         """
         Wait for the turn of this client. The step is taken afterwards, so that the order doesn't
-        depend on which of two tasks goes on first.
+        depend on the order in which two tasks resume.
         """
         next_ones = [*islice(self._waiting, most)]
         size = sum(len(each.payload) for each in next_ones)
         return await take_turn(min(size, most_bytes), len(next_ones))
 
     def _take_group(self, most: int, most_bytes: int) -> list[_Transfer]:
-        """The next transfers to send in one step; those that can't be decoded are rejected."""
+        """Return the next transfers to send in one step; reject transfers that can't be decoded."""
         group: list[_Transfer] = []
         count = size = 0
         while self._waiting:

@@ -70,7 +70,7 @@ class Management:
     def _fail(self, txn_id: bytes, error: GatewayError) -> None:
         """A request was refused: its transaction can only be rolled back."""
         why = error if isinstance(error, BrokerError) else InvalidRequest(str(error))
-        with suppress(TransactionRolledBack):  # it was meanwhile
+        with suppress(TransactionRolledBack):  # the transaction was rolled back meanwhile
             self._context.transactions.fail(self._context.transactions.find_joined(txn_id), why)
 
     def _check(self, operation: ops.Operation) -> None:

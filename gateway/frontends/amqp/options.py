@@ -18,7 +18,7 @@ class AmqpOptions:
     answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     attach_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
     # The time that a sender's link waits for the namespace to say whether the entity exists.
-    # Without an answer the link is opened, since a send may succeed when nothing else does.
+    # Without an answer the link is opened, since a send may succeed when all other operations fail.
     probe_timeout: float = attrs.field(default=1.0, validator=validators.gt(0.0))
     # The time that a receiver waits for the next session: the default, and the maximum.
     session_wait: float = attrs.field(default=65.0, validator=validators.gt(0.0))

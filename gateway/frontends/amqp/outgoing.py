@@ -120,7 +120,10 @@ class OutgoingLink:
         opener: AbstractAsyncContextManager[_Receiver],
         open_timeout: float,
     ) -> "OutgoingLink":
-        """The link that the client has attached; `run` opens its receiver, in so many seconds."""
+        """
+        The link that the client has attached; `run` opens its receiver, within `open_timeout`
+        seconds.
+        """
         return cls(
             context=context,
             id=attached.link,

@@ -39,7 +39,8 @@ class Pending:
     count: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
     _less: Waiters = attrs.field(factory=Waiters, init=False)
-    # Transfers with their bytes, among all that is pending, and the client that they count for.
+    # Transfers with their bytes, as a part of all pending transfers, and the client that they count
+    # for.
     _transfers: int = attrs.field(default=0, init=False)
     _load: ClientLoad | None = attrs.field(default=None, init=False)
     # Bytes that are held after the answers to their transfers, and the client that they count for.
@@ -48,7 +49,7 @@ class Pending:
 
     def begin(self, size: int) -> None:
         """
-        Add a transfer of so many bytes.
+        Add a transfer of `size` bytes.
 
         Raises:
             Busy: the client has as many requests in flight as it may, over all its connections.
@@ -69,11 +70,12 @@ class Pending:
 
     def hold(self, size: int) -> None:
         """
-        Count bytes of the client that are held though their transfer is answered.
+        Count bytes of the client that the gateway holds although their transfer is answered.
 
         Raises:
             QuotaExceeded: the client has as many bytes in flight as it may, over all its
-                connections. To wait wouldn't help: it may have to end what holds them.
+                connections. Waiting wouldn't help: the client itself may have to end the
+                transaction that holds them.
         """
         if not self._held:
             self._holder = self._load_now()

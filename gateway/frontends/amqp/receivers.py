@@ -96,8 +96,8 @@ async def take_away(
     receiver: Receiver, deliveries: Sequence[Delivery], seconds: float
 ) -> Sequence[Delivery]:
     """
-    Complete the deliveries; return those that are the client's now. An unknown outcome counts as
-    completed.
+    Complete the deliveries; return the completed ones, which are the client's now. An unknown
+    outcome counts as completed.
     """
     asked = [(delivery, Complete()) for delivery in deliveries]
     verdicts = await settle_all(receiver, asked, seconds)

@@ -1,4 +1,4 @@
-"""Session links: what their attach asks for and answers, and what ends them."""
+"""Session links: the filter and the answer of their attach, and the events that end them."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager

@@ -29,8 +29,8 @@ class Tokens:
     The tokens of one connection. They may be for different entities, or of different policies; a
     newer token replaces the one with its policy and audience.
 
-    The check of one link doesn't examine all tokens: there may be a thousand links and a thousand
-    tokens.
+    The check of a link doesn't examine all tokens, since a connection may have a thousand links and
+    a thousand tokens.
     """
 
     _authorizer: Authorizer
@@ -96,7 +96,7 @@ class Tokens:
             except NotAuthorized as error:
                 refusal = error
             else:
-                if isinstance(claim.identity, Anonymous):  # it counts by its address
+                if isinstance(claim.identity, Anonymous):  # the client counts by its address
                     note_authorized()
                 return
         raise refusal

@@ -8,8 +8,8 @@ learns of none that is rolled back.
     declared ──▶ open ──▶ discharged with fail, timed out, coordinator's link ended: nothing is done
                    └────▶ discharged: all of it is done, or nothing (`coordinator.py`)
 
-A request to `$management` is answered later than it arrives, and belongs to the transaction all the
-same: it joins at its arrival, and the commit waits until it is answered.
+A request to `$management` joins the transaction at its arrival, although it is answered later: the
+commit waits for the answer.
 
 A transaction of which a part was refused can only be rolled back: a client that doesn't wait for
 the outcomes would otherwise commit the rest.
@@ -105,7 +105,7 @@ class Transactions:
 
         Raises:
             TransactionTimeout: it has timed out.
-            TransactionUnknown: there is none with that id.
+            TransactionUnknown: no transaction has that id.
         """
         found = self._open.get(txn_id)
         if found is not None:
@@ -121,7 +121,8 @@ class Transactions:
         self, txn_id: bytes, entity: EntityPath, messages: Sequence[Message], size: int
     ) -> None:
         """
-        Have messages of one transfer, of so many bytes, sent when the transaction is committed.
+        Add the messages of a transfer, of `size` bytes, to be sent when the transaction is
+        committed.
 
         Raises:
             QuotaExceeded: a limit is exceeded; the transaction can only be rolled back.

@@ -13,8 +13,8 @@ from gateway.wire.amqp.events import DeliveryId
 @attrs.define(eq=False)
 class Unsettled:
     """
-    Unsettled deliveries up to a limit: those that were sent, and deferred ones, which came in a
-    reply.
+    Unsettled deliveries up to a limit: deliveries on the link, and deferred messages, which were
+    sent in a reply.
     """
 
     _most: int

@@ -21,7 +21,7 @@ _LONGEST_SILENCE: Final = 1.0  # seconds
 
 @attrs.define(eq=False)
 class Drain:
-    """Closes the connections of a front end, when that is asked for."""
+    """Closes the connections of a front end on request."""
 
     begun: bool = attrs.field(default=False, init=False)
     _watches: "set[Watch]" = attrs.field(factory=set, init=False)
@@ -102,7 +102,9 @@ class Watch:
         self._context.connection.tick_by(self._look_at)
 
     def _tick(self) -> float:
-        """End what isn't allowed any more; return when to look again."""
+        """
+        End links and connections that aren't allowed any more; return the time of the next check.
+        """
         now = trio.current_time()
         if self._closing is not None:
             return math.inf

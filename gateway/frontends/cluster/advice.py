@@ -28,7 +28,7 @@ class _Untold:
     rows: Bounded[str, tuple[EntityPath, float, str]] = attrs.field(
         factory=lambda: Bounded(MOST_UNTOLD)
     )
-    is_told: bool = False  # whether a task tells this peer now
+    is_told: bool = False  # True while a task sends the advice to this peer
 
     def take(self, now: float) -> tuple[Suspicion, ...]:
         """The next ones for one request; none: the peer knows all."""
@@ -53,7 +53,8 @@ class Advice:
 
     def tell(self, entity: EntityPath, began: float, reason: str) -> None:
         """
-        Tell all peers soon that the entity is suspect, by a request that began then. Never waits.
+        Tell all peers soon that the entity is suspect, by a request that began at `began`. Never
+        waits.
         """
         if self._nursery is None:
             return
@@ -84,6 +85,6 @@ class Advice:
                 while rows := untold.take(trio.current_time()):
                     await self._peers.tell(address, SuspectEntities(self._sender, rows))
         except BrokerError:
-            untold.rows.clear()  # it finds out by itself
+            untold.rows.clear()  # the peer finds out by itself
         finally:
             untold.is_told = False

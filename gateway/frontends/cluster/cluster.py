@@ -91,7 +91,7 @@ class Cluster:
         orders: SendsInOrder | None = None,
     ) -> ClusterServer:
         """
-        The server for other gateways, which settles what these have, and workers of this gateway,
+        The server for other gateways: settles deliveries that this gateway or its workers hold,
         takes advice, and sends in order.
         """
         found: HeldHere = leases

@@ -15,7 +15,7 @@ from gateway.wire.pairgate.cluster_tokens import tag_of
 
 MOST_MEMBERS: Final = 1000
 LOOK_UP_SECONDS: Final = 2.0
-BETWEEN_LOOK_UPS: Final = 1.0  # seconds: however many unknown tags are asked for
+BETWEEN_LOOK_UPS: Final = 1.0  # seconds between two look-ups, whatever the number of unknown tags
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
 """Returns the addresses `HOST:PORT` of a name; raises OSError."""

@@ -104,7 +104,8 @@ class Peer:
     _slots: trio.Semaphore = attrs.field(init=False)
     _sends: trio.Semaphore = attrs.field(init=False)  # slots that forwarded sends may take
     _silent_until: float = attrs.field(default=-math.inf, init=False)
-    _why: str = attrs.field(default="", init=False)  # it can't be reached; empty: it can
+    # The reason why the peer can't be reached; empty: it can.
+    _why: str = attrs.field(default="", init=False)
 
     @_slots.default
     def _all_slots(self) -> trio.Semaphore:
@@ -134,7 +135,7 @@ class Peer:
     async def forward(self, make: Callable[[float], ForwardSend], seconds: float) -> AcceptedBy:
         """
         As `OrderPeers.forward`. A send waits for its turn among those to this peer, and for a
-        connection; `make` then makes it, with so many seconds for the orderer.
+        connection; `make` then makes the request, with the seconds that are left for the orderer.
         """
         until = trio.current_time() + seconds
         if not await self._take_turn(until):
@@ -215,8 +216,9 @@ class Peer:
         self, made: float, content: Content
     ) -> HeldAnswer | BrokerError | None:
         """
-        The answer of another process of this gateway, after that over a connection made then; None:
-        there is none. The oldest connection reaches an old process, a new one the new process.
+        The answer of another process of the peer, after the answer over a connection that was made
+        at `made`; None: no other process answers. The oldest connection reaches an old process, a
+        new connection the new process.
         """
         await self.close_unused()
         if self._idle and self._idle[0].made < made:

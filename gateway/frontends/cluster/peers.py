@@ -41,9 +41,8 @@ async def dial_tcp(address: str) -> trio.abc.Stream:
 @attrs.define(eq=False)
 class Peers:
     """
-    All peers, each asked for what its tag is on.
-
-    Implements `gateway.frontends.elsewhere.Elsewhere` and `gateway.pairing.order.peers.OrderPeers`.
+    All peers; each is asked to settle the deliveries with its tag. Implements
+    `gateway.frontends.elsewhere.Elsewhere` and `gateway.pairing.order.peers.OrderPeers`.
     """
 
     tokens: HolderTokens

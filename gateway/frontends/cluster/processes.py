@@ -1,6 +1,6 @@
 """
-The processes of a gateway with workers. Each settles for the others what it holds, as the gateways
-of a cluster do:
+The processes of a gateway with workers. Each settles the deliveries that it holds for the others,
+as the gateways of a cluster do:
 
     worker → worker               what another worker holds
     worker → parent               what the parent holds, or another gateway
@@ -22,7 +22,7 @@ from gateway.frontends.leases import Leases
 from gateway.ports import Observer
 from gateway.wire.pairgate.cluster_tokens import Holder
 
-PARENT: Final = 0  # its number; workers count from 1
+PARENT: Final = 0  # the process's number; workers count from 1
 
 
 def name_of(number: int) -> str:
@@ -32,7 +32,7 @@ def name_of(number: int) -> str:
 
 @attrs.define(eq=False, kw_only=True)
 class Processes:
-    """The other processes of this gateway, each asked for what it holds."""
+    """The other processes of this gateway; each is asked to settle the deliveries that it holds."""
 
     own: int  # the number of this process
     workers: int  # how many there are
@@ -44,8 +44,8 @@ class Processes:
 
     def find(self, holder: Holder, own_tag: int) -> Peer | None:
         """
-        The process that holds the delivery, or that knows who does; None: no other process of this
-        gateway. `own_tag` is this gateway's.
+        The process that holds the delivery, or that knows its holder; None: no other process of
+        this gateway. `own_tag` is this gateway's.
         """
         number = holder.process if holder.tag == own_tag else PARENT
         if self.dial is None or number == self.own or number > self.workers:

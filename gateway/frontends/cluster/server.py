@@ -125,7 +125,7 @@ class ClusterServer:
         await trio.lowlevel.checkpoint()
         try:
             request = parse_request(content)
-            if isinstance(request, ForwardSend):  # it has a time of its own
+            if isinstance(request, ForwardSend):  # the send has a time limit of its own
                 return await self._sent(request)
             with answered_within(self._options.timeout):
                 return await self._done(request)

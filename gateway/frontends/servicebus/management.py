@@ -138,7 +138,8 @@ async def _page(
     size = back = max(wish.top, _CHUNK)
     found = await read(skip, size)
     while skip > 0 and (not found or atom.name_of(found[0]).lower() > after):
-        skip = max(0, skip - back) if found else skip // 2  # few reads, whatever the client says
+        # Few reads, whatever `skip` the client asks for.
+        skip = max(0, skip - back) if found else skip // 2
         back *= 2
         found = await read(skip, size)
     page: list[Listed] = []

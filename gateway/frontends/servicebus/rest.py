@@ -156,7 +156,7 @@ class ServiceBusRestFrontend:
         """
         The response to a request that was never read as a whole: cut short, too large or malformed.
         """
-        if status == 503:  # none of it was sent, and there will be room again soon
+        if status == 503:  # no message was sent, and there will be room again soon
             busy = Busy(text, retry_after=float(RETRY_AFTER))
             return build_error(busy, tracking=self._tracking())
         return build_refusal(status, text, tracking=self._tracking())
@@ -274,9 +274,8 @@ class ServiceBusRestFrontend:
         self, entity: EntityPath, deliveries: Sequence[Delivery]
     ) -> Sequence[Delivery]:
         """
-        Complete the locked deliveries; return those that are the client's now.
-
-        A receiver that deletes by itself could lose a message whose client has just given up.
+        Complete the locked deliveries; return the completed ones, which are the client's now. A
+        receiver in receive-and-delete mode could lose a message whose client has just given up.
         """
         kept: set[int] = set()
 

@@ -1,5 +1,6 @@
 """
-User delegation keys of a Queue service endpoint: who gets one, and the signatures by them.
+User delegation keys of a Queue service endpoint: the clients that get a key, and the signatures by
+keys.
 
 A key is derived from the account's own keys, so that gateways with the same accounts accept each
 other's, after a restart too. An account without keys has a secret that ends with the process.

@@ -62,7 +62,8 @@ class StorageQueueFrontend:
     """
     Answers requests of the Queue service.
 
-    `handle`, `check_head` and `refuse` are what `gateway.net.http.server.HttpServer` asks for.
+    `handle`, `check_head` and `refuse` are the methods that `gateway.net.http.server.HttpServer`
+    calls.
     """
 
     operations: StorageOperations
@@ -120,7 +121,7 @@ class StorageQueueFrontend:
         code = _REFUSALS.get(status, "InvalidInput")
         response = attrs.evolve(build_refusal(code, trace, detail=text), status=status)
         fields = [("x-ms-request-id", trace.request_id)]
-        if status == 503:  # none of it was sent
+        if status == 503:  # no message was sent
             fields.append((_OUTCOME, Outcome.NOT_SENT.value))
         return _with(response, *fields)
 
@@ -200,8 +201,8 @@ class StorageQueueFrontend:
         """
         The result of `work`, retried as long as a retry may help; else its last error.
 
-        Once an outcome was unknown, the result stays unknown: a later try can't tell what the first
-        one did.
+        Once an outcome was unknown, the result stays unknown: a later try doesn't show the effect
+        of the first one.
         """
         since = trio.current_time()
         pause = _FIRST_PAUSE

@@ -26,7 +26,7 @@ from gateway.ports import Broker
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
 
-PATIENCE: Final = 1.0  # seconds that a namespace has to say what is allowed
+PATIENCE: Final = 1.0  # seconds that a namespace has for its answer
 MOST_REMEMBERED: Final = 1000  # queues
 SETTINGS: Final = EntityPath("x-pairgate/storage-queue")
 _TRIES: Final = 10  # of an update that concurrent updates interfere with

@@ -49,8 +49,8 @@ class StorageOperations:
         self, operation: storage.Operation, message_id: str
     ) -> tuple[storage.Answer, AcceptedBy | None]:
         """
-        Return once the operation is done; for a put on a pair, together with who accepted the
-        message.
+        Return once the operation is done; for a put on a pair, also return which namespace or store
+        accepted the message.
 
         `message_id` is the GUID for a message that is put with `broker.send`.
 
@@ -173,7 +173,7 @@ class StorageOperations:
                 return receipt
         number = messages.number_of(message_id)
         if number is not None:
-            # With a stamp of no message, `remove` only tells whether the message exists.
+            # With a stamp that no message has, `remove` only tests whether the message exists.
             await self.visibility.remove(entity, PopReceipt(number, _NO_STAMP))
         await self.broker.inspect(entity)
         # With `broker.send`, ids are given out whose messages may or may not still exist.
@@ -216,7 +216,7 @@ class StorageOperations:
             return storage.Created()
         try:
             found = notes_of(await self.broker.inspect(entity))
-        except EntityNotFound as error:  # it is a topic
+        except EntityNotFound as error:  # the entity is a topic
             raise StorageRefusal("QueueAlreadyExists") from error
         if dict(found.metadata) != dict(notes.metadata):
             raise StorageRefusal("QueueAlreadyExists")

@@ -119,7 +119,9 @@ class AmqpClient:
 
     @property
     def is_full(self) -> bool:
-        """True if so much waits to be written that a large message should wait, too."""
+        """
+        True if the bytes that wait to be written are so many that a large message should wait, too.
+        """
         return self.engine.unsent >= _HIGH_WATER
 
     async def wait_for_room(self) -> None:
@@ -276,7 +278,7 @@ class ClientLink:
     async def detach(self) -> None:
         """
         As `close`, and return when the peer has answered, or can't answer any more. If cancelled,
-        the link is void all the same. The caller sets the deadline.
+        the link is void, too. The caller sets the deadline.
         """
         if self.why is not None:
             await trio.lowlevel.checkpoint()

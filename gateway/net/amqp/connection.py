@@ -28,10 +28,10 @@ class AmqpConnectionOptions:
 
     # Seconds from the first byte until the peer has opened the connection.
     open_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
-    # Seconds to write what is left, and for the peer to answer the close.
+    # Seconds to write the remaining bytes, and for the peer to answer the close.
     close_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
-    # Seconds in which the peer must read what is written to it in one go, `_WRITE_SIZE` at most. It
-    # is looked at with each tick, so that a peer may have the time between two ticks on top.
+    # Seconds in which the peer must read the bytes of one write, `_WRITE_SIZE` at most. Each tick
+    # checks this limit, so that a peer may have the time between two ticks in addition.
     write_timeout: float = attrs.field(default=240.0, validator=attrs.validators.gt(0))
     # Bytes of unsettled messages, above which reading pauses.
     max_unsettled: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
@@ -59,8 +59,8 @@ def _never() -> float:
 class AmqpConnection:
     """A connection. Its `engine` may be used until `ConnectionClosed`, and does nothing later."""
 
-    # A process may have very many idle connections: there is no dict for each, and what few of them
-    # need is made when it is needed.
+    # A process may have very many idle connections: they have no dict, and parts that few
+    # connections need are made at their first use.
     __slots__ = (
         "_ended",
         "_handle",
@@ -165,7 +165,7 @@ class AmqpConnection:
         self._touched.wake()
 
     def tick_by(self, when: float) -> None:
-        """Have the next tick at that time, unless it is earlier anyway."""
+        """Have the next tick at the given time, unless an earlier tick is due."""
         self._ticking.deadline = min(self._ticking.deadline, when)
 
     async def close(self, error: AmqpError | None = None) -> None:
@@ -225,7 +225,7 @@ class AmqpConnection:
             return b""  # noqa: ASYNC910 the receive has waited
 
     async def _write(self) -> None:  # noqa: ASYNC910 there is a greeting at least, or a wait
-        """Write what there is, until the engine has finished."""
+        """Write the engine's bytes, until it has finished."""
         has_ended = False
         while not self.engine.finished:
             may_speak = not self._silent or self._speaks_once
@@ -251,7 +251,7 @@ class AmqpConnection:
             await self._stream.send_eof()
 
     def _tick(self) -> float:
-        """Do what is due; return the time of the next tick."""
+        """Do the due work; return the time of the next tick."""
         due = self.on_tick()
         if self._opened:  # before, the heartbeat interval that the peer wants isn't known
             due = min(due, self.engine.tick(trio.current_time()))

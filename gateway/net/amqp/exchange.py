@@ -124,7 +124,7 @@ class Exchange:
         try:
             reply = parse_reply(event.payload)
         except MessageError as error:
-            for each in self._asked.values():  # it is unknown which request it belongs to
+            for each in self._asked.values():  # the request that the answer belongs to is unknown
                 each.error = error
                 each.answered.set()
             return

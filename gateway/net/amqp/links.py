@@ -205,7 +205,7 @@ class ReceivingLink(ClientLink):
         super().__init__(client, new, session)
 
     def set_credit(self, credit: int) -> None:
-        """Allow that many messages, including those that have arrived or are in transit."""
+        """Allow a number of messages, including messages that have arrived or are in transit."""
         if self.why is None:
             more = max(0, credit) - self.engine.credit(self.id)
             if more:
@@ -230,9 +230,9 @@ class ReceivingLink(ClientLink):
 
     def tell(self, delivery: DeliveryId, outcome: Outcome) -> InFlight:
         """
-        Write an outcome, after those that were written before; the caller waits for the answer. If
-        the receiver settles first, the peer doesn't answer, and the outcome itself counts as the
-        answer.
+        Write an outcome, after the outcomes that were written before; the caller waits for the
+        answer. If the receiver settles first, the peer doesn't answer, and the outcome itself
+        counts as the answer.
 
         Raises:
             LinkVoid: the delivery can't be settled here: it was settled already, or the link has

@@ -53,7 +53,7 @@ class HttpCodec:
     _parts: list[bytes] = attrs.field(factory=list, init=False)
     _may_go_on: bool = attrs.field(default=False, init=False)  # after this request
     _goes_on: bool = attrs.field(default=False, init=False)  # after this response
-    # Created for each request that isn't plain. Also tells whether another request may follow.
+    # Created for each request that isn't plain. Also decides whether another request may follow.
     _parser: h11.Connection | None = attrs.field(default=None, init=False)
 
     @property

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from gateway.net.http.headers import read_fields
 from gateway.wire.http.messages import Headers
 
-# Fields that change whether the connection continues, or what follows.
+# Fields that decide whether the connection continues, or with which protocol.
 _TO_HEED: Final = re.compile(
     rb"\r\n(?:expect|upgrade|connection:(?![ \t]*keep-alive[ \t]*\r\n))", re.IGNORECASE
 )
@@ -26,7 +26,7 @@ _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, 5.6.2
 # Spaces around the value are stripped afterwards, since a pattern would scan them repeatedly.
 _FIELD: Final = re.compile(rf"^({_TOKEN}):([^\0-\x08\n-\x1f\x7f]*)\r\n", re.MULTILINE)
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
-_NO_CONTENT: Final = b"204"  # such a response has no body, whatever its length says
+_NO_CONTENT: Final = b"204"  # such a response has no body, whatever its Content-Length is
 _NOT_MODIFIED: Final = b"304"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*(?=\r\n)", re.IGNORECASE)
 _LENGTHS: Final = re.compile(rb"\r\ncontent-length", re.IGNORECASE)

@@ -127,7 +127,7 @@ class HttpServer:
 
 
 class _Phase(enum.Enum):
-    """The state of a connection, which decides what a timeout means."""
+    """The state of a connection, which decides the meaning of a timeout."""
 
     IDLE = "idle"  # between requests: may be closed at any time
     HEAD = "head"  # a request has begun: 408
@@ -372,5 +372,6 @@ class _Connection:
     def _set_due(self, due: float) -> None:
         self._due = due
         if self._alarm.deadline <= due:
-            return  # it rings early, sees that, and is set again: cheaper than to change it now
+            # The timer fires early and is set again then, which is cheaper than setting it now.
+            return
         self._alarm.deadline = due

@@ -82,7 +82,7 @@ _STOLEN: Final = "amqp:link:stolen"
 _LEAST_IDLE: Final = 1000  # milliseconds; we write a heartbeat at each half of the peer's timeout
 _MAX_USHORT: Final = 0xFFFF
 _MOST_SHAPES: Final = 256  # of transfers: links times sizes of their tags
-_KEY_AT, _KEY_END = 4, 4 + KEY_SIZE  # where a frame tells its shape
+_KEY_AT, _KEY_END = 4, 4 + KEY_SIZE  # where the shape of a frame is recognized
 
 
 @attrs.define(eq=False)
@@ -210,8 +210,8 @@ class Arrivals(Deliveries):
         """
         True if a frame counts that arrives after we have closed with an error. Part 2, 2.4.6
         discards all until the peer's close. Messages and their outcomes that crossed our close
-        count all the same: what a client has settled would otherwise come again, and what it has
-        sent settled would be lost, whenever a gateway stops.
+        count nevertheless: otherwise, whenever a gateway stops, messages that a client has settled
+        would be delivered again, and messages that it has sent settled would be lost.
         """
         if code in (TRANSFER, DISPOSITION):
             return channel in self.registry.by_their_channel

@@ -1,4 +1,4 @@
-"""AMQP error conditions as Service Bus uses them, and what each means for the outcome of a send."""
+"""AMQP error conditions as Service Bus uses them, and the outcome of a send with each."""
 
 import enum
 from collections.abc import Mapping

@@ -35,8 +35,8 @@ from gateway.wire.amqp.transfers import INVALID_FIELD, Transfer, TransferShape
 LIMIT_EXCEEDED: Final = "amqp:resource-limit-exceeded"
 
 _MOST_CREDIT: Final = 0x7FFFFFFF
-# Messages beyond its credit that a peer may send. azure-servicebus for Python doesn't look at its
-# credit: it takes 10,000 for granted each time that it has used up as many.
+# Messages beyond its credit that a peer may send. azure-servicebus for Python ignores its credit:
+# it assumes a credit of 10,000, and 10,000 more each time that it has used them up.
 _MOST_BEYOND: Final = 20_000
 _SIZE: Final = "amqp:link:message-size-exceeded"
 _BEYOND: Final = "amqp:link:transfer-limit-exceeded"
@@ -253,7 +253,7 @@ def attached(session: Session, handle: int) -> Link:
     The link with that handle of the peer.
 
     Raises:
-        SessionError: there is none.
+        SessionError: no link has that handle.
     """
     link = session.by_handle.get(handle)
     if link is None:

@@ -103,7 +103,7 @@ class Engine(Links):
         return self._arrivals.take_events()
 
     def take(self, most: int) -> bytes:
-        """Return about `most` bytes to be written next; empty if there are none now."""
+        """Return about `most` bytes to be written next; empty if nothing is to be written now."""
         if self._out:
             data, self._out = bytes(self._out), bytearray()
             return data
@@ -115,7 +115,7 @@ class Engine(Links):
         return data
 
     def allow_partial(self, size: int) -> None:
-        """Allow that many bytes of unfinished messages from now on."""
+        """Set the limit for the bytes of unfinished messages from now on."""
         self._arrivals.max_partial = size
 
     @property

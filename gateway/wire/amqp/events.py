@@ -250,7 +250,7 @@ class TransferReceived:
     message_format: int
     payload: bytes  # the encoded sections
     settled: bool
-    state: DeliveryState | None = None  # what its sender says of it: its transaction
+    state: DeliveryState | None = None  # the delivery's state from its sender: its transaction
 
 
 @attrs.frozen

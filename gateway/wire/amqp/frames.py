@@ -17,7 +17,7 @@ from gateway.wire.amqp.types import decode_at, encode
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 HEARTBEAT: Final = b"\0\0\0\x08\x02\0\0\0"
-LEAST_MAX_FRAME_SIZE: Final = 512  # part 2, 2.8.19: each peer must accept that many bytes
+LEAST_MAX_FRAME_SIZE: Final = 512  # part 2, 2.8.19: each peer must accept frames of this many bytes
 
 DECODE_ERROR: Final = "amqp:decode-error"
 
@@ -33,7 +33,7 @@ class FrameError(Exception):
 
 
 class SessionError(FrameError):
-    """The peer broke the protocol within a session, which ends; the connection goes on."""
+    """The peer broke the protocol within a session, which ends; the connection continues."""
 
 
 @contextmanager

@@ -217,7 +217,8 @@ class Links:
         """
         Send a message: encoded sections, of any size. None if the link is void: nothing was sent.
 
-        `state` is what the sender says of it (part 4, 4.4.1): the transaction that it belongs to.
+        `state` is the state of the delivery at its sender (part 4, 4.4.1): the transaction that it
+        belongs to.
 
         Unless it is `settled`, `DispositionReceived` follows, or the end of the link: then the
         outcome is unknown. Without credit the message waits in memory for the peer's next flow.
@@ -290,7 +291,7 @@ def send_queued(output: Output, link: Link) -> None:
         waited = link.queue.popleft()
         output.queued -= len(waited.payload)
         delivery = waited.delivery
-        # Settled in the meantime: then it isn't of interest to us what the peer thinks of it.
+        # We settled the delivery in the meantime, so the peer's state of it has no effect.
         settled = delivery is None or delivery.id not in link.deliveries
         number = output.transfer(
             link,

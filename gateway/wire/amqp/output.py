@@ -1,12 +1,11 @@
 """
-The frames that one side writes, in the order in which they were passed here, except for those that
-wait:
+The frames that one side writes, in the order of the calls, except for frames that wait:
 
 - A disposition waits until all bytes are taken, or another frame must not overtake it: settling 100
   messages in turn writes one frame (part 2, 2.7.6).
-- So does a flow, which always tells the current state: granting credit 100 times writes one frame.
-- A transfer waits while the peer's session window is closed (2.5.6), and so does all that must not
-  overtake it. A message without credit waits in its link's queue (2.6.7).
+- So does a flow, which always has the current state: granting credit 100 times writes one frame. -
+A transfer waits while the peer's session window is closed (2.5.6), and so do all frames that must
+not overtake it. A message without credit waits in its link's queue (2.6.7).
 """
 
 import struct
@@ -72,7 +71,7 @@ class Output:
         return header
 
     def open(self, fields: list[Any]) -> None:
-        """Write our open; what was written before follows it."""
+        """Write our open, before the frames that were written earlier."""
         self.greet()
         self.ours = CONNECTION.after(self.ours, OPEN)
         self.opening = []
@@ -119,7 +118,7 @@ class Output:
         )
 
     def take(self, most: int) -> bytes:
-        """About `most` bytes, in whole pieces; empty if there are none now."""
+        """About `most` bytes, in whole pieces; empty if nothing is to be written now."""
         if self._due or self._flows:
             self._flush()
         pieces = self._pieces
@@ -181,7 +180,7 @@ class Output:
         self.forget(session)
 
     def forget(self, session: Session) -> None:
-        """Forget what was due in a session that has ended, and in its links."""
+        """Forget the due frames of a session that has ended, and of its links."""
         self._drop_waiting(session)
         self._due.pop(session, None)
         self._flows.pop(session, None)
@@ -255,7 +254,7 @@ class Output:
             elif of.ours is not Side.OPEN:
                 continue  # the link's attach comes first
             elif of.we_send and of.session.waiting:
-                of.session.wait(self._flow_of(of))  # it counts the transfers before it
+                of.session.wait(self._flow_of(of))  # the flow counts the transfers before it
             else:
                 self._write_flow(of.session, of)
             del self._flows[of]
@@ -311,7 +310,7 @@ class Output:
     ) -> None:
         fields: list[Any] = [uint(each) for each in windows]
         if session.theirs is Side.IDLE:
-            fields[0] = None  # the peer's begin, which tells its first number, hasn't arrived
+            fields[0] = None  # the peer's begin, which has its first number, hasn't arrived
         if link is not None:
             begun = 1 if link.arriving is not None else 0
             fields.append(uint(link.handle))
@@ -371,7 +370,7 @@ class Output:
             self.size += len(pieces[0]) + len(pieces[1])
 
     def write_waiting(self, session: Session) -> None:
-        """Write what has waited for the session's window, as far as there is room now."""
+        """Write the frames that have waited for the session's window, as far as it has room now."""
         waiting = session.waiting
         while waiting:
             first = waiting[0]

@@ -246,7 +246,7 @@ def read_terminus(value: Value) -> Terminus | None:
     A source, target or coordinator; None if the value is null.
 
     Raises:
-        MessageError: the value is none of these.
+        MessageError: the value has another type.
     """
     if value is None:
         return None
@@ -266,7 +266,7 @@ def read_terminus(value: Value) -> Terminus | None:
 
 def read_settle_modes(fields: list[Value]) -> tuple[SenderSettles, ReceiverSettles]:
     """
-    The settle modes of an attach frame; a number that is none counts as the nearest.
+    The settle modes of an attach frame; a number that isn't a mode counts as the nearest mode.
 
     Raises:
         MessageError: one of both isn't a number.

@@ -31,7 +31,7 @@ class Session:
     their_channel: int | None = None
     ours: Side = Side.IDLE
     theirs: Side = Side.IDLE
-    links: "dict[LinkId, Link]" = attrs.field(factory=dict)  # those that aren't void
+    links: "dict[LinkId, Link]" = attrs.field(factory=dict)  # the links that aren't void
     by_handle: "dict[int, Link]" = attrs.field(factory=dict)  # the peer's handles, in use
     by_name: "dict[tuple[str, bool], Link]" = attrs.field(factory=dict)  # attached by the peer
     # Attached by us, and the answer is still to come; by (name, we send), as above.
@@ -68,7 +68,7 @@ class Session:
 @attrs.define(eq=False)
 class Link:
     """
-    A link, which is void as soon as one side has detached it. It stays known until both have,
+    A link, which is void as soon as one side has detached it. It stays known until both sides have,
     because the peer's frames for it may still come.
     """
 
@@ -147,7 +147,7 @@ class Registry:
     leaving: dict[LinkId, Link] = attrs.field(factory=dict)
     by_channel: dict[int, Session] = attrs.field(factory=dict)  # ours
     by_their_channel: dict[int, Session] = attrs.field(factory=dict)
-    attached: int = 0  # links that the peer has attached and not detached, whatever we did
+    attached: int = 0  # links that the peer has attached and not detached, even if we have
     unsettled: int = 0  # bytes of whole messages that were received and that we haven't settled
     partial: int = 0  # bytes of messages whose last frame is missing
     ids: "count[int]" = attrs.field(factory=lambda: count(1))

@@ -68,8 +68,9 @@ class Credentials:
 @attrs.define(eq=False)
 class SaslServer:
     """
-    Offers mechanisms, and asks `accepts` for the outcome (its code) of the client's credentials. If
-    it can't tell yet (None), they are in `asked` until `verdict` is set, an outcome's code.
+    Offers mechanisms, and calls `accepts` for the outcome (its code) of the client's credentials.
+    If the outcome isn't known yet (None), the credentials are in `asked` until `verdict` is set to
+    an outcome's code.
     """
 
     accepts: Callable[[Credentials], int | None]

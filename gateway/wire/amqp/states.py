@@ -54,7 +54,7 @@ class Side(enum.Enum):
 
 @attrs.frozen
 class Machine:
-    """The frames that a side may send in each state, and what its state is then."""
+    """The frames that a side may send in each state, and its state after each of them."""
 
     steps: Mapping[tuple[Side, int], Side]
     refused: Mapping[int, str]  # frames with a condition of their own, if they aren't allowed

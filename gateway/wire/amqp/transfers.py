@@ -24,7 +24,7 @@ from gateway.wire.amqp.frames import SessionError
 from gateway.wire.amqp.performatives import FIELDS, MAX_UINT, TRANSFER, field, uint_in
 from gateway.wire.amqp.types import decode_at
 
-# Bytes after a frame's size that tell its shape: channel, descriptor, size of the list, handle.
+# Bytes after a frame's size that show its shape: channel, descriptor, size of the list, handle.
 KEY_SIZE: Final = 12
 
 _HEAD = 8  # bytes of a frame before its body

@@ -69,7 +69,9 @@ def parse_xml(body: bytes, *, max_bytes: int = MAX_BYTES) -> Element:
 
 
 def text_of(parent: Element, name: str) -> str:
-    """The text of the first child with that name, in any namespace; empty if there is none."""
+    """
+    The text of the first child with that name, in any namespace; empty if no child has that name.
+    """
     child = parent.find(f"{{*}}{name}")
     return ("" if child is None else child.text or "").strip()
 

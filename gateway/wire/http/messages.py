@@ -19,8 +19,8 @@ class Headers:
     """
 
     items: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_as_tuple)
-    # The first value of each name in lower case, once one was asked for. This is the only exception
-    # to "never changed"; it has no visible effect.
+    # The first value of each name in lower case, made at the first lookup. This field is the only
+    # one that changes, which has no visible effect.
     _by_name: dict[str, str] | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
     @classmethod

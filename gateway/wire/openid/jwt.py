@@ -84,7 +84,9 @@ def parse_jwt(text: str) -> Jwt:
 
 
 def looks_like_jwt(text: str) -> bool:
-    """True if the text has the form of a token, whatever is in it: `{"` in base64url is `eyJ`."""
+    """
+    True if the text has the form of a token, whatever its content: `{"` in base64url is `eyJ`.
+    """
     return text.startswith("eyJ") and _COMPACT.fullmatch(text) is not None
 
 
@@ -115,7 +117,7 @@ def expiry_of(token: Jwt) -> int:
 
 
 def subject_of(token: Jwt, issuer: Issuer) -> str:
-    """The client's name, in printable characters and not too long; empty if there is none."""
+    """The client's name, in printable characters and not too long; empty if the token has none."""
     value = token.claims.get(issuer.subject_claim)
     return _CONTROL.sub("", value)[:_LONGEST_NAME] if isinstance(value, str) else ""
 

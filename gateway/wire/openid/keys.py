@@ -145,7 +145,7 @@ def _readings(public: Mapping[str, Any], algorithm: object) -> Iterator[tuple[st
 
     known = _OF_RSA if public["kty"] == "RSA" else _OF_CURVE.get(str(public.get("crv")), ())
     for name in known:
-        if algorithm is not None and algorithm != name:  # it may be of any type
+        if algorithm is not None and algorithm != name:  # a value in JSON may be of any type
             continue
         try:
             key = PyJWK(dict(public), name)

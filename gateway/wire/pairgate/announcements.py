@@ -37,7 +37,7 @@ _JSON: Final = "application/json"
 
 
 def build_announcement(queue: EntityPath, size: int) -> ServerEvent:
-    """Announce new messages of that many bytes in the queue."""
+    """Announce new messages of `size` bytes in the queue."""
     return ServerEvent(name=_TRIGGER, data=_text(queue, size))
 
 

@@ -9,7 +9,7 @@ The first frame of each side is empty: it proves that the side knows the secret.
 direction is derived (HKDF-SHA256, RFC 5869) from the secret and the X25519 exchange (RFC 7748),
 with both hellos and the server's address as salt. So each side knows that the other one has the
 secret, that it means this server, and that nothing was changed, left out or sent twice; a secret
-that leaks later doesn't open what was recorded before.
+that leaks later doesn't open a recorded connection.
 """
 
 import hashlib

@@ -1,11 +1,11 @@
 """
-Lock tokens and marks of receipts that say which gateway of a cluster holds the delivery.
+Lock tokens and marks of receipts that name the gateway of a cluster that holds the delivery.
 
     lock token    a UUID of version 4, as Service Bus has them, whose 122 free bits are
                   holder's tag (32)  random (50)  mark (40)
     mark          BLAKE2s of the bits before it, with a key that is derived from the secret
     holder's tag  the first 32 bits of BLAKE2s of its address; never 0
-    process       a gateway with workers has 8 of the random bits tell which of its processes it is
+    process in a gateway with workers, 8 of the random bits name the process that holds the delivery
 
 A gateway computes the tags of its peers from their addresses. The mark keeps requests with made-up
 tokens from reaching a peer. The holder itself looks the whole token up, which is as hard to guess
@@ -99,8 +99,9 @@ class HolderTokens:
         high, middle = whole >> 80, whole >> 64 & (1 << _MIDDLE) - 1
         free = (high << _MIDDLE | middle) << _LOW | whole & (1 << _LOW) - 1
         named, mark = free >> _MARK_BITS, free & (1 << _MARK_BITS) - 1
-        # A comparison of numbers may take a time that tells something of the mark. A client that
-        # found the mark out could have a peer asked, and would have to guess the random bits.
+        # A comparison of numbers may take a time that reveals a part of the mark. A client that
+        # found out the mark could cause requests to a peer, and would still have to guess the
+        # random bits.
         if all(_mark(key, named) != mark for key in self._lock_keys):
             return None
         return Holder(named >> _RANDOM_BITS, named & (1 << _PROCESS_BITS) - 1)

@@ -29,7 +29,7 @@ _MAX_ALL_BYTES: Final = 1024 * 1024
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """A snapshot of one entity. None: the namespace can't tell."""
+    """A snapshot of one entity. None: the namespace doesn't report it."""
 
     entity: str
     status: str

@@ -231,8 +231,8 @@ _Unpack = Callable[[bytes, int], tuple[bytes, ...]]
 @attrs.frozen
 class _Template:
     """
-    A table in which only some values vary from message to message. `struct` takes it apart in one
-    call: what is the same in all messages, and the values that vary, in turn.
+    A table in which only some values vary from message to message. A single call of `struct` splits
+    it into the constant parts and the values that vary, in turn.
     """
 
     table: dict[str, Any]

@@ -255,8 +255,8 @@ class Conversation:
 
     def _next(self, data: bytes, at: int) -> tuple[Event | None, int]:
         """
-        The event of the frame at that position, if any, and the position after all that was read;
-        the same position: the frame hasn't arrived completely.
+        The event of the frame at that position, if any, and the position after the frame; the same
+        position: the frame hasn't arrived completely.
         """
         kind, channel, size = _HEAD.unpack_from(data, at)
         start = at + _HEAD.size

@@ -74,10 +74,10 @@ def ask_for_page(login: ManagementLogin, prefix: str, names: str, page: int) -> 
 
 def queue_in(response: Response) -> ManagedQueue:
     """
-    The queue in the response.
+    Return the queue in the response.
 
     Raises:
-        BrokerError: there is none; the class says why.
+        BrokerError: the response has no queue; the class says why.
     """
     return _queue(_read(response))
 
@@ -150,7 +150,7 @@ def _queue(item: Mapping[str, Any]) -> ManagedQueue:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     """
-    The mapping; Erlang encodes an empty mapping as an empty list where it can't tell them apart.
+    The mapping; Erlang encodes an empty mapping as an empty list where it can't distinguish them.
     """
     return value if isinstance(value, dict) else {}
 

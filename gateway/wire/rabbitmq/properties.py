@@ -81,7 +81,8 @@ _TEXTS: Final = {  # Message field -> AMQP 0-9-1 property
 _FIELDS: Final = {name: field for field, name in _TEXTS.items()} | {"priority": "priority"}
 # Symbols in AMQP 1.0. Non-ASCII text from other producers becomes an annotation.
 _ASCII: Final = ("content_type", "content_encoding")
-_OTHERS: Final = frozenset({"user_id", "app_id", *_ASCII})  # what nobody else sets, or otherwise
+# Properties that no other client sets, or sets in this way.
+_OTHERS: Final = frozenset({"user_id", "app_id", *_ASCII})
 _RARE: Final = _OTHERS | {"timestamp", "expiration"}
 
 

@@ -128,7 +128,9 @@ def _parse_entity(request: Request, entity: EntityPath) -> Operation:
 def _check_version(
     request: Request, properties: QueueProperties | TopicProperties, *, update: bool
 ) -> None:
-    """An update may have what a client of an older version has read and doesn't know."""
+    """
+    An update may contain elements that a client of an older version has read and doesn't know.
+    """
     version = _query(request).get("api-version", _HAS_SIZES)
     if properties.max_message_size is not None and version < _HAS_SIZES and not update:
         raise InvalidRequest(

@@ -26,8 +26,8 @@ def loses_nothing(messages: Sequence[Message]) -> bool:
     """
     True if this batch format preserves the messages.
 
-    A batch has no content types, and its clients write all properties as text: it isn't documented
-    what Service Bus does with a number there.
+    A batch has no content types, and its clients write all properties as text: the effect of a
+    number on Service Bus isn't documented.
     """
     return all(
         message.content_type is None

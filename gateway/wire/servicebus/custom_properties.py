@@ -10,13 +10,13 @@ There are no other types.
 The trace context of an HTTP client (`traceparent`, `tracestate` and `Diagnostic-Id` as any HTTP
 request may have them, without quotes) becomes that of the message, if that has none of its own.
 
-With `strict`, as a client of ours writes, what would arrive as something
-else is refused, since the envelope of the backlog is signed. Only the two properties of the legacy
-envelope that have such types go as text: `x-ms-timetolive` as `d.hh:mm:ss.fffffff`,
-`x-ms-scheduledenqueuetimeutc` without its fraction; `domain/envelope_fields.py` reads both.
+With `strict`, as a client of ours writes, a value that would arrive changed is refused, since the
+envelope of the backlog is signed. Only the two properties of the legacy envelope that have such
+types go as text: `x-ms-timetolive` as `d.hh:mm:ss.fffffff`, `x-ms-scheduledenqueuetimeutc` without
+its fraction; `domain/envelope_fields.py` reads both.
 
-A front end that answers a REST client has no choice: it leaves out what can't be written, and
-writes numbers of every width, UUIDs and symbols as number or text.
+A front end that answers a REST client has no choice: it leaves out values that can't be written,
+and writes numbers of every width, UUIDs and symbols as number or text.
 """
 
 import functools
@@ -53,7 +53,7 @@ _OURS: Final = frozenset(
 
 # W3C Trace Context, and the name that Azure's SDKs used before it.
 _TRACE_CONTEXT: Final = frozenset({"traceparent", "tracestate", "diagnostic-id"})
-_NAMES_OF_CONTEXT: Final = {"diagnostic-id": "Diagnostic-Id"}  # as receivers look for it
+_NAMES_OF_CONTEXT: Final = {"diagnostic-id": "Diagnostic-Id"}  # as receivers search for it
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: token
 _UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")

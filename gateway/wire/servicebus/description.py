@@ -54,7 +54,7 @@ _COUNTS: Final = (
     "TransferDeadLetterMessageCount",
 )
 # An attribute of CountDetails, between Pairgates: the elements whose number means "not known". SDKs
-# expect a number in each element, and don't look at attributes.
+# expect a number in each element, and ignore attributes.
 _UNKNOWN: Final = "unknown"
 _SIZE: Final = "SizeInBytes"  # beside CountDetails
 _NOTHING: Final[Mapping[str, str]] = {}

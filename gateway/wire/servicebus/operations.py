@@ -17,7 +17,7 @@ MAX_LIMIT: Final = frames.MAX_MESSAGES  # of deliveries in one answer
 class Form(enum.Enum):
     """The encoding of messages in the body of a send."""
 
-    SINGLE = "single"  # one message: properties in the headers, the body as it is
+    SINGLE = "single"  # a single message: properties in the headers, the body unchanged
     JSON = batch.CONTENT_TYPE
     AMQP = frames.CONTENT_TYPE
 
@@ -32,9 +32,8 @@ class SendMessages:
 @attrs.frozen(kw_only=True)
 class ReceiveMessages:
     """
-    Wait up to `timeout` seconds for a message. A `limit` asks a Pairgate for up to that many.
-
-    A request has whole seconds, rounded up.
+    Wait up to `timeout` seconds for a message. A `limit` asks a Pairgate for up to `limit`
+    messages. `timeout` is rounded up to whole seconds.
     """
 
     entity: EntityPath

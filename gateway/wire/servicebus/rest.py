@@ -176,7 +176,7 @@ def _path(request: Request) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _entity(path: str, tail: int) -> EntityPath:
-    """The entity that is named by all segments but so many at the end."""
+    """The entity that is named by all segments except the last `tail` ones."""
     return EntityPath.parse(unquote("/".join(path.split("/")[:-tail])))
 
 

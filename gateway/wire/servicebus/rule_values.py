@@ -39,7 +39,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 def build_values(element: str, values: Mapping[str, Value]) -> str:
     """
-    Build the element with the values; empty if there are none.
+    Build the element with the values; empty without values.
 
     Raises:
         InvalidRequest: XML can't express a text, or a value has a type that rules don't support.
@@ -112,7 +112,7 @@ def _parse_int(text: str) -> Value:
 
 
 def _parse_double(text: str) -> float:
-    if "_" in text:  # which Python accepts
+    if "_" in text:  # Python accepts underscores
         raise ValueError("a number expected")
     return float(text)
 

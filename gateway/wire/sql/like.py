@@ -63,7 +63,7 @@ class _Piece:
         return self._wild.match(text, start) is not None
 
     def find(self, text: str, start: int, end: int) -> int:
-        """The start of the first match between the two positions; -1 if there is none."""
+        """The start of the first match between the two positions; -1: no match."""
         if self._wild is None:  # ten times faster, and linear in the worst case
             return text.find(self._literal, start, end)
         match = self._wild.search(text, start, end)

@@ -14,8 +14,8 @@ The SQL of Service Bus's rules, read once into a tree ("Subscription Rule SQL Fi
                  | property ( sum ) | p ( sum ) | newid ( )
     property    := [ (sys | user) . ] name
 
-Both kinds of parentheses look alike from the left, so everything is read by the same functions,
-and what an operator gets is then asked whether it is a condition or has a value.
+Both kinds of parentheses look alike from the left, so the same functions read both, and each
+operator then checks whether its operand is a condition or a value.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,7 +57,8 @@ _ACTION: Final = "SQL action"
 _COMPARISONS: Final = ("=", "<>", "!=", "<", "<=", ">", ">=")
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 _SCOPES: Final = {scope.value: scope for scope in Scope}
-_FIXED: Final = frozenset({"scheduledenqueuetimeutc"})  # its date is past when a rule matches
+# The date has passed when a rule matches.
+_FIXED: Final = frozenset({"scheduledenqueuetimeutc"})
 _SYSTEM: Final = frozenset(name.lower() for name in SYSTEM_PROPERTIES)
 
 _Node = Condition | Expression

@@ -23,8 +23,8 @@ _MESSAGES: Final = "messages"
 @attrs.frozen(kw_only=True)
 class Address:
     """
-    `endpoint` is the URL of the account, as the client wrote it, without a slash at its end;
-    `path` what follows it, in segments, decoded.
+    `endpoint` is the URL of the account, as the client wrote it, without a slash at its end; `path`
+    has the segments after it, decoded.
     """
 
     account: str
@@ -75,7 +75,7 @@ def locate(request: Request, accounts: Collection[str], *, secure: bool) -> Addr
     )
 
 
-@functools.lru_cache(maxsize=16)  # one request is looked up in several places
+@functools.lru_cache(maxsize=16)  # each request is parsed in several places
 def parameters_of(target: str) -> Mapping[str, Sequence[str]]:
     """
     The values of each parameter by its name in lower case, decoded.

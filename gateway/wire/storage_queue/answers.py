@@ -131,7 +131,7 @@ def _xml(body: bytes, *, status: int) -> Response:
     return Response(status=status, headers=Headers((("Content-Type", XML_TYPE),)), body=body)
 
 
-# --- what browsers want to see
+# --- headers for browsers
 
 
 def preflight_headers(origin: str, rule: CorsRule) -> Iterable[tuple[str, str]]:

@@ -1,16 +1,17 @@
 """
-Messages as texts of Storage Queue, which has nothing else.
+Messages as texts, the only form of a message in Storage Queue.
 
     a text alone       stays one, so that any Storage client reads it
     anything more      {"pairgate":1,"expires":"2026-11-22T10:00:00.5+00:00","amqp":"AFNw..."}
 
 `amqp` is the message as AMQP 1.0 encodes it, in Base64: no field and no type is lost, and no text
-is illegal in XML. `expires` is there where the message has a time to live: the service's own dates
+is illegal in XML. `expires` is present if the message has a time to live: the service's own dates
 have whole seconds, to which the life of a bare text is rounded up. A text that begins like the
 second form goes in it too.
 
-The service gives its own id and date of insertion. What the endpoint `storage-queue` makes of a
-text, an id and a date of creation, is given up for them; any other id travels in the second form.
+The service gives its own id and date of insertion. The id and the date of creation that the
+endpoint `storage-queue` gives to a text are replaced by the service's; any other id travels in the
+second form.
 """
 
 import base64

@@ -7,7 +7,8 @@ Key; Create a user delegation SAS).
 
 A client with a token gets a key, and signs shared access signatures by it. The signature repeats
 the key's terms (`skoid` to `skv`), and the key's value is derived from them and a secret, so that
-nobody has to remember a key. `sktid` also has the marks of the access policies that the client had.
+no process has to remember a key. `sktid` also has the marks of the access policies that the client
+had.
 """
 
 import hashlib

@@ -177,7 +177,8 @@ _BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
     501: NotSupported,
 }
 _BY_NAME: Final = {kebab(kind): kind for kind in _OF_BROKER}
-# Texts of these repeat the service's, and tell nothing about the namespaces behind the gateway.
+# The texts of these errors repeat the service's, and reveal nothing about the namespaces behind the
+# gateway.
 _SILENT: Final = frozenset({"QueueNotFound", "MessageNotFound", "PopReceiptMismatch"})
 _FIRST_RETRY: Final = 1.0  # seconds
 _MAX_TEXT: Final = 2000  # characters of another server's text that an error repeats

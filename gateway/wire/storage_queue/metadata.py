@@ -56,7 +56,9 @@ def build_metadata(properties: QueueProperties) -> dict[str, str]:
 
 
 def parse_metadata(metadata: Mapping[str, str]) -> QueueProperties:
-    """The reverse; names in any case, and what can't be read is as if it weren't there."""
+    """
+    The reverse of `build_metadata`. Ignores the case of names, and metadata that can't be read.
+    """
     values = {name.lower(): value for name, value in metadata.items()}
     others = {
         name: value

@@ -4,7 +4,7 @@ queue as its user metadata.
 
     {"storage-queue": {"metadata": {"team": "blue"}, "policies": [{"id": "p", ...}]}, "text": ...}
 
-`text` is the user metadata that was there before.
+`text` is the user metadata that the queue had before.
 """
 
 import json

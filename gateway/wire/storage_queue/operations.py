@@ -296,8 +296,7 @@ class Acl:
 @attrs.frozen(kw_only=True)
 class QueueMessage:
     """
-    None is what this operation doesn't tell. `expires` None: never.
-
+    A message in an answer. None: the operation doesn't report the field. `expires` None: never.
     `reason` and `description` say why a message was moved here; the service itself moves none.
     """
 

@@ -1,5 +1,5 @@
 """
-Shared access signatures of a storage account: parameters of a URL that say who may do what.
+Shared access signatures of a storage account: parameters of a URL that grant permissions.
 
     ?sv=2026-10-06&ss=q&srt=sco&sp=rwdlacup&se=...&sig=...     for the account's services
     ?sv=2026-10-06&sp=raup&se=...&sig=...                      for one queue
@@ -70,7 +70,7 @@ class Sas:
 
 def parse_sas(parameters: Mapping[str, Sequence[str]]) -> Sas | None:
     """
-    The SAS among the parameters of a request; None if there is none.
+    The SAS among the parameters of a request; None if the request has no SAS.
 
     Raises:
         StorageRefusal: AuthenticationFailed: a parameter is repeated, malformed or unknown, or `sv`

@@ -23,7 +23,7 @@ _METHODS: Final = frozenset(
 
 
 def build_properties(properties: ServiceProperties) -> bytes:
-    """The document of these properties; those that are None are left out."""
+    """The document of these properties, without properties that are None."""
     parts = ""
     if properties.logging is not None:
         parts += _logging(properties.logging)

@@ -163,7 +163,7 @@ Operation = (
 )
 
 
-# The answers. `Done` answers each operation that has nothing to tell.
+# The answers. `Done` answers each operation without a result.
 
 
 @attrs.frozen(kw_only=True)

@@ -63,7 +63,7 @@ _others_of = attrgetter(
     "footer",
 )
 _NO_OTHERS: Final[tuple[Any, ...]] = ((), None, None, None, None, None, {}, {})
-# Of bytes that end too early, or aren't what they should be.
+# The errors of bytes that end too early, or have another form.
 _UNREADABLE: Final = (LookupError, ValueError, TypeError, struct.error, MessageError)
 
 

@@ -82,7 +82,7 @@ def split_sections(data: bytes) -> list[Section]:
     at, total = 0, len(data)
     while at < total:
         start = at
-        try:  # the usual way, with a smallulong as descriptor; the slow way says what is wrong
+        try:  # the usual form, with a smallulong as descriptor; the slow way raises the error
             if data[at] != 0 or data[at + 1] != 0x53:
                 raise IndexError
             code = data[at + 2]

@@ -23,7 +23,7 @@ _PUT: Final = "put-token"
 @attrs.frozen(kw_only=True)
 class PutToken:
     """
-    Asks to allow the connection what the token allows, on the entity whose URI is `audience`.
+    Asks to grant the connection the rights of the token on the entity whose URI is `audience`.
 
     The kind of the token follows from its text alone: the `type` that clients state is not always
     right (azure-servicebus 7.15 calls all of them jwt). `expires` is the client's statement.

@@ -17,7 +17,7 @@ def ticks_of(moment: datetime) -> int:
 
 
 def moment_of(ticks: Any) -> datetime | None:
-    """The date that so many ticks stand for; None where they are none."""
+    """The date of these ticks; None if the value isn't a number of ticks."""
     if not isinstance(ticks, int) or isinstance(ticks, bool):
         return None
     try:
