@@ -226,7 +226,7 @@ async def _wake(
 
 async def _called(notes: Path, number: int) -> float:
     with trio.move_on_after(WAKE_LIMIT):
-        while True:  # another process: nobody here can tell when
+        while True:  # polled, since another process changes the state
             called = _calls(notes)
             if str(number) in called:
                 return float(called[str(number)])

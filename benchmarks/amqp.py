@@ -53,7 +53,7 @@ from benchmarks.targets import show_targets
 from gateway.demo.machines import KEY, KEY_NAME
 from tests.harness.rabbitmq import USER, rabbitmq
 
-Measure = Callable[[int, float], Awaitable[Pair]]  # with a window, sending for so many seconds
+Measure = Callable[[int, float], Awaitable[Pair]]  # with a window, sending for `seconds`
 
 ROOT: Final = Path(__file__).parents[1]
 PYTHON_OF_SDK: Final = ROOT / ".venv-azure" / "bin" / "python"
@@ -66,7 +66,7 @@ WAYS: Final = (PROTON, RABBITMQ, SDK, IN_PROCESS)
 
 
 class ClientFailed(Exception):
-    """A client process ended without figures; the text is what it said."""
+    """A client process ended without figures; the text is its output."""
 
 
 @attrs.frozen(kw_only=True)
@@ -139,14 +139,14 @@ async def _open_ways(folder: Path, ways: Sequence[str]) -> AsyncIterator[Mapping
 
 @attrs.frozen
 class Job:
-    """The server that a client measures, and what it sends to."""
+    """The server that a client measures, and the entity that it sends to."""
 
     port: int
     servers: Mapping[str, int]  # the ids of the processes that serve it, by their names
     user: str
     password: str
     address: str
-    confirms: bool  # what a receiver has settled, if it asks
+    confirms: bool  # True: settlements are confirmed to receivers that ask for it
 
 
 def client(job: Job, python: str, module: str) -> Measure:

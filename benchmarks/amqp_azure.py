@@ -41,7 +41,7 @@ class Work:
         self.end = time.perf_counter() + self.job["seconds"]
 
     def measure(self, loop: Callable[[ServiceBusClient], None]) -> dict[str, Any]:
-        """Run the loop in every thread; what it took in all."""
+        """Run the loop in every thread; return the figures of all threads together."""
         with ThreadPoolExecutor(self.threads) as threads:
             for done in [threads.submit(self._run, loop) for _ in range(self.threads)]:
                 done.result()
@@ -60,7 +60,7 @@ class Work:
         return self.watch
 
     def stop(self) -> None:
-        """The last one who calls this has stopped the watch."""
+        """Read the watch; the last call counts."""
         assert self.watch is not None, "it has begun"
         self.found = self.watch.read()
 
@@ -88,7 +88,7 @@ class Work:
             receiver.complete_message(message)
             watch.add(time.perf_counter() - began)
         if messages:
-            self.stop()  # the last ones who wait in vain don't count
+            self.stop()  # the last waits, which end without a message, don't count
 
 
 def main() -> None:

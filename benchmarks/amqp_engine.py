@@ -4,8 +4,9 @@ CPU of a message in the AMQP engine alone: our own beside Qpid Proton, in memory
     sender ──bytes──▶ receiver     two engines of one kind; the client sends, or the server
            ◀─bytes──
 
-So many messages are in flight at most: the receiver settles what has arrived when no more may be
-sent, and renews the credit. Each cell is measured for both kinds in turn, in each round.
+A number of messages is in flight at most: the receiver settles the messages that have arrived when
+no more may be sent, and renews the credit. Each cell is measured for both kinds in turn, in each
+round.
 """
 
 import argparse
@@ -42,7 +43,7 @@ CLIENT, SERVER = "client sends", "server sends"
 OWN, PROTON = "own", "Proton"
 MAKE: Final[Mapping[str, Callable[..., Any]]] = {OWN: OwnEngine, PROTON: ProtonEngine}
 PIECE: Final = 64 * 1024  # bytes that are written at once
-UNSENT: Final = 1024 * 1024  # bytes after which a sender writes before it goes on
+UNSENT: Final = 1024 * 1024  # bytes after which a sender writes before it continues
 MOST: Final = 1.05  # times Proton's cost, in each cell
 WIDTH: Final = 100  # characters of the table
 
@@ -60,7 +61,7 @@ QUICK: Final = Effort(rounds=1, seconds=0.0, warm_up=0)
 
 @attrs.frozen(order=True)
 class Shape:
-    """The messages of a cell: their bytes, how many are in flight, and who sends."""
+    """The messages of a cell: their bytes, the number in flight, and the side that sends."""
 
     size: int
     window: int
@@ -135,7 +136,7 @@ class Flow:
 
 
 def connect(kind: str, shape: Shape) -> Flow:
-    """Two engines of a kind with a link between them, and credit for what is in flight."""
+    """Two engines of a kind with a link between them, and credit for the messages in flight."""
     make = MAKE[kind]
     client = make(EngineOptions(container_id="client"), sasl=None)
     server = make(EngineOptions(container_id="server"), sasl=None)

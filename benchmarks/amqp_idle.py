@@ -42,7 +42,7 @@ CREDIT: Final = 100
 SENDERS: Final = "senders"
 RECEIVERS: Final = "receivers"
 RABBITMQ: Final = "rabbitmq"
-SETTLE: Final = 2.0  # seconds for the server to end what it does at the opening
+SETTLE: Final = 2.0  # seconds for the server to end its work of the opening
 _WARM_UP: Final = 100  # connections
 _AT_ONCE: Final = 32  # that are being opened
 _OTHER_FILES: Final = 100  # of a process
@@ -82,7 +82,7 @@ def service_bus(queue: str, *, connections: int = 1000) -> str:
 
 
 async def idle_memory(folder: Path, kind: str, connections: int, *, settle: float = SETTLE) -> Idle:
-    """Open so many in a fresh gateway, and look what that has cost."""
+    """Open the connections to a fresh gateway, and return their cost."""
     async with open_fleet(folder) as fleet:
         machine = await fleet.start(
             "gateway", service_bus(QUEUE, connections=connections + _WARM_UP)
@@ -118,7 +118,7 @@ async def _measure(server: Server, kind: str, connections: int, settle: float) -
 
 
 def _allow_files(number: int) -> None:
-    """Allow this process, and those that it starts, so many open files, as far as it may."""
+    """Raise the limit of open files for this process and its children, as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < number:
         most = number if hard == resource.RLIM_INFINITY else min(number, hard)
@@ -147,7 +147,7 @@ class _Clients:
 
     async def open(self, number: int) -> None:
         """
-        Return when so many more are open.
+        Return when `number` more connections are open.
 
         Raises:
             ClientRefused: the server has refused one.

@@ -1,9 +1,8 @@
 """
 A client in a process of its own: Qpid Proton for Python as its users know it, `MessagingHandler`.
 
-Sends for some seconds, with so many messages in flight at most, and then receives and completes
-them all with that much credit. Prints one JSON object.
-Usage: python -m benchmarks.amqp_proton JOB
+Sends for some seconds, with a limit of messages in flight, and then receives and completes them all
+with as much credit. Prints one JSON object. Usage: python -m benchmarks.amqp_proton JOB
 """
 
 import json
@@ -80,7 +79,7 @@ class _Handler(MessagingHandler):  # type: ignore[misc]  # Proton has no types
 
 
 class Sending(_Handler):
-    """Sends as long as there is time; `on_accepted` tells that the broker has it."""
+    """Sends until the time is up; `on_accepted` is called when the broker has a message."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -118,9 +117,9 @@ class Sending(_Handler):
 
 class Receiving(_Handler):
     """
-    Takes, accepts and settles so many messages, as Proton does by itself: nobody confirms that.
-
-    Where the broker `confirms`, the last one is done when that has come, and with it all others.
+    Takes, accepts and settles a number of messages, as Proton does by itself, without a
+    confirmation. Where the broker `confirms`, the last message is done with its confirmation, and
+    so are all others.
     """
 
     def __init__(self, job: Job, messages: int) -> None:

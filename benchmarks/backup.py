@@ -68,7 +68,7 @@ class Report:
 
 
 async def fill(broker: Broker, size: int) -> None:
-    """Store so many MiB of messages."""
+    """Store `size` MiB of messages."""
     left = size * MIB // BODY
 
     async def send() -> None:

@@ -1,8 +1,8 @@
 """
 A closed loop, the same for every broker: each client has one operation on its way, no more.
 
-Senders send for some seconds, then receivers take and complete all of it: what was acknowledged
-must come back, message for message.
+Senders send for some seconds, then receivers take and complete all messages: each acknowledged
+message must come back.
 """
 
 import time
@@ -84,7 +84,7 @@ class Measured:
 
 
 def total(parts: Sequence[Measured]) -> Measured:
-    """Several measurements as one."""
+    """The sum of several measurements."""
     seconds = sum(part.seconds for part in parts)
     return Measured(
         messages=sum(part.messages for part in parts),
@@ -118,7 +118,7 @@ def _processor_time(way: Way) -> float:
 
 
 async def send_for(way: Way, clients: int, seconds: float) -> Measured:
-    """Send with so many clients for that long; return when all sends are answered."""
+    """Send with all clients for `seconds`; return when all sends are answered."""
     sent = 0
 
     async def loop(client: Client) -> None:
@@ -139,7 +139,7 @@ async def send_for(way: Way, clients: int, seconds: float) -> Measured:
 
 async def drain(way: Way, clients: int, messages: int) -> Measured:
     """
-    Take and complete that many messages, which is all there are.
+    Take and complete `messages` messages, which must be all that the queue has.
 
     Raises:
         MessagesMissing: there were fewer, or more.

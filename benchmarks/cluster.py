@@ -1,11 +1,11 @@
 """
-The cost of a settlement at another gateway than the one that received.
+The cost of a settlement at another gateway than the receiving one.
 
     client ──▶ one ◀──▶ two ◀── client        one and two are a cluster
                 └──▶ broker ◀──┘
 
     held     a namespace over AMQP: gateway `one` holds the lock, and `two` asks it
-    token    a namespace over REST: the client's token is the namespace's, and `two` asks nobody
+    token a namespace over REST: the client's token is the namespace's, and `two` settles by itself
 
 A client locks messages at `one` and completes them, one after the other, at `one` (the baseline) or
 at `two`. A ratio is the median of the rounds' ratios.
@@ -92,7 +92,9 @@ class Cluster:
     headers: Mapping[str, str]
 
     async def settle(self, at: Connection, number: int) -> Figures:
-        """Send and lock so many messages at the first gateway; complete them at that one."""
+        """
+        Send and lock a number of messages at the first gateway; complete them at the given one.
+        """
         headers = dict(self.headers)
         locked = []
         for _ in range(number):

@@ -1,9 +1,8 @@
 """
-A namespace on virtual time that costs nothing but counts all: for models of many gateways.
-
-It serves so many requests a second, in the order in which they come; who would wait for too long is
-told that it is busy. A `Link` is the way of one process to it: one connection, dialled on demand by
-`gateway.net.reconnecting`, as that of an AMQP adapter.
+A namespace on virtual time that costs no time itself and counts all requests: for models of many
+gateways. It serves a limited number of requests a second, in the order of their arrival; a request
+that would wait for too long is refused as busy. A `Link` is the way of one process to it: one
+connection, dialled on demand by `gateway.net.reconnecting`, as that of an AMQP adapter.
 """
 
 import enum
@@ -96,7 +95,7 @@ class Locked:
 
 @attrs.define(eq=False)
 class StoredQueue:
-    """The messages of a queue: in their order, and those that are locked."""
+    """The messages of a queue: the available ones in their order, and the locked ones."""
 
     available: deque[Locked] = attrs.field(factory=deque, init=False)
     locked: dict[int, Locked] = attrs.field(factory=dict, init=False)  # by the end of the lock
@@ -195,7 +194,7 @@ class Namespace:
     fault: Fault | None = attrs.field(default=None, init=False)
     resets: int = attrs.field(default=0, init=False)  # of all connections
     connections: int = attrs.field(default=0, init=False)
-    # By kind and second: requests, also those that a namespace which is down gets.
+    # Requests by kind and second, also while the namespace is down.
     requests: dict[Kind, Counter[int]] = attrs.field(
         factory=lambda: defaultdict(Counter), init=False
     )
@@ -228,7 +227,7 @@ class Namespace:
         Return when the request was served.
 
         Raises:
-            BrokerError: it wasn't, or nobody knows.
+            BrokerError: it wasn't, or the outcome is unknown.
         """
         began = trio.current_time()
         self.requests[kind][int(began)] += 1

@@ -126,7 +126,7 @@ async def measure(folder: Path, parts: Sequence[str], effort: Effort) -> Report:
 
 
 async def _pair(way: Way, clients: int, seconds: float) -> Pair:
-    """Send for so long, in several turns where the broker is to hold few messages."""
+    """Send for `seconds`, in several turns if the broker is to hold few messages."""
     sent: list[Measured] = []
     received: list[Measured] = []
     left = seconds

@@ -1,5 +1,5 @@
 """
-The cost of encrypting what is diverted, beside signing it alone.
+The cost of encrypting diverted messages, beside signing them alone.
 
     steps    wrapping and unwrapping one message in this process, in hot caches
     sends    wrk ──▶ gateway ──▶ sink, which is the primary of the first gateway, and the secondary

@@ -3,8 +3,8 @@ The cost of a gateway's entities: memory, and the time from its start to its fir
 
     python -m benchmarks.entities [--few 10] [--many 100000]
 
-A store with so many queues, all empty, is made in this process. Then a gateway is started on it,
-and a message is sent to one of its queues.
+A store with a number of queues, all empty, is made in this process. Then a gateway is started on
+it, and a message is sent to one of its queues.
 """
 
 import argparse

@@ -174,7 +174,7 @@ async def _measure_one(
 ) -> Round:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(opened.run)
-        await trio.sleep(SETTLE_SECONDS)  # so that all have what was kept
+        await trio.sleep(SETTLE_SECONDS)  # so that all readers have the kept events
         loop, began = OpenLoop(name=way, entity=EntityPath("orders")), trio.current_time()
         before = processor_time(gateway.pid)
         async with trio.open_nursery() as sending:

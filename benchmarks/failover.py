@@ -188,7 +188,7 @@ class Run:
         return [self._row(loop, drain, verdict, copies) for loop in self.loops]
 
     def _uncertain(self) -> list[Uncertain]:
-        """The sends that met the outage: nobody here knows if the primary got them as well."""
+        """The sends that met the outage, of which the primary may have got a copy as well."""
         return [
             Uncertain(at=self._ended, message_id=send.message_id)
             for loop in self.loops
@@ -246,7 +246,7 @@ async def _watch(at_secondary: Broker) -> Drain:
             moving = now - moving_since
             rate = most / moving if most and moving > 0 else None
             return Drain(messages=most or 0, time=now - back, rate=rate)
-        await trio.sleep(LOOK)  # another process: nobody here can tell when
+        await trio.sleep(LOOK)  # polled, since another process changes the state
     return Drain(messages=most or 0, time=None, rate=None)
 
 
@@ -254,7 +254,7 @@ async def _left(at_secondary: Broker) -> int | None:
     try:
         return await pending(at_secondary)
     except BrokerError:
-        return None  # it's busy: ask again
+        return None  # the gateway is busy: ask again
 
 
 def _show(rows: Sequence[Row], console: Console) -> None:

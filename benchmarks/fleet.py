@@ -40,7 +40,7 @@ _TOKEN_SECONDS: Final = 3600
 
 @attrs.define(eq=False)
 class Fleet:
-    """Starts machines in folders of their own, and counts what each logs."""
+    """Starts machines in folders of their own, and counts the log lines of each."""
 
     folder: Path
     nursery: trio.Nursery
@@ -97,7 +97,10 @@ async def open_fleet(folder: Path) -> AsyncIterator[Fleet]:
 
 
 def gateway_config(primary: int, secondary: int, **pairing: object) -> str:
-    """A gateway before the namespaces on these ports; what isn't said has its default."""
+    """
+    The configuration of a gateway before the namespaces on these ports; all other options have
+    their defaults.
+    """
     url = f"servicebus+http://{KEY_NAME}@127.0.0.1"
     options = "\n".join(f"{name} = {json.dumps(value)}" for name, value in pairing.items())
     return f"""

@@ -126,7 +126,7 @@ class Way:
         assert answer.status == 201, answer
 
     async def sends(self, number: int) -> None:
-        """Send so many messages over the kept-alive connections."""
+        """Send a number of messages over the kept-alive connections."""
         client = self.client()
 
         async def some() -> None:
@@ -139,7 +139,7 @@ class Way:
         await client.aclose()
 
     async def connections(self, number: int) -> None:
-        """Open so many connections, each for one message."""
+        """Open a number of connections, each for one message."""
         for _ in range(number):
             client = self.client()
             await self.send(client)

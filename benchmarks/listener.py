@@ -134,7 +134,7 @@ async def measure_wakes(
 
 async def _until_lines(notes: Path, count: int) -> None:
     with trio.fail_after(LIMIT):
-        while True:  # another process: nobody here can tell when
+        while True:  # polled, since another process changes the state
             if _lines_of(notes) >= count:
                 return
             await trio.sleep(_LOOK)

@@ -36,7 +36,7 @@ SDK: Final = "benchmarks.listener_sdk"
 
 @attrs.frozen(kw_only=True)
 class Program:
-    """A process that takes the messages, and what it is told besides their number."""
+    """A process that takes the messages, and its arguments besides their number."""
 
     python: str = HERE
     module: str = WORKER
@@ -74,7 +74,7 @@ PLAIN: Final = "plain"
 
 
 def rows(namespace: str, count: int, rounds: Sequence[Round]) -> Sequence[Row]:
-    """The figures of rounds of so many messages each."""
+    """The figures of rounds with a number of messages each."""
     plain = [count / each[PLAIN].seconds for each in rounds]
     found = []
     for way in (name for name in rounds[0] if name != PLAIN):

@@ -1,8 +1,8 @@
 """
 A receiver in a process of its own, in this environment: a listener of ours, or pika's plain loop.
 
-Takes so many messages of a queue and completes them; prints one JSON object.
-Usage: python -m benchmarks.listener_worker JOB
+Takes a number of messages of a queue and completes them; prints one JSON object. Usage: python -m
+benchmarks.listener_worker JOB
 """
 
 import json
@@ -39,14 +39,14 @@ class Taken:
     """The time and the processor time to receive and complete all messages, in seconds."""
 
     seconds: float
-    requests: int = 0  # as a cloud would bill them; 0: nobody has counted
+    requests: int = 0  # as a cloud would bill them; 0: not counted
     # Processor time of each process, by name.
     costs: Mapping[str, float] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False)
 class Counting:
-    """Knows when so many are done and settled."""
+    """Counts the messages, and knows when all are done and settled."""
 
     wanted: int
     done: trio.Event = attrs.field(factory=trio.Event)
@@ -57,7 +57,7 @@ class Counting:
             self.done.set()
 
     def on_error(self, queue: EntityPath, error: Exception) -> None:
-        """The listener goes on; what is missing shows in the count."""
+        """Do nothing: the listener continues, and the count shows missing messages."""
 
     def on_completed(self) -> None:
         """The listener ends only when it is told to."""
@@ -68,7 +68,7 @@ async def nothing(item: Item[Message]) -> None:
 
 
 async def fill(broker: Broker, count: int) -> None:
-    """Return when the queue has so many messages more."""
+    """Return when the queue has the given number of messages more."""
     size = min(100, -(-count // _FILLERS))
     starts = iter(range(0, count, size))
 

@@ -1,4 +1,4 @@
-"""HTTP load by `wrk`: a client in Python would take the processors from what is measured."""
+"""HTTP load by `wrk`: a client in Python would take the processors from the measured processes."""
 
 import json
 import subprocess
@@ -27,12 +27,12 @@ class Measured:
 
 async def post(url: str, token: str, *, connections: int, seconds: int) -> Measured:
     """
-    Send to that URL over so many kept-alive connections, each as fast as it is answered.
+    Send to that URL over a number of kept-alive connections, over each as fast as it is answered.
 
     When the time is over, wrk leaves up to one send per connection unanswered.
 
     Raises:
-        LoadFailed: a send got an error, or none at all went.
+        LoadFailed: a send got an error, or no send was answered.
     """
     command = ["wrk", "--threads", "1", "--connections", str(connections)]
     command += ["--duration", f"{seconds}s", "--timeout", "10s", "--script", str(SCRIPT)]

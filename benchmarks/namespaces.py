@@ -56,7 +56,7 @@ DIRECT: Final = "Proton, direct"
 GATEWAY: Final = "Proton, gateway"
 WAYS: Final = (PIKA, ADAPTER, DIRECT, GATEWAY)
 
-# The same protocol on both sides; and what a producer sees who leaves pika for the gateway.
+# The same protocol on both sides; and the figures of a producer that leaves pika for the gateway.
 COMPARED: Final = ((GATEWAY, DIRECT), (ADAPTER, PIKA), (GATEWAY, PIKA))
 JUDGED: Final = COMPARED[:2]
 LEAST: Final = 0.9  # of the direct rate

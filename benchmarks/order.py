@@ -1,15 +1,15 @@
 """
-The cost of an order: an ordered entity beside a plain one, by the number of keys; and one whose
-order is kept by leases, with one gateway.
+The cost of an order: an ordered entity beside a plain one, by the number of keys; and an entity
+whose order is kept by leases, with one gateway.
 
     32 senders ──▶ pair ──▶ primary                      healthy
                         └─▶ secondary                    outage: the entity is pinned to the backlog
                             secondary ──▶ syphon ──▶ primary      the way back
 
 All parts are in this process. Both namespaces keep their messages in memory, and each request to
-one of them takes `--delay`, as over a network: what an order costs is waiting. The ways take turns,
-and a ratio is the median of the rounds' ratios. In the end all messages must be on the primary, and
-those of each ordered key in their order.
+one of them takes `--delay`, as over a network: the cost of an order is waiting. The ways take
+turns, and a ratio is the median of the rounds' ratios. In the end all messages must be on the
+primary, and those of each ordered key in their order.
 """
 
 import argparse
@@ -160,7 +160,8 @@ class Round:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.syphon.run)
             with trio.fail_after(LONGEST):
-                for pause in itertools.repeat(0.02):  # nobody tells when all have moved
+                # Polled, since no event reports that all have moved.
+                for pause in itertools.repeat(0.02):
                     if (await self.primary.inspect(ENTITY)).active == self.total:
                         break
                     await trio.sleep(pause)

@@ -105,7 +105,7 @@ class Round:
         }
 
     async def _send(self, seconds: float) -> Sequence[float]:
-        """Send for so long; return how long each send took."""
+        """Send for `seconds`; return the duration of each send."""
         took = list[float]()
         until = trio.current_time() + seconds
         async with trio.open_nursery() as nursery:

@@ -36,7 +36,7 @@ CONNECTIONS: Final = (1, 8, 64)
 ROUNDS: Final = 5
 SECONDS: Final = 2
 WARM_UP: Final = 1
-PATHS: Final = ("direct", "nginx", "gateway")  # each has a queue of that name
+PATHS: Final = ("direct", "nginx", "gateway")  # each namespace has a queue of that name
 MOST_ADDED: Final = 12.0  # times what nginx adds to p50, at one connection
 LEAST_RATE: Final = 0.7  # of the direct sends/s
 MOST_PROCESSOR: Final = 200e-6  # seconds of the gateway's processor time for a send
@@ -88,7 +88,7 @@ class Count:
     path: str
     acknowledged: int
     held: int
-    unanswered: int  # at most so many sends were cut off by the end of a measurement
+    unanswered: int  # the most sends that the end of a measurement has cut off
 
     @property
     def right(self) -> bool:

@@ -67,7 +67,7 @@ async def listens(process: trio.Process, port: int) -> bool:
             try:
                 stream = await trio.open_tcp_stream("127.0.0.1", port)
             except OSError:
-                await trio.sleep(KNOCK_PAUSE)  # another process: nobody here can tell when
+                await trio.sleep(KNOCK_PAUSE)  # polled, since another process changes the state
             else:
                 await stream.aclose()
                 return True

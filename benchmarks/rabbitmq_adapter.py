@@ -1,9 +1,8 @@
 """
-A client in a process of its own: the gateway's adapter for RabbitMQ, and nothing else of it.
-
-Sends for some seconds, with a task for each message in flight, and then receives and completes
-all of it in batches as large. Prints one JSON object.
-Usage: python -m benchmarks.rabbitmq_adapter JOB
+A client in a process of its own: the gateway's adapter for RabbitMQ, and nothing else of the
+gateway. Sends for some seconds, with a task for each message in flight, and then receives and
+completes all messages in batches as large. Prints one JSON object. Usage: python -m
+benchmarks.rabbitmq_adapter JOB
 """
 
 import json
@@ -24,7 +23,7 @@ from gateway.domain.message import Complete, Message
 
 
 def open_rabbitmq(port: int, user: str) -> RabbitmqBroker:
-    """The node's default virtual host, for a user who is their own password."""
+    """The node's default virtual host, for a user whose password is its name."""
     runtime = Runtime()
     rest = f"//{user}@127.0.0.1:{port}/"
     options = RabbitmqOptions(password=user)

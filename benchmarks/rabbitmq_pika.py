@@ -1,9 +1,8 @@
 """
 A client in a process of its own: pika, with publisher confirms and many messages in flight.
 
-Sends for some seconds, and then consumes and acknowledges all of it with that much prefetch. Prints
-one JSON object.
-Usage: python -m benchmarks.rabbitmq_pika JOB
+Sends for some seconds, and then consumes and acknowledges all messages with as much prefetch.
+Prints one JSON object. Usage: python -m benchmarks.rabbitmq_pika JOB
 """
 
 import json
@@ -121,7 +120,7 @@ class Sending(_User):
 
 @attrs.define(eq=False)
 class Receiving(_User):
-    """Takes and acknowledges so many messages; nobody confirms that."""
+    """Takes and acknowledges a number of messages, without a confirmation."""
 
     left: int = 0
 

@@ -16,7 +16,7 @@ Report = TypeVar("Report", bound=attrs.AttrsInstance)
 def print_report(
     report: Report, show: Callable[[Report, Console], None], *, as_json: bool, width: int
 ) -> None:
-    """Print the report as one JSON object, or by `show` on a console of so many characters."""
+    """Print the report as one JSON object, or by `show` on a console of `width` characters."""
     if as_json:
         print(json.dumps(attrs.asdict(report), indent=2))
     else:
@@ -30,7 +30,7 @@ def show_facts(facts: Mapping[str, str], console: Console) -> None:
 
 
 def show_medians(rounds: int, machine: Mapping[str, str], console: Console, note: str = "") -> None:
-    """Print below a table that it has the medians of so many rounds, a note, and all facts."""
+    """Print below a table that it has the medians of the rounds, then a note and all facts."""
     facts = ", ".join(f"{name}: {value}" for name, value in machine.items())
     console.print(f"Medians of {rounds} rounds{note}. {facts}")
 

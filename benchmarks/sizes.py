@@ -97,7 +97,7 @@ class Side:
 
 
 def fill(path: Path, messages: int) -> None:
-    """A queue with that many, written straight into the store: all have the same content."""
+    """Fill a queue with messages of the same content, written directly into the store."""
     store = Store.open(path, lambda: 1, Disk())
     content = encode_message(Message(message_id="1", body=BODY))
     now = time.time_ns() // 1000
@@ -150,7 +150,7 @@ async def _many_entities(path: Path, entities: int) -> AsyncIterator[Side]:
 
 @asynccontextmanager
 async def _idle_entities(path: Path, entities: int) -> AsyncIterator[Side]:
-    """As many entities, of which few are used: what the others cost by being there."""
+    """Measure as many entities, of which few are used: the cost of the idle ones."""
     async with _many_entities(path, entities) as side:
         yield Side(side.broker, side.queues[:_USED])
 
@@ -236,7 +236,7 @@ async def _side(kind: str, number: int, folder: Path) -> AsyncIterator[_Process]
 async def grow(
     folder: Path, kind: str, *, few: int, many: int, rounds: int, messages: int
 ) -> Growth:
-    """Measure so many rounds of so many messages each, after one that doesn't count."""
+    """Measure the rounds with their messages, after one round that doesn't count."""
     found: list[tuple[Round, Round]] = []
     async with (
         _side(kind, few, folder / "few") as at_few,

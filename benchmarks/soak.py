@@ -69,7 +69,7 @@ RATE: Final = 10.0  # sends a second, of each protocol
 EVERY: Final = 20.0  # seconds from fault to fault
 LASTS: Final = 8.0
 SAMPLE: Final = 5.0
-WARM_UP: Final = 0.2  # of the time, unless another is asked for
+WARM_UP: Final = 0.2  # of the time, unless another share is chosen
 PATIENCE: Final = 15.0  # seconds for a send
 QUIET: Final = 180.0  # seconds without another message, after which the missing ones are lost
 PAGE: Final = 20
@@ -84,7 +84,8 @@ _DIGITS: Final = re.compile(r"\d+")
 _LAG: Final = re.compile(r"^pairgate_event_loop_lag_seconds_(sum|count) (\S+)", re.MULTILINE)
 _TASKS: Final = re.compile(r"^pairgate_event_loop_tasks (\S+)", re.MULTILINE)
 
-# A figure may grow by this share of its median, or by so much, from the warm-up to the end.
+# The growth of a figure that is allowed from the warm-up to the end: a share of its median, or an
+# amount.
 MEMORY, FILES, TASKS, LAG = FIGURES = ("memory MiB", "descriptors", "tasks", "loop lag ms")
 ALLOWED: Final[Mapping[str, tuple[float, float]]] = {
     MEMORY: (0.03, 2.0),
@@ -271,7 +272,7 @@ class Site:
     fleet: Fleet
     machines: Mapping[str, Machine]
     proxies: Mapping[str, ChaosProxy]
-    admin: Mapping[str, int]  # ports of those that are sampled
+    admin: Mapping[str, int]  # ports of the sampled processes
     traffic: Sequence[Traffic]
     samples: dict[str, list[Sample]] = attrs.field(factory=lambda: defaultdict(list))
     faults: list[tuple[float, str]] = attrs.field(factory=list)
@@ -310,7 +311,7 @@ class Site:
                 try:
                     text = await trio.to_thread.run_sync(_metrics, port)
                 except OSError:
-                    continue  # it has just started
+                    continue  # the process has just started
                 lag = {key: float(value) for key, value in _LAG.findall(text)}
                 total, count = self._lag.get(name, (0.0, 0.0))
                 self._lag[name] = (lag["sum"], lag["count"])
@@ -326,8 +327,8 @@ class Site:
 
     async def drained(self) -> None:
         """
-        Return when all that was acknowledged has been received, or none of it for `QUIET` seconds:
-        a loaded machine may be late.
+        Return when all acknowledged messages were received, or none of them for `QUIET` seconds: a
+        loaded machine may be late.
         """
         before, since = 0, trio.current_time()
         while missing := sum(each.missing for each in self.traffic):
@@ -404,8 +405,8 @@ def _namespace(*queues: str) -> str:
 
 async def measure(folder: Path, *, minutes: float, rate: float, warm_up: float) -> Report:
     """
-    Run everything for so many minutes, and wait until all messages have come. The trends leave out
-    the first `warm_up` minutes.
+    Run all parts for `minutes`, and wait until all messages have arrived. The trends leave out the
+    first `warm_up` minutes.
     """
     facts = dict(facts_of_processor())
     async with open_fleet(folder) as fleet:

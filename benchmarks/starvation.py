@@ -128,7 +128,7 @@ Send = Callable[[], Awaitable[None]]
 
 @attrs.frozen
 class Http:
-    """A client of Service Bus REST or of the Queue service, over so many connections."""
+    """A client of Service Bus REST or of the Queue service, over a number of connections."""
 
     protocol: str
     who: str
@@ -231,7 +231,7 @@ async def aggress(protocol: str, port: int, kind: str) -> None:
 
 
 async def _fill(protocol: str, port: int) -> None:
-    """Messages for the answers that nobody reads."""
+    """Send the messages for the answers that the client doesn't read."""
     if protocol == AMQP:
         async with amqp_client(port, BAD) as client:
             link = sending(client, f"{BAD}-{SLOW}", 1)
@@ -382,7 +382,7 @@ async def attacked(protocol: str, port: int, kind: str) -> AsyncIterator[None]:
     try:
         assert process.stdout is not None, "it is a pipe"
         with trio.fail_after(PATIENCE):
-            await process.stdout.receive_some()  # it has begun
+            await process.stdout.receive_some()  # the measurement has begun
         await trio.sleep(WARM_UP)
         assert process.poll() is None, "the aggressor has ended"
         yield

@@ -24,7 +24,7 @@ class Stopwatch:
         self._began = time.perf_counter()
 
     def add(self, latency: float, messages: int = 1) -> None:
-        """Note that so many messages were answered after `latency` seconds."""
+        """Note that a number of messages was answered after `latency` seconds."""
         self.messages += messages
         self._latencies.append(latency)
 

@@ -112,8 +112,8 @@ def flight(
     latencies: Sequence[float], seconds: float, client: float, servers: Mapping[str, float]
 ) -> Flight:
     """
-    The figures of some operations, by their latencies; together they took so many seconds. `client`
-    and `servers` are seconds of processor time for all of them.
+    The figures of some operations, by their latencies; together they took `seconds`. `client` and
+    `servers` are seconds of processor time for all of them.
     """
     ordered = sorted(latencies)
     return Flight(
@@ -127,7 +127,7 @@ def flight(
 
 
 def report(facts: Mapping[str, str], rounds: Rounds) -> Report:
-    """Judge what was measured; a target whose parts weren't is left out."""
+    """Judge the measurements; a target whose parts weren't measured is left out."""
     beside = [
         _ratio(place, attrs.evolve(place, way=baseline), rounds)
         for way, baseline in _RATIOS

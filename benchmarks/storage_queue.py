@@ -5,7 +5,7 @@ Measures Storage Queue with Pairgate: over its own durable store, and in front o
     clients ──HTTP──▶ Azurite                               saves every 5 s
     clients ──HTTP──▶ pairgate serve ──HTTP──▶ Azurite      what the gateway costs
 
-A queue has so many messages that stay. In turns some are put, and then as many are got and
+A queue has a number of messages that stay. In turns some are put, and then as many are got and
 deleted. Afterwards each queue must hold as many as before.
 """
 
@@ -202,7 +202,7 @@ _OPEN: Final[dict[str, OpenServer]] = {
 
 
 async def _fill(port: int, depth: int) -> None:
-    """Make the queue, with so many messages."""
+    """Make the queue, with its messages."""
     async with connect(port) as connection:
         await connection.ask(signed("PUT", QUEUE, {}), 201)
     left = iter(range(depth))
@@ -242,10 +242,10 @@ class Laps:
         self, clients: Sequence[StorageQueueClient], one: "Operation", number: int
     ) -> None:
         """
-        Let the clients do so many operations together.
+        Let the clients do a number of operations together.
 
         Raises:
-            MessagesMissing: they didn't come to their end in time.
+            MessagesMissing: the operations didn't end in time.
             RequestFailed: the server answered with an error, or ended a connection.
         """
         left = iter(range(number))

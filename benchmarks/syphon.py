@@ -113,7 +113,7 @@ async def measure(
 ) -> Report:
     """
     Raises:
-        MessagesMissing: what was moved isn't what was there.
+        MessagesMissing: the moved messages aren't those of the backlog.
     """
     about = {**facts(folder), "RabbitMQ": quorum_queue.version()}
     turns: list[Mapping[str, Turn]] = []

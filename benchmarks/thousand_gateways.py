@@ -306,7 +306,7 @@ class Model:
     def _new_id(self) -> str:
         return f"{next(self._ids):016x}"
 
-    # --- what is watched
+    # --- the watched figures
 
     def _consume(self, message: Message) -> None:
         self._arrived[int(message.message_id)] += 1

@@ -16,10 +16,10 @@ from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
 
-DEADLINE: Final = 12.0  # seconds: the patience of a producer of which nothing else is said
+DEADLINE: Final = 12.0  # seconds: the patience of a producer, by default
 WINDOW: Final = 0.1  # seconds
 BODY: Final = b"x" * 1024
-LATER: Final = 10  # of so many messages one is scheduled, where some are
+LATER: Final = 10  # where some messages are scheduled: the distance from one to the next
 
 
 @attrs.frozen(kw_only=True)
@@ -41,12 +41,12 @@ class Send:
 
 @attrs.define(eq=False)
 class OpenLoop:
-    """Sends at a constant rate to one entity, and remembers what became of them."""
+    """Sends at a constant rate to one entity, and remembers the result of each send."""
 
     name: str
     entity: EntityPath
     time_to_live: float | None = None  # seconds, of each message
-    scheduled: float | None = None  # seconds: every tenth message is due so much later
+    scheduled: float | None = None  # seconds after which every tenth message is due
     deadline: float = DEADLINE  # seconds: a send without an answer is given up then
     sends: list[Send] = attrs.field(factory=list)
     records: list[Record] = attrs.field(factory=list)
@@ -125,7 +125,7 @@ class Service:
     available: float  # share of the windows with an answered send
     longest_stall: float  # without any answered send
     p50: float
-    worst: float  # of those that were answered
+    worst: float  # of the sends that were answered
     diverted: int
     first_diverted: float | None  # answered so long after the outage began
 

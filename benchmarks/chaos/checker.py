@@ -35,7 +35,8 @@ STYLES: Final = {
     Validity.UNDECIDED: "yellow",
     Validity.IDLE: "dim",
 }
-# The fates of messages, in the words of the plan: those that break a rule, and those counted.
+# The fates of messages, in the words of the plan: fates that break a rule, and fates that are
+# counted.
 CLASSES: Final = {
     "lost": Violation.LOST,
     "unexpected": Violation.UNEXPECTED,
@@ -55,7 +56,7 @@ COUNTED: Final = (
 
 @attrs.frozen(kw_only=True)
 class Folder:
-    """All records of a run; `problems` says what of them couldn't be read."""
+    """All records of a run; `problems` names the records that couldn't be read."""
 
     records: tuple[Record, ...]
     problems: tuple[str, ...]
@@ -84,14 +85,14 @@ def read(folder: Path) -> Folder:
 
 
 def write(folder: Path, process: str, records: Sequence[Record]) -> Path:
-    """Put down all that this process recorded; return where."""
+    """Write all records of this process; return the file."""
     path = folder / f"{process}.jsonl"
     path.write_bytes(b"".join(build(records)))
     return path
 
 
 def check(folder: Path) -> Judgement:
-    """The judgement of the run in that folder; what can't be read can't be judged."""
+    """Judge the run in the folder; records that can't be read can't be judged."""
     found = read(folder)
     judgement = judge_run(found.records)
     if found.problems:

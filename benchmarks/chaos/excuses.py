@@ -1,5 +1,6 @@
 """
-Names the copies of a run that are legal, since nobody could know: by its faults, and by the logs.
+Names the copies of a run that are legal because an outcome was unknown, by the run's faults and by
+the logs.
 """
 
 import math
@@ -67,7 +68,7 @@ class _Doubts:
     sends: Mapping[str, Sequence[Send]]
     arrivals: Mapping[str, float]
     found: list[Record] = attrs.field(factory=list)
-    _transferred: set[str] = attrs.field(factory=set)  # perhaps, and nobody knows
+    _transferred: set[str] = attrs.field(factory=set)  # perhaps, which no record shows
 
     def note_met(self, began: float, ended: float) -> None:
         """Excuse the sends that were on their way during that fault."""

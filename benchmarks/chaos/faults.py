@@ -1,4 +1,4 @@
-"""Injects faults into an installation, records them, and knows what copies it excuses."""
+"""Injects faults into an installation, records them, and names the copies that they excuse."""
 
 import json
 import os
@@ -110,7 +110,7 @@ class Nemesis:
         """
         Strike at `begin`; strikes of one kind on one target wait for each other.
 
-        A process may start for so long on a busy machine that the next time has come.
+        On a busy machine the start of a process may last until the next strike is due.
         """
         await trio.sleep_until(begin)
         async with self._one_by_one[fault.target, fault.kind in ON_CLOCKS]:

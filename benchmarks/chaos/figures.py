@@ -1,4 +1,4 @@
-"""Makes the figures of the report of what producers saw; nothing here starts a process."""
+"""Makes the figures of the report from the producers' records; nothing here starts a process."""
 
 import math
 from collections import Counter
@@ -50,7 +50,7 @@ class Recovery:
     good_again: float | None  # to the first five good seconds: the recovery time
     failback: float | None  # from the healing to the first answer by the primary
     drain: float | None  # to an empty backlog
-    drain_rate: float | None  # messages/s, of those that were there at the healing
+    drain_rate: float | None  # messages/s, of the messages on the backlog at the healing
     diverted: int
     detour_p50: float | None  # from when a diverted send was due until a consumer had it
     detour_p99: float | None
@@ -75,7 +75,7 @@ def service(entities: Sequence[Sequence[Send]], rate: float, deadline: float = D
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """The least that so many are not above; of nothing there is none."""
+    """The least value that a share of the values doesn't exceed; None without values."""
     if not ordered:
         return math.nan
     return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]
@@ -102,7 +102,7 @@ def _windows(sends: Sequence[Send]) -> float:
 def recovery(
     records: Sequence[Record], entities: Sequence[Sequence[Send]], is_baseline: bool = False
 ) -> Recovery:
-    """`is_baseline`: no send says what accepted it, since no gateway answered."""
+    """`is_baseline`: no send names the namespace that accepted it, since no gateway answered."""
     run = Run.of(records)
     sends = sorted((send for each in entities for send in each), key=lambda send: send.due)
     fault, healed, drained = run.first(FaultBegan), run.first(Healed), run.first(Drained)
@@ -133,7 +133,7 @@ def _rate(healed: Healed | None, drained: Drained | None) -> float | None:
 def healthy(
     records: Sequence[Record], entities: Sequence[Sequence[Send]]
 ) -> Sequence[Sequence[Send]]:
-    """The sends that were answered before the first fault: what the gateway costs shows there."""
+    """The sends that were answered before the first fault, which show the cost of the gateway."""
     fault = Run.of(records).first(FaultBegan)
     until = fault.at if fault else math.inf
     return [[send for send in each if send.answered < until] for each in entities]

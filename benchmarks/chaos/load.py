@@ -22,7 +22,7 @@ from gateway.domain.message import AcceptedBy, Complete, Delivery
 from gateway.ports import Broker, Receiver
 
 LOOK: Final = 0.25  # seconds
-PATIENCE: Final = 0.5  # seconds: what doesn't tell by then can't be seen
+PATIENCE: Final = 0.5  # seconds: the depth of a namespace without an answer by then is unknown
 PAGE: Final = 20
 REST: Final = 0.2  # seconds after a failure
 _PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -78,9 +78,8 @@ class Consumer:
 @attrs.frozen
 class Backlog:
     """
-    The backlog as the load shows it, beside the depth that the secondary tells.
-
-    RabbitMQ and Storage Queue don't count what is handed out.
+    The backlog according to the load, beside the depth that the secondary reports. RabbitMQ and
+    Storage Queue don't count locked messages.
     """
 
     queues: KnownQueues
@@ -88,7 +87,7 @@ class Backlog:
     consumers: Sequence[Consumer]
 
     async def left(self) -> int | None:
-        """Messages on the backlog; None: the secondary doesn't tell in time."""
+        """Messages on the backlog; None: the secondary doesn't answer in time."""
         with trio.move_on_after(PATIENCE):
             try:
                 return max(await pending(self.queues), self._under_way())
@@ -97,7 +96,10 @@ class Backlog:
         return None
 
     def _under_way(self) -> int:
-        """Acknowledged by the backlog, and not yet come; what is scheduled comes when it's due."""
+        """
+        The messages that the backlog acknowledged and that haven't arrived; a scheduled message
+        arrives when it's due.
+        """
         diverted = {
             send.message_id
             for loop in self.loops
@@ -109,7 +111,7 @@ class Backlog:
 
 @attrs.frozen(kw_only=True)
 class Depth:
-    """The number of messages on the backlog at that time; None: the secondary doesn't tell."""
+    """The number of messages on the backlog at that time; None: the secondary doesn't answer."""
 
     at: float
     messages: int | None
@@ -142,7 +144,7 @@ class Watcher:
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             files = len(os.listdir(f"/proc/{pid}/fd"))
         except (OSError, ValueError):
-            return  # it was just killed
+            return  # the process was just killed
         self.memory = max(self.memory, pages * _PAGE_SIZE)
         self.files = max(self.files, files)
         waiting = sum(loop.under_way for loop in self.loops)

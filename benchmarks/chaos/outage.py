@@ -4,7 +4,7 @@ A real outage, recorded: `python -m benchmarks.chaos.outage FOLDER`, and then th
     open loops ──▶ gateway ──▶ primary (killed, or frozen)
                       └──────▶ secondary ──(the gateway's syphon)──▶ primary
 
-Nobody asks the gateway what it did: what it logs of its states is all that it adds.
+The gateway adds only its log of the entity states.
 """
 
 import argparse
@@ -56,7 +56,7 @@ BOUNDS: Final = Bounds(
     send_timeout=10.0,
     attempt_timeout=3.0,
     ping_interval=1.0,
-    drain_rate=100.0,  # far below what `benchmarks/syphon.py` measures
+    drain_rate=100.0,  # far below the rates that `benchmarks/syphon.py` measures
     quiet=4.0,
     slack=2.0,  # for a machine that does other things as well
 )
@@ -160,7 +160,7 @@ class Outage:
             while True:
                 if not await _left(at_secondary):
                     break
-                await trio.sleep(LOOK)  # another process: nobody here can tell when
+                await trio.sleep(LOOK)  # polled, since another process changes the state
             self.auditor.append(Drained(at=trio.current_time()))
 
     async def _watch(self, gateway: Machine) -> None:
@@ -202,7 +202,7 @@ async def _left(broker: Broker) -> int:
         try:
             return await pending(broker)
         except BrokerError:
-            await trio.sleep(LOOK)  # it is busy: ask again
+            await trio.sleep(LOOK)  # the gateway is busy: ask again
 
 
 async def _audit(at_primary: Broker, at_secondary: Broker) -> list[Record]:

@@ -78,7 +78,7 @@ class _Plot:
         return round(LEFT + (WIDTH - LEFT - RIGHT) * max(0.0, second) / self._length, 1)
 
     def _faults(self) -> Iterator[str]:
-        written = -math.inf  # so far to the right
+        written = -math.inf  # the right end of the text that was written last
         for fault in self._line.faults:
             left, right = self._x(fault.begin), self._x(fault.end)
             colour = "#f6d5d2" if fault.target == "primary" else "#dcd6ee"

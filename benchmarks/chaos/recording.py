@@ -195,7 +195,7 @@ class _Run:
             recording.began = trio.current_time()
             await nemesis.run(recording.began)
             waiting = await backlog.left()
-            while waiting is None:  # it was just started: ask again
+            while waiting is None:  # the process was just started: ask again
                 await trio.sleep(LOOK)
                 waiting = await backlog.left()
             healed = Healed(at=trio.current_time(), backlog=waiting)
@@ -214,7 +214,7 @@ class _Run:
             self.auditor.append(Drained(at=trio.current_time()))
 
     def note(self, name: str, line: LogLine) -> None:
-        """Record what a line of a log says of states, and of transfers without an answer."""
+        """Record a line of a log that reports a state, or a transfer without an answer."""
         now = trio.current_time()
         match line.get("event"):
             case "entity_state_changed":
@@ -262,7 +262,7 @@ async def _drained(backlog: Backlog) -> bool:
         while True:
             if await backlog.left() == 0:
                 return True
-            await trio.sleep(LOOK)  # another process: nobody here can tell when
+            await trio.sleep(LOOK)  # polled, since another process changes the state
     return False
 
 

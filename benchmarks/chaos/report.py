@@ -197,7 +197,7 @@ def _of_service(result: Result) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_outage(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Yield the figures of the outage: how soon the gateway recovered, and what it diverted."""
+    """Yield the figures of the outage: the gateway's time to recover, and its diverted messages."""
     after, direct = result.recovery, result.baseline_recovery
     for title, seconds, without in (
         ("failover time, s", after.failover, None),

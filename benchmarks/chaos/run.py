@@ -1,9 +1,9 @@
 """
 Real-process chaos: `python -m benchmarks.chaos.run [SCENARIO ...] [--quick] [--out DIR]`.
 
-Each run leaves a folder with the histories of all who took part, judged by the checker, and
-`run.json`; `index.html` beside the folders shows all that are there. Exit codes: 0 every run holds
-and meets its targets, 1 a target is missed, 2 an invariant is broken or can't be decided.
+Each run leaves a folder with the histories of all participants, judged by the checker, and
+`run.json`; `index.html` beside the folders shows all runs. Exit codes: 0 every run holds and meets
+its targets, 1 a target is missed, 2 an invariant is broken or can't be decided.
 """
 
 import argparse
@@ -34,7 +34,7 @@ Plan = tuple[Scenario, Topology, str]
 
 
 def plans(scenarios: Sequence[Scenario], topology: str | None, interval: str | None) -> list[Plan]:
-    """Each scenario with each of its topologies and intervals, or with those asked for."""
+    """Each scenario with each of its topologies and intervals, or with the chosen ones."""
     return [
         (scenario, where, after)
         for scenario in scenarios

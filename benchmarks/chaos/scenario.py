@@ -65,7 +65,7 @@ class Kind(enum.Enum):
     RESET_AFTER = "reset-after"
     SWALLOWED = "swallowed"  # done, and a reset instead of the answer
     TRUNCATED = "truncated"
-    HELD = "held"  # nothing passes, and what was held is delivered in the end
+    HELD = "held"  # nothing passes, and the held bytes are delivered in the end
     BLACK_HOLE = "black-hole"
     HALF_OPEN = "half-open"  # requests pass, answers don't
     SLOW = "slow"
@@ -80,7 +80,7 @@ class Kind(enum.Enum):
     SLOW_SYNC = "slow-sync"  # each sync of the process's files takes 300 ms longer
     CLOCK_AHEAD = "clock-ahead"  # the wall clock of a process jumps, and back in the end
     CLOCK_BEHIND = "clock-behind"
-    # Syphons have another secret under the key's id, and dead-letter what is diverted; in the end
+    # Syphons have another secret under the key's id, and dead-letter diverted messages; in the end
     # they get the secret, and `pairgate redrive` is run.
     WRONG_KEY = "wrong-key"
 
@@ -144,7 +144,9 @@ class Fault:
 
 @attrs.frozen(kw_only=True)
 class Wanted:
-    """Targets of a scenario beyond those of every run. Times are seconds; None: not asked for."""
+    """
+    Targets of a scenario beyond those of every run. Times are seconds; None: without a target.
+    """
 
     stall: float | None = None  # the longest time without an answer for an entity
     median: float | None = None  # of sends due in a fault, after its first `failover_interval`
@@ -174,13 +176,13 @@ class Scenario:
     time_to_live: float | None = attrs.field(  # seconds, of all messages
         default=None, validator=validators.optional(validators.gt(0.0))
     )
-    scheduled: float | None = attrs.field(  # every tenth message is due so many seconds later
+    scheduled: float | None = attrs.field(  # seconds after which every tenth message is due
         default=None, validator=validators.optional(validators.gt(0.0))
     )
     rate: float = attrs.field(default=40.0, validator=validators.gt(0.0))
     seed: int = 1
     syphons: int = attrs.field(default=0, validator=validators.ge(0))  # processes; 0: inside
-    promised: bool = True  # whether the targets of availability and stall are asked for
+    promised: bool = True  # whether the targets of availability and stall apply
     on_unknown: str = attrs.field(default="divert", validator=validators.in_(("divert", "raise")))
     entities: int = attrs.field(default=2, validator=validators.ge(2))
     send_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))  # seconds
@@ -231,8 +233,8 @@ class Scenario:
         """
         True if a proxy stands before the namespaces.
 
-        There is none if faults hit only processes: it would accept connections for a process that
-        is gone.
+        Scenarios whose faults hit only processes have no proxy: it would accept connections for a
+        process that is gone.
         """
         return any(fault.kind not in ON_PROCESSES | ON_CLOCKS for fault in self.faults)
 

@@ -52,7 +52,7 @@ class Server(Protocol):
         ...
 
     def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
-        """Open a client for the baseline, which speaks what the gateway speaks there."""
+        """Open a client for the baseline, with the protocol that the gateway speaks there."""
         ...
 
     async def kill(self) -> None: ...
@@ -94,7 +94,7 @@ class EmbeddedServer:
 
 
 class AmqpServer(EmbeddedServer):
-    """The same, as those who send reach it by AMQP 1.0."""
+    """The same server, for senders over AMQP 1.0."""
 
     def url(self, port: int) -> str:
         return f'url = "servicebus:{_service_bus(port)}"\nkey = {{ env = "{KEY_VARIABLE}" }}'
@@ -111,7 +111,7 @@ def _service_bus(port: int) -> str:
 
 @attrs.define(eq=False)
 class _ForeignServer:
-    """A server of somebody else's, with its secret in a file for gateways."""
+    """Another vendor's server, with its secret in a file for gateways."""
 
     process: ServerProcess
     secret: str

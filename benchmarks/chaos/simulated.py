@@ -1,8 +1,8 @@
 """
 Puts a simulated run into a folder: `python -m benchmarks.chaos.simulated SEED FOLDER`.
 
-The run is one of those that `tests/simulation/test_histories.py` judges. With `--planted` a bug is
-in it, so that one can see what the checker says then.
+The run is one of those that `tests/simulation/test_histories.py` judges. With `--planted` the run
+has a bug, for a look at the checker's verdict.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from tests.simulation.world import run_world
 
 
 def write_run(seed: int, folder: Path) -> list[Path]:
-    """Run that seed and write a file for each who took part; return the files."""
+    """Run that seed and write a file for each participant; return the files."""
     outcomes = run_world(seed)
     files: dict[str, list[Record]] = defaultdict(list)
     for record in outcomes.records:

@@ -84,7 +84,7 @@ def bounds_of(scenario: Scenario, interval: str) -> Bounds:
         ping_interval=PING,
         lock=LOCK,
         longest_backoff=1.2 * rest,
-        drain_rate=50.0,  # far below what `benchmarks/syphon.py` measures
+        drain_rate=50.0,  # far below the rates that `benchmarks/syphon.py` measures
         quiet=4.0,
         slack=2.0,  # for a machine that does other things as well
     )

@@ -57,7 +57,7 @@ FAR: Final[Mapping[str, Sequence[str]]] = {
         "tests/config/",
     ),
 }
-# Loaded before the first fork; what pytest rewrites isn't among them.
+# The modules that are loaded before the first fork; modules that pytest rewrites aren't among them.
 LIBRARIES: Final = (
     "apsw",
     "attrs",
@@ -117,7 +117,7 @@ def _modules(package: str, wanted: Sequence[str]) -> Iterator[str]:
 
 
 def _state(tests: Sequence[str]) -> str:
-    """Another one after each change of a source or of what stands in the tests' folders."""
+    """A value that changes with each change of a source or of a file in the tests' folders."""
     state = hashlib.sha256(repr(tests).encode())
     near = (Path(each) for each in tests)
     folders = {Path("gateway"), *(each.parent if each.suffix else each for each in near)}
@@ -128,7 +128,7 @@ def _state(tests: Sequence[str]) -> str:
 
 @attrs.frozen
 class _Task:
-    """A mutant to try. `file` is the one that it changes."""
+    """A mutant to try. `file` is the file that it changes."""
 
     entry: Entry
     file: str

@@ -47,7 +47,7 @@ class Mutant:
     """
     A changed source. `function` is the outermost one that was changed, or the class or module.
 
-    With `body` the change is in what a call of that function runs, and nowhere else.
+    With `body` the change is only in the code that a call of that function runs.
     """
 
     function: str
@@ -164,7 +164,7 @@ def _inside(where: _Where, node: ast.AST, field: str, child: ast.AST) -> _Where:
 
 
 def _is_silent(child: ast.AST, parent: ast.AST) -> bool:
-    """Docstrings, imports, types: what no test can feel."""
+    """True for docstrings, imports and types, which no test can notice."""
     if isinstance(child, IMPORTS):
         return True
     if isinstance(child, ast.If):
@@ -191,7 +191,7 @@ def _constant(node: ast.Constant, slot: _Slot) -> Iterator[ast.AST]:
         yield ast.Constant(not value)
     elif isinstance(value, int | float):
         yield ast.Constant(value + 1)
-    elif isinstance(value, str) and " " not in value:  # what has a space is a text for people
+    elif isinstance(value, str) and " " not in value:  # a string with a space is a text for people
         yield ast.Constant(value + "X")
     elif isinstance(value, bytes):
         yield ast.Constant(value + b"X")
@@ -231,7 +231,7 @@ def _call(node: ast.Call, slot: _Slot) -> Iterator[ast.AST]:
 
 
 def _is_made(node: ast.Call) -> bool:
-    """A value is made: what it can't do without is its own business."""
+    """True for a call that makes a value: its required arguments are left alone."""
     return isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
 
 
@@ -251,7 +251,7 @@ def _dictionary(node: ast.Dict, slot: _Slot) -> Iterator[ast.AST]:
 
 
 def _collection(node: ast.Tuple | ast.Set | ast.List, slot: _Slot) -> Iterator[ast.AST]:
-    """A member is forgotten; what is unpacked or is a type isn't touched."""
+    """Yield changes that leave out a member; unpacked members and types are left alone."""
     loaded = isinstance(getattr(node, "ctx", None) or ast.Load(), ast.Load)
     if not loaded or slot.name == "slice" or len(node.elts) < 2 or _is_pair(node, slot):
         return

@@ -62,7 +62,7 @@ def share(results: Sequence[Result]) -> float:
 
 
 def unexplained(results: Sequence[Result], known: Mapping[Name, str]) -> Iterator[str]:
-    """Survivors that nothing explains, and explanations of what doesn't survive."""
+    """Survivors without an explanation, and explanations of mutants that don't survive."""
     for one in results:
         if one.survived and one.name not in known:
             untested = "" if one.ended == "0" else " [no test runs it]"

@@ -27,8 +27,8 @@ import pytest
 
 from benchmarks.mutants.changes import Mutant
 
-PATIENCE: Final = 60.0  # seconds, for what waits instead of working
-LONGEST_WORK: Final = 1.5  # processor seconds of a test, beside ten times what it takes alone
+PATIENCE: Final = 60.0  # seconds, for tests that wait instead of working
+LONGEST_WORK: Final = 1.5  # processor seconds of a test, beside ten times its time alone
 MEMORY: Final = 4 << 30
 LONGEST_TEST: Final = 5.0  # seconds
 NEAR_SHARE: Final = 0.5  # of the time for the tests of one mutant, at most
@@ -58,9 +58,8 @@ class Trace:
 
     def chosen(self, mutant: Mutant, file: str, near: Sequence[str], seconds: float) -> list[str]:
         """
-        The quick ones first, those of the module's own folder before others.
-
-        `seconds` bounds what all of them take alone, by the processor's clock.
+        Choose the tests: quick tests first, tests of the module's own folder before others.
+        `seconds` limits their total time alone, by the processor's clock.
         """
         lines = self.lines.get(file, {})
         changed = mutant.lines if mutant.body else lines
@@ -75,8 +74,8 @@ class Trace:
 
     def _naming(self, file: str) -> Iterator[str]:
         """
-        The tests in files that name the module, or go through its package: what no function runs,
-        they may use.
+        The tests in files that name the module, or go through its package: they may use code that
+        no function runs.
         """
         module = Path(file).relative_to(Path.cwd()).with_suffix("")
         signs = (".".join(module.parts), f"{module.parent.name}.__path__")
@@ -170,7 +169,7 @@ class Warm:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep, of the contract of namespaces, only the tests of the one in memory."""
+        """Keep, of the contract of namespaces, only the tests of the namespace in memory."""
         items[:] = [item for item in items if not OTHER_KINDS.search(item.nodeid)]
 
     @pytest.hookimpl(tryfirst=True)
@@ -182,7 +181,7 @@ class Warm:
             if ended != "0":
                 raise pytest.UsageError(f"the tests can't be traced: {ended}")
             trace = Trace.read(self.trace_file)
-        gc.unfreeze()  # the tests' own conftest freezes, and what is frozen isn't found
+        gc.unfreeze()  # the tests' own conftest freezes objects, and frozen objects aren't found
         self._functions = _functions(self.files)
         assert self._functions
         gc.collect()
@@ -235,7 +234,10 @@ class Warm:
 
 @attrs.define(eq=False)
 class Cold:
-    """Pytest's plugin that forks before it collects, so that what an import makes can be wrong."""
+    """
+    Pytest's plugin that forks before it collects, so that the values that an import makes can be
+    wrong.
+    """
 
     proceed: Callable[["Cold"], None]
     _session: pytest.Session | None = None

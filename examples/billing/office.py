@@ -32,7 +32,7 @@ from gateway.listener.errors import SubmitError
 from gateway.listener.exchange import Requester
 from gateway.ports import Broker
 
-# For so long nobody else gets what a dead worker had.
+# The lock duration: for so long no other worker gets the messages of a dead worker.
 LOCK: Final = timedelta(seconds=5)
 LIMIT: Final = 600.0  # seconds for all of it
 SLICES: Final = 12  # of the report
@@ -146,7 +146,7 @@ class Office:
         The batches that a dead worker had locked come again, and are found in the ledger.
         """
         latest = trio.current_time() + 10 * LOCK.total_seconds()
-        while True:  # other processes: nobody here can tell when
+        while True:  # polled, since other processes change the state
             left = (await broker.inspect(BATCHES)).active or 0
             if left == 0 or trio.current_time() > latest:
                 return left

@@ -25,7 +25,7 @@ class ProcessEnded(Exception):
 @asynccontextmanager
 async def open_gateway(folder: Path) -> AsyncIterator[str]:
     """The address of a gateway whose store is in that folder; it's ended afterwards."""
-    shutil.copy(CONFIG, folder)  # what it names is beside it
+    shutil.copy(CONFIG, folder)  # the files that it names are beside it
     command = ["-m", "gateway", "serve", "--config", CONFIG.name]
     async with (
         _running(command, folder, stderr=subprocess.PIPE) as process,
@@ -35,7 +35,7 @@ async def open_gateway(folder: Path) -> AsyncIterator[str]:
         lines = _lines(process.stderr)
         with trio.fail_after(START_SECONDS):
             address = await _address(lines)
-        nursery.start_soon(_skip, lines)  # what nobody reads stops who writes it
+        nursery.start_soon(_skip, lines)  # a pipe that no process reads would stop its writer
         yield address
         process.terminate()
         await process.wait()
@@ -44,8 +44,8 @@ async def open_gateway(folder: Path) -> AsyncIterator[str]:
 @attrs.define(eq=False, kw_only=True)
 class ProcessPool:
     """
-    The workers. `victim_at`: when so many batches are counted, the worker that has said so is
-    killed, before it can tell the queue that the batch is done.
+    The workers. `victim_at`: the number of counted batches at which the worker that reported the
+    last one is killed, before it can complete the batch's message.
     """
 
     folder: Path

@@ -53,7 +53,7 @@ class Total:
 
 @attrs.frozen
 class Report:
-    """The totals of a slice, and who added them up."""
+    """The totals of a slice, and the worker that added them up."""
 
     worker: int
     totals: tuple[Total, ...]
@@ -68,9 +68,10 @@ def transactions(count: int, accounts: int, rng: random.Random) -> Iterator[Tran
 
 def batches(each: Iterable[Transaction], size: int) -> Iterator[Batch]:
     """
-    Transactions in their order, so many together; the last batch may be smaller.
+    Batches of transactions in their order, of `size` each; the last batch may be smaller.
 
-    The id of a batch is always that of the same transactions: by it a second one is known.
+    The id of a batch is always that of the same transactions: so that a repeated batch is
+    recognized.
     """
     gathered: list[Transaction] = []
     for transaction in each:
@@ -92,7 +93,7 @@ def add_up(each: Iterable[Transaction]) -> dict[int, Total]:
 
 
 def slices(accounts: int, count: int) -> list[Slice]:
-    """All accounts in at most so many slices, none of them empty."""
+    """All accounts in at most `count` slices, none of them empty."""
     size = -(-accounts // count)  # rounded up
     return [Slice(first, min(first + size, accounts)) for first in range(0, accounts, size)]
 

@@ -13,7 +13,7 @@ ALONE: Final = 2 + 1 / 32
 
 @attrs.frozen(kw_only=True)
 class Findings:
-    """All that was submitted, and all that was found afterwards."""
+    """The submitted messages, and the results found afterwards."""
 
     submitted: Mapping[int, Total]  # by account
     reported: Mapping[int, Total]

@@ -3,10 +3,10 @@ A worker: counts batches, and adds up reports. FOLDER ADDRESS NUMBER
 
     batch ─▶ count it in the ledger ─▶ write its receipt ─▶ the message is completed
 
-Killed between any two of these, it leaves the message to others, who begin with the first step:
-the ledger knows the batch then, and the receipt is written once more.
+A worker that is killed between any two of these steps leaves the message to others, which begin
+with the first step: the ledger knows the batch then, and the receipt is written once more.
 
-What it does it says on its standard output, one line of JSON for each batch.
+The worker reports its work on its standard output, one line of JSON for each batch.
 """
 
 import json
@@ -60,7 +60,9 @@ class Worker:
         self._reports = self._listener(REPORTS.name, Json(Slice), report)
 
     async def run(self) -> None:
-        """Work until SIGTERM; then finish what has begun, and say how many requests it took."""
+        """
+        Work until SIGTERM; then finish the work that has begun, and report the number of requests.
+        """
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._batches.run)

@@ -102,7 +102,7 @@ async def work(folder: Path, crash_before: int | None) -> None:
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(listener.run)
-            while (await broker.inspect(INTENTS)).active:  # noqa: ASYNC110 no event tells that
+            while (await broker.inspect(INTENTS)).active:  # noqa: ASYNC110 no event reports it
                 await trio.sleep(0.05)
             await listener.drain()
 
