@@ -52,7 +52,7 @@ class CoordinatorLink:
 
     _context: Context
     _attached: LinkAttached
-    # Its sends and settlements have needs of their own.
+    # The sends and settlements of its transactions have needs of their own.
     need: None = attrs.field(default=None, init=False)
     _under_way: int = attrs.field(default=0, init=False)
     _ended: bool = attrs.field(default=False, init=False)
