@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 # A process that a shell starts in the background ignores SIGINT, and its children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The duration of an example depends on the load of the machine, and tells nothing about the code.
+# The duration of an example depends on the load of the machine, and says nothing about the code.
 settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

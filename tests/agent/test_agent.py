@@ -1,4 +1,7 @@
-"""`pairgate agent`: what it refuses before it starts anything, and what its processes are told."""
+"""
+`pairgate agent`: the configurations that it refuses at the start, and the arguments of its
+processes.
+"""
 
 from pathlib import Path
 

@@ -70,7 +70,7 @@ class FakeProcess:
 
 @attrs.define(eq=False)
 class Harness:
-    """A process pool, what it sees, and what it does."""
+    """A process pool, with the figures that it reads and the processes that it starts."""
 
     nursery: trio.Nursery
     depth: int | None = 0
@@ -147,7 +147,7 @@ class Harness:
         process.end(1)
 
     async def handle(self, *, calls: int, seconds: float) -> None:
-        """Report that so many messages were handled between this look and the next one."""
+        """Report a number of messages that were handled between this look and the next one."""
         await trio.sleep(INTERVAL / 2)
         self.processes[0].report += Report(calls=calls, seconds=seconds)
         await trio.sleep(INTERVAL / 2)
@@ -383,7 +383,7 @@ async def test_while_nobody_tells_the_figures_all_stays_as_it_is(
     harness.depth, harness.is_away = 350, False
     await trio.sleep(COOLDOWN)
 
-    assert without == 3  # nobody was stopped, and nobody started
+    assert without == 3  # no process was stopped or started
     assert len(harness.running) == 4
     assert len(harness.of(FiguresLost)) == len(harness.of(FiguresRegained)) == 1
 

@@ -1,4 +1,4 @@
-"""An admin endpoint tells the depth of queues, over real sockets; the system tells its load."""
+"""An admin endpoint reports the depth of queues, over real sockets; the system reports its load."""
 
 import random
 from collections.abc import Callable, Sequence

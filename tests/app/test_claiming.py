@@ -1,4 +1,4 @@
-"""`[claims]` as the app takes it: what clients see, and what `check` says."""
+"""`[claims]` in the app: the effect on clients, and the findings of `check`."""
 
 import base64
 from contextlib import AsyncExitStack
@@ -49,7 +49,7 @@ async def findings(folder: Path, claims: str) -> dict[str, tuple[Grade, str]]:
 
 async def test_a_pair_with_claims_takes_what_its_namespaces_would_refuse(tmp_path: Path) -> None:
     config = loaded(tmp_path, 'store = "folder:bodies"').config
-    large = LARGE * 10  # above what an embedded namespace takes
+    large = LARGE * 10  # above the limit of an embedded namespace
 
     async with AsyncExitStack() as stack:
         parts = await make_parts(stack, config, Runtime())

@@ -1,4 +1,4 @@
-"""Entities of the configuration are made, and what is there stays."""
+"""Entities of the configuration are made, and existing ones stay."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The setup of a namespace that answers late: missing queues are made, and events tell of it."""
+"""The setup of a namespace that answers late: missing queues are made, and events report it."""
 
 import random
 from pathlib import Path

@@ -13,7 +13,7 @@ from gateway.app.process import Trimmer, allow_files
 
 @pytest.fixture
 def few_files() -> Iterator[int]:
-    """The process may open so many files, and as many as it could before it asks for more."""
+    """Limit the open files of the process; the hard limit stays as before."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     yield before[1]

@@ -42,7 +42,7 @@ async def stand(nursery: trio.Nursery, tmp_path: Path) -> Stand:
     return Stand(store, faulty, gauge, events)
 
 
-# Where the disk is asked, by a thread, time is real.
+# A thread reads the free space of the disk, so that time is real.
 
 
 async def test_depth_age_and_room_are_those_of_its_queue(stand: Stand) -> None:

@@ -1,4 +1,4 @@
-"""The AMQP benchmark reports its measurements, and its clients measure what they say."""
+"""The AMQP benchmark reports its measurements, and its clients' figures are right."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""The figures of a chaos run are made of what producers saw."""
+"""The figures of a chaos run are made of the producers' records."""
 
 import math
 

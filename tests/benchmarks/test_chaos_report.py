@@ -1,4 +1,4 @@
-"""The page and the exit code say what the runs came to."""
+"""The page and the exit code show the results of the runs."""
 
 import re
 

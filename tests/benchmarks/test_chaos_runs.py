@@ -1,4 +1,4 @@
-"""Short runs of real processes: what the page says of them can be believed."""
+"""Short runs of real processes: their page is right."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The benchmark of the listener: its figures, and what it measures where that needs no server."""
+"""The benchmark of the listener: its figures, and its measurements that need no server."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""The benchmarks of RabbitMQ report their measurements, and what they measure works."""
+"""The benchmarks of RabbitMQ report their measurements, and their parts work."""
 
 from pathlib import Path
 

@@ -14,7 +14,7 @@ from tests.brokers.storage_queue.azurites import Azurites
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test of the contract is there once for each kind that can do what it needs."""
+    """Generate each test of the contract for each kind that has the abilities that it needs."""
     needed = getattr(metafunc.function, "needs", Capability(0))
     kinds = [kind for kind in KINDS if needed in kind.can]
     if "kind" in metafunc.fixturenames:

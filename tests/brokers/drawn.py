@@ -51,13 +51,13 @@ def differing(plain: Any, **others: Sequence[Any]) -> Any:
     return chosen.map(lambda some: attrs.evolve(plain, **dict(some)))
 
 
-RECEIVED: dict[str, Sequence[Any]] = {  # of what is received from
+RECEIVED: dict[str, Sequence[Any]] = {  # the queues that are received from
     "lock_duration": seconds(5.5, 30.5),
     "max_delivery_count": (1, 2, 3),
     "dead_lettering_on_expiration": (True,),
     "requires_session": (True, True, True),
 }
-SENT: dict[str, Sequence[Any]] = {  # of what is sent to
+SENT: dict[str, Sequence[Any]] = {  # the entities that are sent to
     "max_size_in_megabytes": (1, 1, 1),
     "requires_duplicate_detection": (True, True, True),
     "duplicate_detection_window": seconds(4.1, 40.1),

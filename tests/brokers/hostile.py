@@ -1,4 +1,4 @@
-"""Namespaces that do all that a namespace must not, on streams in memory."""
+"""Namespaces that break every rule of a namespace, on streams in memory."""
 
 import gzip
 import itertools
@@ -102,7 +102,7 @@ def make_storage_queue() -> Broker:
     return storage_queue.open_namespace(url, options, real_date, random.Random(0))
 
 
-# --- whatever the protocol
+# --- for all protocols
 
 
 async def says_nothing(stream: Stream) -> None:
@@ -324,7 +324,7 @@ def takes_links(heard: Any, *, second: bool = False) -> Iterable[bytes]:
 
 
 def amqp_server(name: str, script: Script) -> Hostile:
-    """A namespace that greets as it should, and goes on with its script."""
+    """A namespace with a valid greeting, which continues with its script."""
 
     async def serve(stream: Stream) -> None:
         frames = Frames()

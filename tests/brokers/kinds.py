@@ -73,7 +73,7 @@ class Capability(enum.Flag):
     TOKENS = enum.auto()  # any process settles with a delivery's token
 
 
-EVERYTHING = ~Capability.TOKENS  # that a namespace with locks of its own can do
+EVERYTHING = ~Capability.TOKENS  # the abilities of a namespace with locks of its own
 
 
 @attrs.frozen
@@ -131,7 +131,8 @@ def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[
                 error.add_note(f"on {kind.name}")
                 raise
 
-        # All are open before one test begins: to start what they share blocks, for seconds.
+        # All are open before the first test begins: the start of their shared servers blocks for
+        # seconds.
         async with AsyncExitStack() as stack:
             brokers = []
             for kind in kinds_at_once:
@@ -176,7 +177,7 @@ def with_claims(inner: Open, clock: WallClock) -> Open:
 
 
 def with_packs(inner: Open) -> Open:
-    """Messages that are never packed pass as if nobody were there."""
+    """Messages that are never packed pass unchanged."""
 
     @asynccontextmanager
     async def open_packed(place: Place) -> AsyncIterator[Broker]:
@@ -190,7 +191,7 @@ def with_packs(inner: Open) -> Open:
 
 
 def announced(inner: Open) -> Open:
-    """Each message that comes is announced, to nobody."""
+    """Each new message is announced, without a listener."""
 
     @asynccontextmanager
     async def open_announced(place: Place) -> AsyncIterator[Broker]:

@@ -1,9 +1,8 @@
 """
-The same operations on a namespace of our own and on the naive one: after each the same answer,
-and the same messages in the same order, wherever somebody looks.
-
-Durations end in fractions of a second and operations happen at whole ones, so that no two things
-happen at the same moment, for which nobody promises an order.
+The same operations on a namespace of our own and on the naive one: after each the same answer, and
+the same messages in the same order, in each place. Durations end in fractions of a second and
+operations happen at whole ones, so that no two events happen at the same moment, whose order is
+undefined.
 """
 
 import itertools
@@ -274,9 +273,9 @@ class Machine(RuleBasedStateMachine):
         return name if name in keys or not keys else keys[0]
 
     def stamped(self, batch: list[Message], delay: timedelta | None) -> list[Message]:
-        """Each with a name that nothing else has, and the date when it's due."""
+        """Messages, each with a unique name and its due date."""
         due = None
-        if delay is not None:  # no two at once, for which nobody promises an order
+        if delay is not None:  # no two at once, whose order is undefined
             due = to_date(self.model.now) + delay + timedelta(milliseconds=next(self.bodies))
         return [
             attrs.evolve(
@@ -432,7 +431,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: any(held.session is None for held in self.held))
     @rule(which=INDEX)
     def close_receiver(self, which: int) -> None:
-        """The receiver of one of them is closed: it held all that were taken there."""
+        """Close the receiver of one of the deliveries, which held all that were taken there."""
         name = chosen([held for held in self.held if held.session is None], which).place
         mine = [held for held in self.held if held.place == name and held.session is None]
         tokens = [held.grip.token for held in mine]
@@ -640,7 +639,7 @@ class EmbeddedMachine(Machine):
 
     @rule()
     def restart(self) -> None:
-        """A clean end: all that is stored is there, the counts of deliveries too."""
+        """A clean end: the store has everything, the delivery counts too."""
         self.broker.restart()
         self.begin_again()
 

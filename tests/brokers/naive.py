@@ -1,9 +1,9 @@
 """
-A naive model of a namespace: plain lists, and each question is answered by a look at all of it.
+A naive model of a namespace: plain lists, and each question is answered by a scan of all of them.
 
-Written from Service Bus's documentation and the docstrings of `gateway/ports.py`, so that it
-shares no mistake with `gateway/domain/`. Each method is one operation at the moment `now`; what
-time does by itself happens in `wait`, one event after the other.
+Written from Service Bus's documentation and the docstrings of `gateway/ports.py`, so that it shares
+no mistake with `gateway/domain/`. Each method is one operation at the moment `now`; the events that
+time brings happen in `wait`, one after the other.
 """
 
 import copy
@@ -75,7 +75,7 @@ class Mail:
     source: str | None = None
     grip: Grip | None = None
     number: int | None = None
-    by_time: bool = False  # a dead letter that time made: when exactly is nobody's business
+    by_time: bool = False  # a dead letter that time made: the exact moment doesn't matter
 
 
 @attrs.define(eq=False)
@@ -87,13 +87,13 @@ class Place:
     used: int
     version: int
     mails: list[Mail] = attrs.field(factory=list)
-    seen: dict[str, int] = attrs.field(factory=dict)  # until when an id is a duplicate
+    seen: dict[str, int] = attrs.field(factory=dict)  # the date until which an id is a duplicate
     states: dict[str, bytes] = attrs.field(factory=dict)
     held: dict[str, Grip] = attrs.field(factory=dict)
     rules: dict[str, Filter] | None = None  # of a subscription
 
     def __getattr__(self, name: str) -> Any:
-        """A property; what this kind of entity hasn't is off."""
+        """A property; one that this kind of entity lacks is off."""
         return getattr(self.properties, name, None)
 
     @property
@@ -199,7 +199,7 @@ class Naive:
     # --- coming in
 
     def send(self, name: str, messages: list[tuple[Message, int]]) -> list[Mail]:
-        """Each message with its encoded size; return what is to become of each."""
+        """Send messages with their encoded sizes; return the fate of each."""
         place = self.find(name)
         self._check_open(place, messages)
         self._check_batch(place, messages)
@@ -269,7 +269,7 @@ class Naive:
             self._settle_down(place, mail, hops)
 
     def _settle_down(self, place: Place, mail: Mail, hops: int = 0) -> None:
-        """An active message that nobody holds: it stays, or goes where it has to."""
+        """Settle an active message that no receiver holds: it stays, or goes to its destination."""
         if mail.expires is not None and mail.expires <= self.now:
             self._expire(place, mail)
         elif mail.count >= (place.max_delivery_count or 1) and mail.count:
@@ -360,7 +360,7 @@ class Naive:
             if mail.state == ACTIVE and mail.count >= place.max_delivery_count:
                 self._dead_letter(
                     place, mail, "MaxDeliveryCountExceeded"
-                )  # its receiver ended with us
+                )  # its receiver ended with this process
             else:
                 fit.append(mail)
         return self._deliver(place, fit, keep, session)
@@ -421,7 +421,7 @@ class Naive:
         grip.until = self.now + micros(place.lock_duration)
 
     def release(self, name: str, grips: list[Grip]) -> None:
-        """A receiver closes: what it still holds comes back."""
+        """Close a receiver: the messages that it still holds come back."""
         if name.lower() in self.places:
             place = self.find(name)
             for mail in [mail for mail in place.of(*ALL) if mail.grip in grips and mail.grip]:
@@ -520,7 +520,7 @@ class Naive:
     # --- time, and the end of a process
 
     def wait(self, until: int) -> None:
-        """Let time pass: what happens by itself happens in order."""
+        """Let time pass: the events that time brings happen in order."""
         self.waits = True
         while (event := min(self._events(), key=lambda event: event[:2], default=None)) is not None:
             if event[0] > until:
@@ -556,7 +556,7 @@ class Naive:
         self._settle_down(place, mail)
 
     def restart(self) -> None:
-        """Locks are gone, and nobody has been idle yet."""
+        """Restart: no lock is left, and the idle times begin again."""
         for place in self.places.values():
             self._use(place)
             place.held.clear()

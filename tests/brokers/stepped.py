@@ -66,7 +66,7 @@ class Watch:
 
 
 class SteppedBroker(LocalBroker):
-    """A broker in memory, with messages as bytes, so that both kinds tell the same sizes."""
+    """A broker in memory, with messages as bytes, so that both kinds report the same sizes."""
 
     can_crash = False
 
@@ -137,7 +137,7 @@ class SteppedBroker(LocalBroker):
 
 
 class SteppedEmbedded(SteppedBroker):
-    """Each step is one transaction, as for somebody who is alone."""
+    """Each step is one transaction, as for a single client."""
 
     can_crash = True
 
@@ -168,7 +168,7 @@ class SteppedEmbedded(SteppedBroker):
         self._open()
 
     def crash(self) -> None:
-        """End as by SIGKILL, and open what is there then."""
+        """End as by SIGKILL, and open the store that is left."""
         old, self._folder = self._folder, next(self._folders)
         self._folder.mkdir(parents=True)
         for name in ("a.db", "a.db-wal", "a.db.hwm"):

@@ -1,4 +1,4 @@
-"""Messages come in their order into a queue that nobody looks at meanwhile."""
+"""Messages arrive in their order in a queue without receivers."""
 
 from datetime import timedelta
 

@@ -46,7 +46,7 @@ from gateway.ports import Broker, Receiver
 from tests.brokers.kinds import Capability, needs, real_date, waits
 from tests.pairing.harness import Events
 
-PATIENCE = 60  # seconds until something that must happen has not
+PATIENCE = 60  # seconds until an expected event is missing
 SHORTLY = 0.2  # seconds for something that must not happen
 SECOND = timedelta(seconds=1)
 
@@ -106,7 +106,7 @@ async def make(broker: Broker, name: str = "special", **properties: Any) -> Enti
 
 
 async def test_a_send_says_that_the_messages_are_accepted_and_no_more(broker, orders):
-    """A pair returns no more, either: `Diverts` tells which namespace accepted a message."""
+    """A pair returns no more, either: `Diverts` returns which namespace accepted a message."""
     assert await broker.send(orders, numbered(1)) is None
 
 
@@ -793,7 +793,7 @@ async def test_heartbeats_of_a_syphon_are_seen_where_messages_can_be_shown(broke
     assert events.all == []
     meter = getattr(broker, "meter", None)
     if meter is not None:
-        assert meter.usage().sent == 1  # a heartbeat is nobody's message
+        assert meter.usage().sent == 1  # a heartbeat is no client's message
     if shows:
         [heartbeat] = seen.alive
         assert (heartbeat.host, heartbeat.pid, heartbeat.moved) == ("here", 7, 3)

@@ -1,4 +1,4 @@
-"""The contract of namespaces that tell their identity."""
+"""The contract of namespaces that report their identity."""
 
 from typing import Any
 

@@ -98,7 +98,7 @@ async def test_a_missing_queue_undoes_what_came_before_it(broker, orders):
 
         assert isinstance(error, EntityNotFound)
         assert await ids_in(broker, orders) == ["old"]
-        await receiver.settle(old, Complete())  # it stayed locked, and the client's
+        await receiver.settle(old, Complete())  # the message stayed locked, and the client's
     assert await ids_in(broker, orders) == []
 
 

@@ -1,4 +1,4 @@
-"""A namespace may do what it likes: sends go to the backlog, and the process goes on."""
+"""However a namespace misbehaves, sends go to the backlog, and the process continues."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -112,7 +112,10 @@ async def test_each_call_for_a_locked_message_ends_in_time_with_an_error_or_a_va
 
 
 async def error_of(call: Callable[[], Awaitable[object]]) -> BrokerError | trio.TooSlowError | None:
-    """The exception of a call of at most `ATTEMPT` seconds; any but a broker's goes on."""
+    """
+    The exception of a call of at most `ATTEMPT` seconds; an exception that isn't a broker's is
+    raised.
+    """
     try:
         with trio.fail_after(ATTEMPT):
             await call()

@@ -1,4 +1,4 @@
-"""Each kind of namespace counts what it is asked, as a cloud would bill it."""
+"""Each kind of namespace counts its operations, as a cloud would bill them."""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping

@@ -33,7 +33,7 @@ from tests.harness.faults import FaultyBroker
 
 ORDERS = EntityPath("orders")
 NEW = EntityPath("new")
-PATIENCE = 60  # seconds until something that must happen has not
+PATIENCE = 60  # seconds until an expected event is missing
 
 
 @attrs.frozen(kw_only=True)
@@ -163,7 +163,7 @@ async def drain(sides: Sides) -> None:
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             await nursery.start(syphon.run)
-            while await left_on_the_backlog(sides.secondary):  # noqa: ASYNC110  # nobody tells
+            while await left_on_the_backlog(sides.secondary):  # noqa: ASYNC110 no event reports it
                 await trio.sleep(0.05)
             nursery.cancel_scope.cancel()
 

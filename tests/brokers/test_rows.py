@@ -41,7 +41,7 @@ STEPS = st.one_of(
 
 
 class History:
-    """Applies steps to a queue and notes whatever it answers."""
+    """Applies steps to a queue and notes each answer."""
 
     looks = True  # at everything after each step
     dead_letters = True  # what has expired
@@ -131,7 +131,7 @@ def test_every_storage_tells_the_same(tmp_path_factory, steps):
 
 
 class UnseenHistory(History):
-    """Looking, and burying as well, would end what is read ahead."""
+    """A history without looks and burials, which would end the read-ahead."""
 
     looks = False
     dead_letters = False
@@ -143,7 +143,7 @@ def test_rows_that_were_read_ahead_are_what_the_storage_has(tmp_path_factory, st
     schema.create(folder / "a.db", 1)
     connection = schema.connect(folder / "a.db")
     connection.execute("BEGIN")
-    # After so many takes three rows are read ahead.
+    # The number of takes after which three rows are read ahead.
     crowd = [("take", State.ACTIVE, 1, ReceiveMode.PEEK_LOCK)] * 19
     try:
         naive = UnseenHistory(naive_storage())

@@ -97,7 +97,7 @@ async def test_a_receipt_is_good_until_somebody_else_takes_the_message(
 ) -> None:
     await harness.put(b"a")
     (first,) = await harness.take(hidden=1)
-    await trio.sleep(2)  # visible again, and nobody has taken it
+    await trio.sleep(2)  # visible again, and not taken
     changed = await harness.change(first.receipt, 1)
     with pytest.raises(LockLost):
         await harness.change(first.receipt, 1)

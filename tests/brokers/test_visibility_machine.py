@@ -45,7 +45,7 @@ class Known:
     stamp: PopReceipt
     visible: float
     locked: float = 0.0
-    holder: Delivery | None = None  # whose lock that is, or was
+    holder: Delivery | None = None  # the entity whose lock that is, or was
     deliveries: int = 0
 
     @property
@@ -156,7 +156,8 @@ class Run:
         good = (
             known is not None
             and known.stamp == receipt
-            and known.deliveries == receipt.deliveries  # nobody has had it in another way since
+            # No receiver has had the message in another way since
+            and known.deliveries == receipt.deliveries
             and known.locked <= trio.current_time()
         )
         try:

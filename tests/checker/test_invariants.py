@@ -1,4 +1,7 @@
-"""Each invariant tells on how many occasions it was judged, and S3 when it can't be decided."""
+"""
+Each invariant reports the number of occasions on which it was judged, and S3 that it can't be
+decided.
+"""
 
 import attrs
 import pytest

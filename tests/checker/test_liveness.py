@@ -1,4 +1,4 @@
-"""The bounds of liveness once the faults are over, one by one, and those that can't be decided."""
+"""Each bound of liveness once the faults are over, also bounds that can't be decided."""
 
 import attrs
 import pytest
@@ -210,7 +210,7 @@ def test_who_sees_it_empty_too_late_knows_that_whenever_the_audit_was():
     ("unconfirmed", "last"),
     [
         ([], 351),
-        ([299.9], 351),  # its lock ends before that
+        ([299.9], 351),  # the message's lock ends before that
         ([300], 351),
         ([335], 356),
         ([335, 340], 361),

@@ -1,4 +1,4 @@
-"""An outage, seen by an observer that can't tell which attempts counted."""
+"""An outage, seen by an observer that doesn't know which attempts counted."""
 
 from math import inf
 

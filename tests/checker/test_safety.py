@@ -1,4 +1,4 @@
-"""The bounds of S5 to S11, which no run may break, one by one."""
+"""Each bound of S5 to S11, which no run may break."""
 
 import attrs
 import pytest
@@ -205,7 +205,7 @@ def test_each_copy_that_is_settled_had_an_accepted_transfer(records, validity):
     assert settled_after(run_of(*records)).validity is validity
 
 
-# --- S9 and S10: from what a gateway has tried
+# --- S9 and S10: by a gateway's attempts
 
 
 def causes(*records):
@@ -418,7 +418,7 @@ def test_it_is_said_after_which_time_an_entity_failed_over():
     assert failovers(run_of(*seen))[1].problems == expected
 
 
-# --- S9 and S10: from outside, where no gateway records what it tries
+# --- S9 and S10: from outside, where no gateway records its attempts
 
 
 @pytest.mark.parametrize(("at", "validity"), [(121, HOLDS), (121.1, BROKEN)])

@@ -31,7 +31,7 @@ RULES = Rules(expiry_slack=0.0, schedule_slack=0.0, clock_grace=60.0)
 HOUR = 3600.0
 SENT = Invoked(at=10, message_id="1", entity="orders", fingerprint="f")
 ACKED = Acked(at=10, message_id="1")
-MORTAL = attrs.evolve(SENT, expires=60)  # it lives for 50 s
+MORTAL = attrs.evolve(SENT, expires=60)  # the message lives for 50 s
 DATED = attrs.evolve(SENT, not_before=200)
 CAME = Delivered(at=30, message_id="1", entity="orders", fingerprint="f", copy="1")
 DEAD = Found(
@@ -69,7 +69,7 @@ def broken(*records, audit_at=500):
 
 DIRECT = [MORTAL, attempt(Way.PRIMARY, 10), ACKED]
 ROUND = [MORTAL, attempt(Way.BACKLOG, 10), ACKED, attempt(Way.SYPHON, 25, "syphon")]
-OTHER = clock(0, "client", HOUR)  # nobody of those who date a message reads it
+OTHER = clock(0, "client", HOUR)  # no process that dates messages reads this clock
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ OTHER = clock(0, "client", HOUR)  # nobody of those who date a message reads it
     [
         ([OTHER, *DIRECT], 60, 60),
         ([clock(5, "primary", HOUR), *DIRECT], 60 + HOUR, 60 + HOUR),
-        ([clock(5, "primary", -20), *DIRECT], 40, 60),  # it may be in doubt
+        ([clock(5, "primary", -20), *DIRECT], 40, 60),  # the clock may be in doubt
         ([clock(0, "primary", 0.0, drift=0.5), *DIRECT], 65, 65),
         ([clock(5, "primary", HOUR), clock(6, "primary", 0.0), *DIRECT], 60, 60 + HOUR),
         ([clock(15, "primary", HOUR), *DIRECT], 60, 60),
@@ -136,7 +136,7 @@ def test_a_way_may_take_its_time():
     late = attrs.evolve(RULES, expiry_slack=15.0)
     records = [clock(20, "primary", 100), *DIRECT, *audit(500)]
 
-    for expires in (60, 69, 171, 174):  # it arrived before the step, or after it
+    for expires in (60, 69, 171, 174):  # the message arrived before the step, or after it
         assert judge([*records, until(expires)], late).broken() == set()
     for expires in (59, 71, 169, 176):
         assert judge([*records, until(expires)], late).broken() == {Violation.WRONG_EXPIRY}

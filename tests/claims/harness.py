@@ -138,5 +138,5 @@ def _run_in_time(test: Callable[[], Any], **_: Any) -> None:
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
-# For `pytestmark`: virtual time, and an end for a test that waits for what never comes.
+# For `pytestmark`: virtual time, and a limit for a test that waits in vain.
 virtual_time = pytest.mark.trio(run=_run_in_time)

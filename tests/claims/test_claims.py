@@ -233,7 +233,7 @@ async def test_while_the_store_is_out_messages_wait_and_others_go_on(harness: Ha
 
     assert first.message.body == b"small"
     assert second.message.body == LARGE
-    assert second.delivery_count == 1  # it was never given back
+    assert second.delivery_count == 1  # the message was never released
     assert len(harness.events.of(ClaimBackingOff)) == 1
 
 

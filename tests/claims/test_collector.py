@@ -1,4 +1,4 @@
-"""The collector deletes the bodies of a store that nobody needs any more, and no others."""
+"""The collector deletes the bodies of a store that no message needs any more, and no others."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Any message, and any failure in between: what was accepted arrives, once at least, as it was."""
+"""Any message, and any failure in between: an accepted message arrives unchanged, at least once."""
 
 import random
 from typing import Final

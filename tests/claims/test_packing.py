@@ -1,4 +1,4 @@
-"""Many small messages as one: sent together, received and settled each by itself."""
+"""Many small messages as one message: sent together, received and settled each by itself."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Through a pair: what is diverted and moved back is the reference, unopened."""
+"""Claims through a pair, which diverts and moves back the reference, unopened."""
 
 import random
 
@@ -18,7 +18,7 @@ from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, LoseAnswer, Operation, Refuse
 
 pytestmark = virtual_time
-HUGE = LARGE * 10  # above what either namespace takes
+HUGE = LARGE * 10  # above the limit of both namespaces
 
 
 async def test_a_large_body_survives_a_failover_and_comes_back() -> None:
@@ -41,7 +41,7 @@ async def test_a_large_body_survives_a_failover_and_comes_back() -> None:
                 return await send_accepted_by(broker, ORDERS, sent)
 
             accepted = [await send("healthy")]
-            # The first attempt arrives and nobody knows: its copy will come twice.
+            # The first attempt arrives without an answer: its copy will come twice.
             primary.fault = lambda operation, entity: (
                 LoseAnswer() if operation is Operation.SEND else Refuse()
             )

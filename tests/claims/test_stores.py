@@ -58,7 +58,7 @@ async def blob(path: Path, **settings: int) -> AsyncIterator[ClaimStore]:
         ) as store,
     ):
         await store.prepare()
-        await store.prepare()  # which changes nothing
+        await store.prepare()  # a second removal, which changes nothing
         yield store
 
 

@@ -1,4 +1,4 @@
-"""`[agent]`: what is good, and what each mistake is called."""
+"""`[agent]`: valid options, and the error of each mistake."""
 
 from pathlib import Path
 

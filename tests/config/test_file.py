@@ -1,4 +1,6 @@
-"""Mistakes in a configuration: each is named with its key and what was expected, all at once."""
+"""
+Mistakes in a configuration: each is reported with its key and the expected value, all at once.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`entities = "Config.json"`: what a namespace is to have, in the emulator's form."""
+"""`entities = "Config.json"`: the entities that a namespace must have, in the emulator's form."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`[[sharding]]`: how it is read, what is wrong with it, and which queues it plans."""
+"""`[[sharding]]`: its values, its errors, and the queues that it plans."""
 
 import pytest
 

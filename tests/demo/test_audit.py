@@ -1,4 +1,4 @@
-"""The audit finds what is there, waits for what is locked, and admits what it couldn't read."""
+"""The audit finds all messages, waits for locked ones, and reports queues that it couldn't read."""
 
 import random
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A drill is played to its end, and the verdict says what is known."""
+"""A drill runs to its end, and the verdict has the known figures."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The exit code and the output say what the verdict says."""
+"""The exit code and the output agree with the verdict."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Producers believe what they are told, and remember it."""
+"""Producers record the outcome of each send."""
 
 import attrs
 import pytest
@@ -15,7 +15,9 @@ ORDERS = EntityPath("orders")
 
 @attrs.define
 class Gateway:
-    """Answers each send with the next entry: who accepted it, an error, or seconds of silence."""
+    """
+    Answers each send with the next entry: the accepting namespace, an error, or seconds of silence.
+    """
 
     answers: list
     sent: list = attrs.field(factory=list)

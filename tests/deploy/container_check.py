@@ -164,7 +164,7 @@ def properties(root: Path) -> Sequence[str]:
     assert settings["Healthcheck"]["Test"] == ["CMD", "pairgate", "status", "--ready"], settings
     assert [name for name in MISSING if (root / name).exists()] == []
     owned = run("find", root / "opt", root / "usr", "-perm", "/022", "-not", "-type", "l")
-    assert owned == "", owned  # its user can change nothing of it
+    assert owned == "", owned  # the container's user can change no file of the image
     return [f"user {USER}", "no shell, no compiler, no package manager"]
 
 

@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parents[2]
 WORK: Final = ROOT / "build" / "debian"
 SUITE: Final = "bookworm"
 PACKAGES: Final = "ca-certificates,git,make,python3,python3-venv"
-# By what of `make test` each needs.
+# The parts of `make test` that each needs.
 FEW: Final[Mapping[str, str]] = {
     ".venv": "tests/test_cli.py",
     ".venv-azure": "tests/e2e/test_azure_client.py",

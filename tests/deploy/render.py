@@ -1,5 +1,5 @@
 """
-Renders and validates what is deployed: the Helm chart, the manifests, the Compose file.
+Renders and validates the files for deployment: the Helm chart, the manifests, the Compose file.
 
 Runs in `.venv-kubernetes`, as a process of its own, and prints one JSON object.
 Usage: render.py CHART CASES COMPOSE_SCHEMA COMPOSE_FILE MANIFEST...

@@ -229,7 +229,7 @@ def test_a_body_belongs_to_whoever_it_was_sent_to(entity: str, expected: bool) -
     assert belongs_to(CLAIM, EntityPath(entity)) is expected
 
 
-# --- what may go
+# --- unneeded names
 
 KEEPING = Keeping(
     after_completion=timedelta(seconds=10),

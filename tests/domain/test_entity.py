@@ -1,4 +1,6 @@
-"""Names: what is one, whose sub-queue it is; and what a queue has that is only named."""
+"""
+Names: valid names, and the parents of sub-queues; and the defaults of a queue that is only named.
+"""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Many small messages as one: joined, split, and told from others."""
+"""Many small messages as one message: joined, split, and distinguished from others."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

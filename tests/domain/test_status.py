@@ -1,4 +1,4 @@
-"""The status names the problems that somebody should look at."""
+"""The status names the problems that an operator should solve."""
 
 from datetime import UTC, datetime, timedelta
 

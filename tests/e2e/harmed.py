@@ -14,7 +14,7 @@ from tests.e2e.processes import ROOT, Gateways
 from tests.harness.chaos_proxy import ChaosProxy
 
 RATE: Final = 8.0  # sends/s of each of nine producers
-PATIENCE: Final = 60.0  # seconds until what must happen has not
+PATIENCE: Final = 60.0  # seconds until an expected event is missing
 DRAINED: Final = 150.0  # seconds: a generous bound for a machine that does much else
 LINES: Final = 60  # of a log, where a test fails
 SOME: Final = 20  # messages

@@ -277,7 +277,7 @@ class Installation:
                 while True:
                     if not await pending(secondary):
                         break
-                    await trio.sleep(LOOK)  # another process: nobody here can tell when
+                    await trio.sleep(LOOK)  # polled: another process decides
         self.drained_in = trio.current_time() - started
 
     async def stop_all_but_brokers(self) -> list[int]:

@@ -18,7 +18,7 @@ from tests.e2e.processes import GatewayProcess
 HERE: Final = Path(__file__).parent
 PYTHON: Final = HERE.parents[1] / ".venv-azure" / "bin" / "python"
 CREDENTIALS: Final = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE"
-PATIENCE: Final = 60.0  # seconds until what must happen has not
+PATIENCE: Final = 60.0  # seconds until an expected event is missing
 # The errors after which a message was not sent. After any other nobody knows.
 DEFINITE: Final = {
     "MessageSizeExceededError",

@@ -80,7 +80,7 @@ def exists(pid: int) -> bool:
 
 async def until(happened: Callable[[], bool]) -> None:
     with trio.fail_after(LIMIT):
-        while True:  # another process: nobody here can tell when
+        while True:  # polled: another process decides
             if happened():
                 return
             await trio.sleep(LOOK)

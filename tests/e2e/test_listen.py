@@ -137,7 +137,7 @@ def too_late(*listeners: GatewayProcess) -> set[str]:
 async def until_noted(count: int, *listeners: GatewayProcess) -> None:
     """Return when so many different messages were worked on."""
     with trio.fail_after(LIMIT):
-        while True:  # another process: nobody here can tell when
+        while True:  # polled: another process decides
             if len(set(noted(*listeners))) >= count:
                 return
             await trio.sleep(LOOK)

@@ -131,7 +131,7 @@ async def running(gateways: Gateways, tmp_path: Path) -> Running:
     await trio.to_thread.run_sync(fail_over, gateway.ports[1], "bills")
     assert await send(gateway.address, "bills", b"1") == (201, "backlog")
     with trio.fail_after(60):
-        # Another process: nobody here can tell when.
+        # Polled: another process decides.
         while 'error_type="ValueError"' not in (text := await metrics_of(listener.port)):  # noqa: ASYNC110
             await trio.sleep(0.1)
     return Running(gateway, (await metrics_of(gateway.ports[1]), text))

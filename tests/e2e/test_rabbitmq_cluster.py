@@ -339,7 +339,7 @@ async def until_in_flight(broker: RabbitmqBroker, wanted: int) -> None:
 async def until_paused(receiver: RabbitmqReceiver) -> None:
     """Return when the broker has cancelled its consumer."""
     with trio.fail_after(5):
-        while receiver._consumer is not None:  # noqa: ASYNC110 nobody tells
+        while receiver._consumer is not None:  # noqa: ASYNC110 no event reports it
             await trio.sleep(0.02)
         assert receiver._channel is not None
         await receiver._deliveries.flush(receiver._channel)

@@ -92,7 +92,7 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
     proxy.fault = Pass()
     await syphon.start()
     with trio.fail_after(60):
-        while True:  # another process: nobody here can tell when
+        while True:  # polled: another process decides
             if "poison" in await arrived(primary):
                 break
             await trio.sleep(0.1)

@@ -94,7 +94,7 @@ async def pairgate_provision(gateways: Gateways, config: str) -> None:
 
 async def until_told(port: int, name: str, value: float) -> None:
     with trio.fail_after(PATIENCE):
-        while True:  # another process: nobody here can tell when
+        while True:  # polled: another process decides
             _, text = await trio.to_thread.run_sync(get, port, "/metrics")
             if samples(text).get(name) == value:
                 return

@@ -150,7 +150,7 @@ async def drained(port: int) -> None:
             while True:
                 if not await pending(south):
                     return
-                await trio.sleep(0.2)  # another process: nobody here can tell when
+                await trio.sleep(0.2)  # polled: another process decides
 
 
 async def test_the_sdk_reaches_an_azurite_through_a_gateway(

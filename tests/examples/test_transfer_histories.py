@@ -112,7 +112,7 @@ class World:
             await self.look()
         faulty.fault = lambda operation, _: None
         await harness.listen(self.handler(), **options)
-        while await harness.waiting():  # noqa: ASYNC110 no event tells that
+        while await harness.waiting():  # noqa: ASYNC110 no event reports it
             await trio.sleep(1.0)
         for account, each in zip(await self.look(), (OPENING, 0), strict=True):
             if len(account.seen) != TRANSFERS or len(set(account.seen)) != TRANSFERS:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import attrs
 
-PATIENCE: Final = 60.0  # seconds until what must happen has not
+PATIENCE: Final = 60.0  # seconds until an expected event is missing
 WIDTH: Final = 1400  # pixels
 _SWITCHES: Final = (
     *("--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking"),

@@ -54,7 +54,7 @@ class Cluster:
         """Return when each node runs and is with all others."""
         await trio.lowlevel.checkpoint()
         for node in self.nodes.values():
-            while (await evaluate(node, _READY)).count("@") < len(self.nodes):  # noqa: ASYNC110 nobody tells
+            while (await evaluate(node, _READY)).count("@") < len(self.nodes):  # noqa: ASYNC110 no event reports it
                 await trio.sleep(_PAUSE)
 
     @property

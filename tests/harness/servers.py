@@ -70,7 +70,7 @@ class ServerProcess:
             while self._process.poll() is None:
                 if await self.is_ready():
                     return
-                await trio.sleep(_KNOCK_PAUSE)  # another process: nobody here can tell when
+                await trio.sleep(_KNOCK_PAUSE)  # polled: another process decides
         raise ServerFailed(f"{self.command[0]} isn't ready: {self._log_tail()}")
 
     async def stop(self) -> None:

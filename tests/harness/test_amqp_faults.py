@@ -13,7 +13,7 @@ from tests.harness.chaos_proxy import Pass
 pytestmark = pytest.mark.slow
 
 [MESSAGE] = numbered(1)
-PATIENCE = 30  # seconds until what must happen has not
+PATIENCE = 30  # seconds until an expected event is missing
 
 
 def begin(wire: Wire, fault: Pass) -> None:

@@ -302,7 +302,7 @@ class Harness:
         *,
         source: Namespace | None = None,
         states: EntityStates | None = None,
-        envelope: Envelope = envelope(),  # noqa: B008  # nobody renews it
+        envelope: Envelope = envelope(),  # noqa: B008  # it is never renewed
         max_suspended: int = MAX_SUSPENDED,
         pauses: Pauses | None = None,
         **options: Any,
@@ -324,7 +324,7 @@ class Harness:
     def make_drain(
         self,
         *,
-        envelope: Envelope = envelope(),  # noqa: B008  # nobody renews it
+        envelope: Envelope = envelope(),  # noqa: B008  # it is never renewed
         max_suspended: int = MAX_SUSPENDED,
         **options: Any,
     ) -> Drain:
@@ -379,7 +379,7 @@ class Harness:
         *messages: Message,
         entity: EntityPath = ORDERS,
         queue: EntityPath = QUEUE,
-        envelope: Envelope = envelope(),  # noqa: B008  # nobody renews it
+        envelope: Envelope = envelope(),  # noqa: B008  # it is never renewed
     ) -> None:
         """Put messages on the backlog, as a gateway does."""
         now = self.clock()
@@ -411,7 +411,7 @@ def _run_in_time(test: Callable[[], Any], **_: Any) -> None:
     trio.run(main, clock=clock)
 
 
-# For `pytestmark`: virtual time, and an end for a test that waits for what never comes.
+# For `pytestmark`: virtual time, and a limit for a test that waits in vain.
 virtual_time = pytest.mark.trio(run=_run_in_time)
 
 

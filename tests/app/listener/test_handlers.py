@@ -127,7 +127,7 @@ async def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
 async def until_ended(pid: int) -> None:
     """Return when there is no such process, or it only waits for its parent to ask for it."""
     with trio.fail_after(30):
-        while True:  # a process of somebody else: nobody here can tell when
+        while True:  # polled: the process isn't our child
             try:
                 text = await trio.Path(f"/proc/{pid}/stat").read_text()
             except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A listener's process reports its work, and notices that nobody holds the other end."""
+"""A listener's process reports its work, and notices the end of the agent."""
 
 import os
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Triggers over a topic: what a gateway sends there, and what its listeners make of it."""
+"""Triggers over a topic: a gateway sends them, and its listeners react to them."""
 
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -32,7 +32,7 @@ WATCH = "watch"  # a subscription that gets all
 
 @attrs.define(eq=False)
 class Frail(ForwardingBroker):
-    """Sends can be made to fail; those that arrived are kept."""
+    """A topic whose sends can be made to fail; the sends that arrived are kept."""
 
     inner: MemoryBroker
     is_down: bool = False
@@ -48,7 +48,7 @@ class Frail(ForwardingBroker):
 
 @attrs.define(eq=False)
 class Place:
-    """A namespace, the gateway that announces what comes to it, and a listener's triggers."""
+    """A namespace, the gateway that announces its new messages, and a listener's triggers."""
 
     nursery: trio.Nursery
     store: MemoryBroker

@@ -1,4 +1,4 @@
-"""`check` and `send` tell of a namespace that refuses, or doesn't answer."""
+"""`check` and `send` report a namespace that refuses, or doesn't answer."""
 
 import random
 from datetime import timedelta

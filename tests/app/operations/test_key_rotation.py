@@ -1,4 +1,4 @@
-"""Keys that are changed while somebody uses them; steps that are repeated and interrupted."""
+"""Keys that are changed while clients use them; steps that are repeated and interrupted."""
 
 import tomllib
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Both sides of a hand-over in one process: who gets the sockets, when, and after a failure."""
+"""
+Both sides of a hand-over in one process: which side has the sockets, when, and after a failure.
+"""
 
 import os
 import resource
@@ -26,7 +28,7 @@ from gateway.net.unix_paths import short_path
 
 BIND = "127.0.0.1:0"
 ME = os.getpid()
-PATIENCE = 60.0  # seconds until what must happen has not
+PATIENCE = 60.0  # seconds until an expected event is missing
 
 
 @attrs.define(eq=False)
@@ -214,7 +216,7 @@ async def test_a_successor_that_hangs_blocks_no_other_and_may_not_serve_later(
         failures = list[Failure]()
         hanging.fail = failures.append
         hanging.serving.set()
-        await hanging.run()  # it came too late by so little that it accepts already
+        await hanging.run()  # the successor was too late by so little that it accepts already
         assert [str(each) for each in failures] == [str(caught.value)]
 
         old.door.ready_seconds = PATIENCE
@@ -253,7 +255,7 @@ def test_a_process_that_was_given_up_is_killed_if_it_does_not_end() -> None:
         process = os.pidfd_open(frozen.pid)
         trio.run(partial(see_off, process, seconds=LATE))
         assert frozen.wait() == -signal.SIGKILL
-    trio.run(see_off, process)  # it has ended
+    trio.run(see_off, process)  # the process has ended
     os.close(process)
 
 
@@ -311,7 +313,7 @@ async def test_a_process_of_another_user_gets_nothing(
 ) -> None:
     async with running(path, has_stores=False) as old, AsyncExitStack() as stack:
         with monkeypatch.context() as patched:
-            # Both ends are this process: the kernel tells each that the other is someone else.
+            # Both ends are this process: the kernel reports another process as the peer of each.
             patched.setattr("os.geteuid", lambda: os.getuid() + 1)
             with pytest.raises(Failure, match="runs as another user") as caught:
                 await find_predecessor(stack, path, old.observed)

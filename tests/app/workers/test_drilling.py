@@ -1,4 +1,4 @@
-"""A worker cuts its own way as the parent tells it."""
+"""A worker cuts its own way at the parent's message."""
 
 import json
 from datetime import timedelta

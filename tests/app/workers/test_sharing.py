@@ -36,7 +36,9 @@ def make_states() -> EntityStates:
 
 @attrs.define(eq=False)
 class Gateway:
-    """A parent and two workers; what they tell each other is on its way until it is delivered."""
+    """
+    A parent and two workers; their messages to each other are in transit until they are delivered.
+    """
 
     parent: EntityStates = attrs.field(factory=make_states)
     workers: list[EntityStates] = attrs.field(factory=lambda: [make_states(), make_states()])
@@ -74,7 +76,7 @@ class Gateway:
             self.replicas[number].take(message)
 
     def settle(self) -> None:
-        """Deliver everything, until nobody has anything to tell."""
+        """Deliver all messages, until no side has another one."""
         for _ in range(5):
             for number in range(2):
                 self.collect(number)
@@ -198,7 +200,7 @@ async def test_two_quick_changes_of_one_worker_both_count(autojump_clock):
     worker = gateway.workers[0]
     fail(worker)
     gateway.collect(0)
-    worker.force_over(ORDERS)  # its first change isn't confirmed yet
+    worker.force_over(ORDERS)  # the worker's first change isn't confirmed yet
     gateway.collect(0)
     gateway.settle()
 
@@ -241,7 +243,7 @@ async def test_a_pin_that_is_taken_back_while_a_worker_applies_it_leaves_nothing
 
     gateway.parent.pins.take_back(["*"])
     gateway.parent.apply_pins((), "an operator")
-    assert gateway.workers[0].state_of(ORDERS) is State.PINNED  # it doesn't know yet
+    assert gateway.workers[0].state_of(ORDERS) is State.PINNED  # the worker doesn't know yet
     gateway.settle()
 
     assert gateway.states_of(ORDERS) == [State.PRIMARY] * 3

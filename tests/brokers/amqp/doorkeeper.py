@@ -1,4 +1,6 @@
-"""A namespace of Service Bus whose test decides what it answers, and who puts tokens there."""
+"""
+A namespace of Service Bus whose answers a test decides, with the clients that put tokens there.
+"""
 
 import random
 from collections.abc import AsyncIterator

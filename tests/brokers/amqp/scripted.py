@@ -1,4 +1,4 @@
-"""A server whose test decides what it answers, on a socket in this process; and clients of it."""
+"""A server whose answers a test decides, on a socket in this process; and clients of it."""
 
 import random
 from collections.abc import AsyncIterator, Callable

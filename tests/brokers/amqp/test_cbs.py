@@ -53,7 +53,7 @@ async def test_a_new_token_that_is_refused_is_no_reason_for_another():
             with trio.fail_after(30), pytest.raises(NotAuthorized):
                 await broker.send(EntityPath("a"), ONE)
 
-        assert doorkeeper.put == ["a", "a"]  # one for each send
+        assert doorkeeper.put == ["a", "a"]  # a token for each send
 
 
 async def test_a_token_that_is_given_back_is_not_waited_for():
@@ -77,6 +77,6 @@ async def test_a_token_that_was_refused_is_not_renewed():
         put = doorkeeper.put.count("a")
         with trio.fail_after(30):
             await broker.send(EntityPath("b"), ONE)
-            while doorkeeper.put.count("b") < 2:  # that of a would have been due before
+            while doorkeeper.put.count("b") < 2:  # the token of `a` would have been due before
                 await doorkeeper.news.park()
         assert doorkeeper.put.count("a") == put

@@ -1,4 +1,4 @@
-"""A Service Bus that answers what it must not: a call ends with an error, or a value that fits."""
+"""A Service Bus with invalid answers: a call ends with an error, or a valid value."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -157,7 +157,7 @@ def reply(
 
 
 async def result_of(call: Callable[[], Awaitable[Any]], name: str = "") -> Any:
-    """The result of a call, or its error; any but a broker's goes on."""
+    """The result of a call, or its error; an error that isn't a broker's is raised."""
     try:
         with trio.fail_after(0.1 if name in SILENT else ENOUGH):
             return await call()

@@ -79,7 +79,7 @@ async def failure_of(send) -> BrokerError:
     return caught.value
 
 
-# --- what became of a send
+# --- the result of a send
 
 
 async def test_what_is_accepted_is_sent(server, broker):

@@ -46,7 +46,8 @@ async def test_once_its_queue_is_gone_a_message_is_not_accepted(elsewhere):
         await broker.delete_queue(queue)
         with trio.fail_after(10):
             while True:
-                try:  # what is accepted until the news is here is as if it had been on the queue
+                # Messages that are accepted before the news arrives count as deleted with the queue
+                try:
                     await broker.send(queue, [Message(message_id="2")])
                 except (EntityNotFound, OutcomeUnknown):
                     break

@@ -76,10 +76,8 @@ class Recording:
 @attrs.frozen
 class Crash:
     """
-    The state that a crash leaves.
-
-    After the end of a process a power cut may still take what wasn't synced: until the store is
-    opened again, it may hold any content of `allowed`.
+    The state that a crash leaves. After the end of a process a power cut may still take unsynced
+    writes: until the store is opened again, it may hold any content of `allowed`.
     """
 
     disk: Replay
@@ -181,9 +179,8 @@ def one_crash(recording: Recording, rng: random.Random) -> Crash:
 
 def judge(folder: Path, image: Image, allowed: Sequence[Content], *, closely: bool) -> str:
     """
-    The verdict on one crash state: "kept", or what went wrong.
-
-    The opening checks the whole database: nothing that is unsound comes any further.
+    The verdict on one crash state: "kept", or the fault. The opening checks the whole database: an
+    unsound one is refused there.
     """
     write_image(folder, image, FILES)
     try:

@@ -1,4 +1,4 @@
-"""Stores that nobody has closed, or that are damaged."""
+"""Stores that weren't closed, or that are damaged."""
 
 import os
 import signal

@@ -52,7 +52,7 @@ def under_limit(folder: Path) -> Disk:
 
 @attrs.define(eq=False)
 class Filler:
-    """Each batch comes a second after the one before, so that each looks at the disk."""
+    """Sends a batch each second, so that each batch checks the disk."""
 
     _committer: Committer
     _seconds: float = 0.0

@@ -1,5 +1,5 @@
 """
-Real processes that end at the n-th call to the disk, by a signal that nobody can handle.
+Real processes that end at the n-th call to the disk, by a signal that can't be handled.
 
 One process has everything imported and forks another for each n, so that a hundred deaths take a
 second. Started as a program (`transactions` as an argument: with these
@@ -95,7 +95,9 @@ def mortal_call(countdown: Countdown, call: Callable[..., Any]) -> Callable[...,
 
 
 def live(folder: Path, tell: Callable[[str], None]) -> list[World]:
-    """Make a store, work, close, open it again; return what it held after each batch."""
+    """
+    Make a store, work, close, open it again; return the content of the store after each batch.
+    """
     worlds: list[World] = [{}]
     for life in range(2):
         committer, _store = open_committer(folder / STORE, roomy())
@@ -114,7 +116,8 @@ def live(folder: Path, tell: Callable[[str], None]) -> list[World]:
 def live_transactions(folder: Path, tell: Callable[[str], None]) -> list[World]:
     """
     Move one message after the other from a queue to another one and put a new one behind it, each
-    in a transaction, beside others that are undone; return what the store held after each batch.
+    in a transaction, beside others that are undone; return the content of the store after each
+    batch.
     """
     source, target, nowhere = map(EntityPath, ("source", "target", "nowhere"))
     committer, _store = open_committer(folder / STORE, roomy())

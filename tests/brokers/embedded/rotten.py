@@ -1,4 +1,4 @@
-"""A store with pages of every kind, and what is left of it when one bit has flipped."""
+"""A store with pages of every kind, and the state of it after one bit has flipped."""
 
 import random
 import struct
@@ -59,7 +59,7 @@ class Found:
 
 @attrs.define(eq=False)
 class Owner:
-    """Runs steps one by one, as clients ask for them."""
+    """Runs each step by itself, as clients request it."""
 
     committer: Committer
     quarantined: int = 0
@@ -146,7 +146,7 @@ def _settle(owner: Owner, count: int) -> None:
     owner.run(PLAIN, work)
 
 
-# --- what is found
+# --- the results
 
 
 def look(folder: Path, deferred: Sequence[int] = ()) -> tuple[str, Found | None]:
@@ -301,8 +301,8 @@ def _pages(folder: Path) -> Iterator[Place]:
         begin, end = (number - 1) * PAGE + (100 if number == 1 else 0), number * PAGE
         kind = "pointer map" if number == 2 else used.get(number, "free")
         if kind.endswith(("leaf", "internal")):
-            # The file format of SQLite, section 1.6: what is between the pointers and the cells
-            # says nothing, and is most of many a page.
+            # The file format of SQLite, section 1.6: the bytes between the pointers and the cells
+            # have no meaning, and are most of many a page.
             cells, cells_begin = struct.unpack_from(">HH", content, begin + 3)
             pointers_end = begin + (8 if kind.endswith("leaf") else 12) + 2 * cells
             yield Place(kind, STORE, begin, pointers_end - begin)

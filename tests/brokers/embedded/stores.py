@@ -92,7 +92,7 @@ def failing_disk() -> Iterator[FailingDisk]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[apsw.Connection]:
-    """The database of a store that nobody has open."""
+    """The database of a store that no process has open."""
     connection = apsw.Connection(str(path))
     checksums.teach(connection)
     try:
@@ -102,6 +102,6 @@ def opened(path: Path) -> Iterator[apsw.Connection]:
 
 
 def seal(connection: apsw.Connection) -> None:
-    """Have whatever rows there are look as if the gateway had written them."""
+    """Set the checksums of all rows, as if the gateway had written them."""
     for table in checksums.SEALED:
         connection.execute(checksums.sealing(table))

@@ -1,8 +1,7 @@
 """
-A store has what it acknowledged after any power cut and any end of its process.
-
-Acknowledged messages are there, as they were, and nothing that was settled is back. The negative
-controls show that a loss would be seen.
+A store has all acknowledged messages after any power cut and any end of its process. Acknowledged
+messages are there, unchanged, and no settled message is back. The negative controls show that a
+loss would be seen.
 """
 
 import random
@@ -36,7 +35,7 @@ def begin(folder: Path, seed: int) -> Work:
 
 
 def examine_lives(tmp_path: Path, seed: int) -> Counter[str]:
-    """Each of the lives of a store but the first begins with what a crash left."""
+    """Examine the lives of a store, each of which begins with the state that a crash left."""
     folder, rng, verdicts = tmp_path / str(seed), random.Random(seed), Counter[str]()
     work, crash = begin(folder, seed), None
     with crash_disk(f"crash {seed}", folder) as disk:

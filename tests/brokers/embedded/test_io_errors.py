@@ -1,6 +1,6 @@
 """
-Whichever call to the disk fails: what was acknowledged is there, and after a commit that nobody
-knows the outcome of nothing more is acknowledged.
+If any call to the disk fails, all acknowledged messages are there; after a commit with an unknown
+outcome nothing more is acknowledged.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""A store whose process is killed at any call to the disk has what it acknowledged."""
+"""A store whose process is killed at any call to the disk has all acknowledged messages."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def kill_at_each_call(
     Kill a process at its first call to the disk, the next one at its second, until one survives.
 
     Returns the number of batches that the last process acknowledged, the number of processes, and
-    the calls after whose kill the store didn't have what was acknowledged.
+    the calls after whose kill the store lacked an acknowledged message.
     """
     wrong: list[int] = []
     calls, acked, lived = 0, 0, False

@@ -1,4 +1,4 @@
-"""A store of an earlier version is opened, and keeps what it holds."""
+"""A store of an earlier version is opened, and keeps its content."""
 
 import zlib
 from pathlib import Path

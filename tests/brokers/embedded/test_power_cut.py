@@ -1,8 +1,8 @@
 """
 The crash ladder's last rungs, with a real kernel: `make powercut`, as root on Linux.
 
-Ext4 is told to drop whatever isn't on the disk, at an acknowledgement of a process at work; and a
-process is killed at calls of the system, those of SQLite itself too.
+Ext4 drops all data that aren't on the disk, at an acknowledgement of a process at work; and a
+process is killed at calls of the system, also at those of SQLite itself.
 """
 
 import fcntl

@@ -21,7 +21,7 @@ def salvaged(folder) -> Salvaged:
     (folder / "new").mkdir()
     before = content(folder)
     found = salvage(folder / "a.db", folder / "new" / "a.db", 8, GOOD_DISK)
-    assert content(folder) == before  # whatever is salvaged, the damaged file stays
+    assert content(folder) == before  # the damaged file stays in any case
     assert inspect(folder / "new" / "a.db", GOOD_DISK).good
     return found
 
@@ -196,7 +196,7 @@ async def test_a_log_and_an_earlier_version_are_salvaged_too(tmp_path):
     old = salvage(tmp_path / "old.db", tmp_path / "new-old.db", 8, GOOD_DISK)
 
     assert (new.messages, old.messages) == (2, 3)
-    assert old.remarks == ()  # that it has no such tables yet is no loss
+    assert old.remarks == ()  # tables that its version doesn't have are no loss
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Several batches in one step: what a failing disk, a kill and a full writer leave of them."""
+"""Several batches in one step: their outcomes with a failing disk, a kill and a full writer."""
 
 import signal
 import subprocess

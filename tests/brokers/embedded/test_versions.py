@@ -1,6 +1,6 @@
 """
 Stores that each version of the schema has written itself: `versions/N.db.xz`, made by the last
-commit of version N with the same calls. They open in this version, with all that they hold.
+commit of version N with the same calls. They open in this version, with all their content.
 
 With a new version, add the file of the last one: a queue `Orders` with its messages, and since
 version 2 sessions, detection of duplicates and a topic.

@@ -1,4 +1,4 @@
-"""A peer over AMQP in virtual time that lets nobody in whose access token isn't good."""
+"""A peer over AMQP in virtual time that refuses clients without a valid access token."""
 
 import random
 from collections.abc import AsyncIterator

@@ -127,7 +127,7 @@ async def test_messages_pass_for_hours_on_the_same_connections(autojump_clock: M
         count = await exchange_until(3 * HOUR, east.broker)
 
     assert count == 3 * 60
-    assert east.connections == 2  # one for sends, and one for receives
+    assert east.connections == 2  # a connection for sends, and one for receives
     assert east.requests.count >= 4
 
 

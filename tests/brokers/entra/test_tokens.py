@@ -1,5 +1,6 @@
 """
-Access tokens are requested at the right moments, and a namespace has one meanwhile: virtual time.
+Access tokens are requested at the right moments, so that a namespace always has a valid one:
+virtual time.
 """
 
 import math

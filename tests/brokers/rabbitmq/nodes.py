@@ -153,7 +153,7 @@ class Namespace:
         return count
 
     async def declare(self, entity: EntityPath, arguments: dict[str, Any]) -> None:
-        """A queue as somebody else makes it."""
+        """Declare a queue as another program does."""
         inside = self.inside(entity)
         self._made.append(inside)
         await self.broker._channels.ask(

@@ -178,7 +178,7 @@ async def test_new_properties_go_with_a_dead_letter_and_not_with_an_abandonment(
 
 @asynccontextmanager
 async def in_tls(port: int, options: TlsOptions) -> AsyncIterator[int]:
-    """A port that speaks TLS and passes on what is in it."""
+    """A port that ends TLS and passes on the plain bytes."""
     context = server_context(options)
 
     async def forward(source: trio.abc.Stream, target: trio.abc.Stream) -> None:

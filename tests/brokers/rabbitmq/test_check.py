@@ -1,4 +1,4 @@
-"""`pairgate check` and `pairgate provision` on RabbitMQ; what it can't do is said everywhere."""
+"""`pairgate check` and `pairgate provision` on RabbitMQ; both name the operations that it lacks."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ from tests.harness.servers import frozen
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 60  # seconds until something that must happen has not
+PATIENCE = 60  # seconds until an expected event is missing
 SENDERS = 50
 IMPATIENT = {"heartbeat": 1.0, "connect_timeout": 1.0}
 
@@ -246,7 +246,7 @@ async def test_who_waits_is_told_that_the_queue_was_deleted(rabbits):
             while True:
                 if await namespace.consumers(ORDERS):
                     break
-                await trio.sleep(0.02)  # another process: nobody here can tell when
+                await trio.sleep(0.02)  # polled: another process decides
         await namespace.delete_queue(ORDERS)
 
 
@@ -366,7 +366,7 @@ async def test_a_wrong_password_is_refused(rabbits):
 
 @attrs.frozen
 class Counted(Pass):
-    """Counts who connects."""
+    """Counts connections."""
 
     connected: list[Link] = attrs.field(factory=list, eq=False)
 

@@ -26,7 +26,7 @@ SILENCE = 2.0  # seconds: who gets nothing for so long, waits
 
 
 async def hoard(receiver: Receiver, found: set[str | None]) -> None:
-    """Take what it hands over to somebody who settles nothing."""
+    """Receive all messages that the receiver hands out to a consumer that settles nothing."""
     while True:
         with trio.move_on_after(SILENCE) as waiting:
             found |= {each.message.message_id for each in await receiver.receive(LIMIT)}
@@ -36,7 +36,7 @@ async def hoard(receiver: Receiver, found: set[str | None]) -> None:
 
 async def unsettled(nodes: Nodes, namespace: Namespace, at_least: int) -> int:
     """
-    Return the number of unsettled deliveries as soon as the node counts `at_least` so many.
+    Return the number of unsettled deliveries as soon as the node counts `at_least` of them.
 
     The node counts them every few seconds.
     """
@@ -89,7 +89,8 @@ async def test_who_waits_for_room_goes_on_as_soon_as_something_is_settled(rabbit
                 async with trio.open_nursery() as nursery:
                     if len(done) + len(held) < MANY:
                         nursery.start_soon(take)
-                    await wait_all_tasks_blocked()  # it waits: nothing more may be held
+                    # The receive waits: no further message may be held
+                    await wait_all_tasks_blocked()
                     for each in tuple(held):
                         held.remove(each)
                         await receiver.settle(each, Complete())

@@ -21,7 +21,7 @@ LIMIT = 6 * WEIGHT
 
 @attrs.define(eq=False)
 class Line:
-    """A connection that remembers what was written."""
+    """A connection that remembers the written frames."""
 
     written: list[base.Frame] = attrs.field(factory=list)
 

@@ -199,7 +199,7 @@ async def test_queues_are_listed_by_name_without_their_dead_letters(rabbits: Nod
 
 @attrs.frozen
 class Plugin:
-    """Answers as the plugin does: with so many queues, by pages."""
+    """Answers as the plugin does: with a number of queues, by pages."""
 
     queues: int
 

@@ -1,4 +1,4 @@
-"""RabbitMQ tells, without `management`, of the messages that receivers hold."""
+"""Without `management`, the messages that receivers hold are counted."""
 
 import pytest
 import trio
@@ -29,7 +29,7 @@ async def test_own_locked_messages_are_told_and_other_consumers_are_seen(rabbits
             seen = await theirs.inspect(ORDERS)
             await receiver.settle(first, Complete())
             with trio.fail_after(30):
-                while (settled := await ours.inspect(ORDERS)).active is None:  # noqa: ASYNC110 nobody tells
+                while (settled := await ours.inspect(ORDERS)).active is None:  # noqa: ASYNC110 no event reports it
                     await trio.sleep(0.02)
 
     assert [(counts.active or 0) + counts.locked_here, counts.other_consumers] == [5, 0]

@@ -1,4 +1,6 @@
-"""The pair of two RabbitMQs: each trouble of the primary, what senders see, and the way home."""
+"""
+The pair of two RabbitMQs: each trouble of the primary, the answers to senders, and the way home.
+"""
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,7 +38,7 @@ def message(number: object) -> Message:
 
 @attrs.frozen
 class Harness:
-    """A pair whose primary is reached through a proxy, and how to look at it directly."""
+    """A pair whose primary is reached through a proxy, and a direct connection to the primary."""
 
     pair: Pair
     primary: Namespace
@@ -120,7 +122,8 @@ async def alarm(harness: Harness) -> None:
 
 async def heal(harness: Harness) -> None:
     harness.proxy.fault = Pass()
-    harness.proxy.reset_all()  # what has lost bytes hangs, and that would be a second outage
+    # A connection that has lost bytes hangs, which would be a second outage
+    harness.proxy.reset_all()
     await control(harness.nodes.process("primary"), "set_vm_memory_high_watermark", "0.4")
 
 

@@ -30,7 +30,7 @@ async def test_a_first_message_that_is_refused_may_have_found_no_leader(autojump
         with pytest.raises(LeaderUnknown):
             await sender.send("orders", ONE, led_since=math.inf)
 
-        await peer.read_until(commands.Channel.Close)  # it would refuse for ever
+        await peer.read_until(commands.Channel.Close)  # the channel would refuse for ever
         nursery.cancel_scope.cancel()
 
 

@@ -129,7 +129,10 @@ async def receiving(
 
 
 async def hoard(receiver: RabbitmqReceiver, limit: int = 100) -> list[Delivery]:
-    """All that it hands over to somebody who settles nothing, in a tenth of a lock."""
+    """
+    All messages that the receiver hands out, in a tenth of a lock, to a consumer that settles
+    nothing.
+    """
     taken: list[Delivery] = []
     with trio.move_on_after(LOCK / 10):
         while True:

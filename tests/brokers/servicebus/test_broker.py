@@ -43,7 +43,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @attrs.define
 class Script:
-    """An HTTP client that gives prepared answers; what it was asked stands in `requests`."""
+    """An HTTP client that gives prepared answers, and keeps the requests in `requests`."""
 
     answers: list[Response | BrokerError | Callable[[Request], Response]]
     requests: list[Request] = attrs.field(factory=list)
@@ -360,7 +360,8 @@ async def test_an_empty_poll_is_followed_by_the_next(autojump_clock):
         found = await receiver.receive(1)
 
     assert len(found) == 1
-    assert trio.current_time() - began == 2.0  # who doesn't wait is not asked in a tight loop
+    # A namespace that doesn't wait isn't polled in a tight loop
+    assert trio.current_time() - began == 2.0
 
 
 async def test_who_counts_requests_asks_with_one():

@@ -1,4 +1,4 @@
-"""The identity of a namespace over REST, as far as the peer's answer tells it."""
+"""The identity of a namespace over REST, as far as the peer's answer has it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Topics on another namespace: each call arrives there as what it was."""
+"""Topics on another namespace: each call arrives there unchanged."""
 
 import random
 

@@ -86,7 +86,7 @@ class Verdict:
 
 
 class TakingBack(FaultyManyReceiver):
-    """The receiver of a namespace that doesn't count deliveries that nobody has looked at."""
+    """The receiver of a namespace that doesn't count deliveries that no client has seen."""
 
     takes_back_uncounted = True
 
@@ -203,7 +203,7 @@ class Run:
                 self._delivered.add(str(delivery.message.message_id))
                 chance = self.rng.random()
                 if chance < 0.15:
-                    continue  # its lock expires
+                    continue  # the message's lock expires
                 try:
                     await receiver.settle(delivery, Complete() if chance < 0.85 else Abandon())
                 except BrokerError:
@@ -211,7 +211,7 @@ class Run:
             if self.rng.random() < 0.2:
                 await trio.sleep(self.rng.uniform(0.0, 2.0))
 
-    # --- what is done to the shards
+    # --- operations on the shards
 
     async def _operate(self) -> None:
         while not self._is_over:
@@ -257,7 +257,9 @@ class Run:
         return attrs.evolve(queue.rule, drain=drain)
 
     def _remove(self, queue: ShardedQueue) -> ShardingRule | None:
-        """The last shard, if it was found empty so long ago that no request is late any more."""
+        """
+        Remove the last shard, if it was found empty so long ago that no request is late any more.
+        """
         last = queue.rule.shards - 1
         since = self._empty.get(last)
         if last == 0 or last not in queue.draining or since is None:
@@ -301,13 +303,13 @@ class Run:
                         await receiver.settle(delivery, Complete())
 
     async def _depths(self) -> list[tuple[int, int]]:
-        """The shards with messages, of all that there ever were."""
+        """The shards with messages, among all shards since the start."""
         found = []
         for number in range(MOST_SHARDS):
             try:
                 info = await self.memory.inspect(ORDERS.shard(number))
             except BrokerError:
-                continue  # it was never made
+                continue  # the shard was never made
             if info.active:
                 found.append((number, info.active))
         return found

@@ -48,7 +48,7 @@ class Stand:
     table: ShardTable
 
     async def fill(self, *counts: int) -> None:
-        """Put that many messages into each shard."""
+        """Put the messages into each shard."""
         for number, count in enumerate(counts):
             await self.memory.send(ORDERS.shard(number), [Message() for _ in range(count)])
 

@@ -1,4 +1,4 @@
-"""Management of a sharded queue: what is done to it is done to all of its shards."""
+"""Management of a sharded queue: each operation applies to all of its shards."""
 
 import random
 from collections.abc import AsyncIterator

@@ -142,7 +142,7 @@ async def test_each_batch_without_a_key_goes_past_the_shards_that_refuse_it(
 ) -> None:
     async with stand() as here:
         here.fail(1, Refuse(lambda: QuotaExceeded("full")))
-        batches = [[text(number)] for number in range(4)]  # one for each shard
+        batches = [[text(number)] for number in range(4)]  # a batch for each shard
         verdicts = await required(here.broker, SendsMany).send_many(ORDERS, batches)
 
         counts = await here.counts()

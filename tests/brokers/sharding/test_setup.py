@@ -95,7 +95,7 @@ async def test_a_reload_while_a_shard_is_asked_about_waits_for_no_retry(
             Refuse() if entity == ORDERS.shard(2) else None
         )
         here.table.replace([attrs.evolve(TWO, shards=3)])
-        await trio.sleep(100)  # from now on it is asked about each 30 s
+        await trio.sleep(100)  # from now on the shard is inspected every 30 s
         asked = trio.Event()
 
         def reload(operation: Operation, entity: EntityPath) -> Any:

@@ -1,6 +1,6 @@
 """
 A namespace in Azure Storage without a socket: its account is an endpoint of our own, over memory,
-and what they answer can be changed. All of it lives in virtual time.
+and a test can change its answers. All parts live in virtual time.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Each entity has a queue of its own name, and each name tells whose queue it is."""
+"""Each entity has a queue of its own name, and each name identifies its entity."""
 
 import pytest
 from hypothesis import given

@@ -80,7 +80,7 @@ def test_what_doesnt_say_when_it_expires_lives_as_long_as_it_was_sent_to() -> No
 
 
 def test_where_the_clocks_agree_the_envelopes_date_counts() -> None:
-    """The backlog tells whole seconds, and nothing of the time before it had the message."""
+    """The backlog reports whole seconds, and not the time before it had the message."""
     assert lived(diverted(), now(130), stay(30, 99)) == 130
 
 

@@ -73,7 +73,7 @@ def test_age_doubles_the_processes_until_it_is_as_wanted(age, depth, processes, 
         (0.0, 600, 1.0, 1, 10),  # ten a second empty it in a minute
         (10.0, 600, 0.5, 2, 5),
         (10.0, None, 1.0, 1, 10),
-        (10.0, 600, None, 1, 0),  # nobody knows yet how long a handler takes
+        (10.0, 600, None, 1, 0),  # the duration of a handler isn't known yet
     ],
 )
 def test_response_time_asks_for_what_keeps_up_and_empties_the_queue_in_time(
