@@ -84,7 +84,7 @@ async def send(service, queue, *messages):
 
 
 async def take(receiver, count):
-    """Receive `count` messages, or those that come in time."""
+    """Receive `count` messages, or fewer if the time is up."""
     taken = []
     while len(taken) < count:
         got = await do(receiver.receive_messages(count - len(taken), max_wait_time=WAIT))
@@ -412,7 +412,7 @@ async def producing(service):
 
 
 async def consuming(service):
-    """The ids of all that is there."""
+    """The ids of all messages in the queue."""
     ids = []
     async with opened(service.get_queue_receiver("orders", prefetch_count=50)) as receiver:
         while messages := await do(receiver.receive_messages(50, max_wait_time=3)):
@@ -422,7 +422,7 @@ async def consuming(service):
 
 
 async def entities(service):
-    """Make what the parts need, over HTTPS at the same port."""
+    """Make the entities that the parts need, over HTTPS at the same port."""
     port = json.loads(OPTIONS).get("port") or CONNECTION.partition(";")[0].rpartition(":")[2]
     management = ServiceBusAdministrationClient.from_connection_string(
         f"Endpoint=sb://localhost:{port};SharedAccessKeyName=RootManageSharedAccessKey;"

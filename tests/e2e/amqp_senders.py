@@ -2,9 +2,9 @@
 Senders of azure-servicebus 7.15 that send numbered messages at once, as fast as they are answered.
 
 Runs in `.venv-azure`, as a process of its own. Commands are lines: `rest` (until all sends under
-way are answered), `go`, `stop`. Each line that it prints is a list in JSON: what happened, to which
-message, and of an error its class and its text.
-Usage: amqp_senders.py CONNECTION_STRING QUEUE SENDERS PAUSE
+way are answered), `go`, `stop`. Each line that it prints is a list in JSON: the kind of event, the
+message, and of an error its class and text. Usage: amqp_senders.py CONNECTION_STRING QUEUE SENDERS
+PAUSE
 """
 
 import asyncio

@@ -116,7 +116,10 @@ def updates(service):
 
 
 def etags(service):
-    """The public methods write `*` only; the generated ones below them write what was told."""
+    """
+    Check ETags. The public methods write `*` only; the generated methods below them write the given
+    one.
+    """
     service.create_queue("versioned")
     tags = []
 

@@ -1,4 +1,4 @@
-"""Handlers for `pairgate listen --python`: they note what they did in the folder they run in."""
+"""Handlers for `pairgate listen --python`, which note their work in the current folder."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ def _write(body: bytes) -> None:
 
 
 def note_slowly(item: Item[Message]) -> None:
-    """Blocks for so long that one process alone has much to do."""
+    """Note a message after a pause so long that one process alone has much to do."""
     assert isinstance(item.message.body, bytes)
     time.sleep(0.05)
     _write(item.message.body)

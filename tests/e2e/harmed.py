@@ -34,7 +34,7 @@ async def until(happened: Callable[[], bool]) -> None:
 
 
 async def more(run: Installation, accepted_by: AcceptedBy, messages: int = SOME) -> None:
-    """Return when so many more messages went that way."""
+    """Return when the given number of further messages went that way."""
     wanted = run.traffic.accepted_by_counts[accepted_by] + messages
     await until(lambda: run.traffic.accepted_by_counts[accepted_by] >= wanted)
 

@@ -1,4 +1,4 @@
-"""A whole installation as processes, under load: what is done to it, and what became of it."""
+"""A whole installation as processes, under load: the faults, and the verdict."""
 
 import math
 import random
@@ -58,8 +58,8 @@ class Installation:
     """
     Two brokers, a gateway before them, and syphons beside or inside of it.
 
-    `spare` counts the copies that are legal since nobody could know: what was on its way at each
-    fault, and what the logs say ended without an answer.
+    `spare` counts the copies that are legal because an outcome was unknown: the messages in transit
+    at each fault, and those that by the logs ended without an answer.
     """
 
     gateways: Gateways
@@ -206,7 +206,10 @@ class Installation:
         await victim.kill()
 
     async def freeze(self, victim: GatewayProcess, seconds: float) -> None:
-        """SIGSTOP: it still accepts connections and answers nothing; what it got, it does later."""
+        """
+        SIGSTOP: the process still accepts connections and answers nothing; it does the requests
+        later.
+        """
         self.excuse(victim)
         self.faults[f"SIGSTOP {victim.folder.name}"] += 1
         victim.signal(signal.SIGSTOP)
@@ -214,7 +217,7 @@ class Installation:
         victim.signal(signal.SIGCONT)
 
     def excuse(self, victim: GatewayProcess) -> None:
-        """Allow one more copy of each message that is on its way: nobody learns its outcome."""
+        """Allow one more copy of each message in transit, whose outcome stays unknown."""
         in_flight = max(self.syphons, 1) * BACKLOG_QUEUES * SYPHON_BATCH
         if victim is not self.gateway or self.syphons == 0:
             self._excused += in_flight
@@ -248,9 +251,8 @@ class Installation:
 
     async def divert_some(self, messages: int) -> None:
         """
-        Return when that many messages went to the backlog, with the primary down and all else up.
-
-        On a busy machine the gateway may need longer to start than it is left alone.
+        Return when the given number of messages went to the backlog, with the primary down and all
+        else up. On a busy machine the next fault may come before the gateway has started.
         """
         await self.heal()
         await self.kill(self.primary)

@@ -23,7 +23,7 @@ def client(key=KEY):
         shared_access_key_name="RootManageSharedAccessKey",
         shared_access_key_value=key,
     )
-    service._httpclient.protocol = "http"  # there is no argument for it
+    service._httpclient.protocol = "http"  # the library has no argument for the address
     return service
 
 

@@ -97,7 +97,7 @@ class Network:
         self.events.append(event)
 
     async def send(self, message_id: str) -> AcceptedBy | Outcome:
-        """Send a message; return what accepted it, or the outcome of the error."""
+        """Send a message; return the namespace that accepted it, or the outcome of the error."""
         message = Message(message_id=message_id, body=b"x" * 300, properties={"n": 1})
         now = trio.current_time()
         sent = Invoked(

@@ -96,7 +96,7 @@ class PlainRest:
 
 def _accepted_by(head: h11.Response, body: bytes) -> AcceptedBy:
     """
-    Return what accepted the message, by the table of docs/explanation/semantics.md.
+    Return the namespace that accepted the message, by the table of docs/explanation/semantics.md.
 
     Raises:
         Unavailable: the answer is definite: the message was not sent.

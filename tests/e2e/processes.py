@@ -50,7 +50,7 @@ class GatewayProcess:
     environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)  # beside the usual one
     ports: list[int] = attrs.field(factory=list)
     log: list[dict[str, Any]] = attrs.field(factory=list, repr=False)
-    garbage: list[str] = attrs.field(factory=list)  # what stood among the log and was no JSON
+    garbage: list[str] = attrs.field(factory=list)  # lines among the log that weren't JSON
     _process: trio.Process | ForkedProcess | None = None
     _grown: trio.Condition = attrs.field(factory=trio.Condition, repr=False)
     _log_ended: trio.Event = attrs.field(factory=trio.Event, repr=False)
@@ -138,7 +138,7 @@ class GatewayProcess:
             return await self._seen_since(0, event, fields)
 
     async def until(self, happened: Callable[[], bool], patience: float = START_SECONDS) -> None:
-        """Wait until what is logged makes that true."""
+        """Wait until the logged lines make the condition true."""
         with trio.fail_after(patience):
             async with self._grown:
                 while not happened():
@@ -176,7 +176,7 @@ class GatewayProcess:
             for line in lines:
                 try:
                     event = json.loads(line)
-                    event["event"]  # an error at the end is none
+                    event["event"]  # an error at the end doesn't count
                     self.log.append(event)
                 except (ValueError, KeyError, TypeError):
                     self.garbage.append(line.decode(errors="replace"))
@@ -198,7 +198,7 @@ class Gateways:
     """
     Starts processes below one folder. All of them are killed when the scope ends.
 
-    `environments` is what some get beside the usual one, by their names.
+    `environments` are the variables of some beside the usual ones, by the names of the processes.
     """
 
     folder: Path

@@ -89,7 +89,7 @@ def domain():
 
 
 def put_token(connection):
-    """A certificate says who we are, a token what we may."""
+    """A certificate identifies the client, a token gives its rights."""
     resource, expiry = quote_plus("sb://localhost/"), int(time.time()) + 600
     digest = hmac.digest(KEY.encode(), f"{resource}\n{expiry}".encode(), hashlib.sha256)
     signature = quote_plus(base64.b64encode(digest))
@@ -183,7 +183,7 @@ def sending():
 
 
 def types():
-    """Names of what came back as something else."""
+    """The names of the values that came back with another type."""
     everything = {
         "int": 7,
         "long": 2**40,

@@ -39,12 +39,12 @@ class ExampleNode:
     """A node that serves many tests; `prepare` makes it ready for one."""
 
     node: LastingNode
-    _definitions: str = attrs.field(default="", init=False)  # those that it has
+    _definitions: str = attrs.field(default="", init=False)  # the existing queues
 
     async def prepare(self, definitions: str) -> None:
         """Give it the users of that file and their rights, and take away all queues."""
         if definitions != self._definitions:
-            self.node.begin()  # it makes its folder
+            self.node.begin()  # the node makes its folder
             known = self.node.folder / definitions
             known.write_text(json.dumps(_with_secrets(_read(definitions))))
             await self.control("import_definitions", str(known))

@@ -21,7 +21,7 @@ from tests.e2e.senders import PATIENCE, Senders
 ORDERS: Final = EntityPath("orders")
 SECRET: Final = re.compile(r'\{ env = "(\w+)" \}')
 ENDPOINT: Final = re.compile(r"\[\[endpoints\]\].*", re.DOTALL)
-# An outage of seconds is to show what one of minutes does.
+# Short times, so that an outage of seconds shows the effects of an outage of minutes.
 QUICK_PAIRING: Final = """
 backlog_queues = 4
 failover_interval = "2s"
@@ -53,8 +53,8 @@ def example(name: str, label: str, urls: Mapping[str, str]) -> str:
     """
     Return the example `name` with other addresses and short times.
 
-    `label` is the label that its own address would give. Every secret is the one that the nodes of
-    the tests, and Pairgates, know.
+    `label` is the label that its own address would give. Each secret is that of the nodes of the
+    tests, and of Pairgates.
     """
     text = (EXAMPLES / name).read_text()
     for shipped, url in urls.items():
@@ -100,7 +100,7 @@ class Installation:
 
     @property
     def excused(self) -> int:
-        """Copies that are legal, since the syphon didn't learn what became of a transfer."""
+        """Copies that are legal, since the outcome of a transfer was unknown to the syphon."""
         held = [
             line["reason"] for line in self.gateway.log if line.get("event") == "syphon_backed_off"
         ]
@@ -117,9 +117,10 @@ class Installation:
 
     async def drained(self) -> None:
         """
-        Return when as much came home as was diverted, copies too: when the gateway has said that no
-        message waits, since the last one that it diverted or moved. Its count includes those that
-        its own syphon holds. RabbitMQ doesn't tell it for a minute after the loss of a connection.
+        Return when all diverted messages came home, copies too: when the gateway has reported that
+        no message waits, since the last message that it diverted or moved. Its count includes the
+        messages that its own syphon holds. RabbitMQ doesn't report it for a minute after the loss
+        of a connection.
         """
         await self.gateway.until(lambda: self.syphoned >= self.diverted, PATIENCE)
         await self.gateway.until(lambda: self._last(*_MOVES, _EMPTY) not in _MOVES, 2 * PATIENCE)
@@ -153,14 +154,14 @@ async def sending(gateway: GatewayProcess) -> AsyncIterator[Installation]:
 
 
 async def provision(gateways: Gateways, config: str) -> None:
-    """`pairgate provision`, by the user who may."""
+    """`pairgate provision`, by the user with the rights for it."""
     asked = config.replace("//gateway@", "//provision@")
     process = await gateways.start(asked, name="provision", command=("provision",), wait=False)
     assert await process.wait() == 0, (process.garbage, process.log)
 
 
 async def check(gateways: Gateways, config: str) -> None:
-    """`pairgate check`, by a user who can see the queues' settings, finds nothing bad."""
+    """Run `pairgate check` as a user who can see the queues' settings; it finds nothing bad."""
     asked = config.replace("//gateway@", "//provision@")
     process = await gateways.start(asked, name="check", command=("check",), wait=False)
     assert await process.wait() == 0, (process.garbage, process.log)
@@ -194,9 +195,8 @@ async def judged(
     installation: Installation, primary: Broker, secondary: Broker, spare: int = 0
 ) -> Verdict:
     """
-    Read every queue of both sides; nobody else may use them any more.
-
-    `spare` copies are legal, since nobody learned what became of a send.
+    Read every queue of both sides, which no other client may use any more. `spare` copies are
+    legal, since the outcome of a send was unknown.
     """
     namespaces = [
         AuditedNamespace(

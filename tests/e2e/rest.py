@@ -23,7 +23,7 @@ async def request(
 async def send(
     address: str, entity: str, body: bytes, *, patience: float = 20.0
 ) -> tuple[int, str]:
-    """Send one message; return the status, and what accepted it."""
+    """Send one message; return the status, and the namespace that accepted it."""
     status, headers, _ = await request(
         address, "POST", f"/{entity}/messages", body, patience=patience
     )

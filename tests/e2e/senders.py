@@ -1,4 +1,6 @@
-"""The official Service Bus SDK as producers under load; what they were told, as history."""
+"""
+The official Service Bus SDK as producers under load, with the outcomes of their sends as history.
+"""
 
 import json
 import subprocess
@@ -19,7 +21,7 @@ HERE: Final = Path(__file__).parent
 PYTHON: Final = HERE.parents[1] / ".venv-azure" / "bin" / "python"
 CREDENTIALS: Final = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE"
 PATIENCE: Final = 60.0  # seconds until an expected event is missing
-# The errors after which a message was not sent. After any other nobody knows.
+# The errors after which a message was not sent. After any other the outcome is unknown.
 DEFINITE: Final = {
     "MessageSizeExceededError",
     "MessagingEntityDisabledError",
@@ -58,7 +60,7 @@ class Senders:
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Return when they have stopped; those that failed themselves fail the test."""
+        """Return when the processes have stopped; a process that failed itself fails the test."""
         endpoint = f"Endpoint=sb://localhost:{self.gateway.port};{CREDENTIALS};"
         connection = f"{endpoint}UseDevelopmentEmulator=true;"
         options = [self.entity.name, str(self.senders), str(self.pause)]
@@ -101,12 +103,12 @@ class Senders:
                 await self._news.wait()
 
     async def acknowledge(self, more: int) -> None:
-        """Return when so many more messages were acknowledged."""
+        """Return when the given number of further messages was acknowledged."""
         wanted = self.acknowledged + more
         await self.until(lambda: self.acknowledged >= wanted)
 
     async def be_refused(self, more: int) -> None:
-        """Return when so many more sends ended with an error."""
+        """Return when the given number of further sends ended with an error."""
         wanted = self.errors.total() + more
         await self.until(lambda: self.errors.total() >= wanted)
 

@@ -332,7 +332,8 @@ async def tasks():
 
 async def send_all_the_time():
     """
-    Send until the standard input ends; return what was accepted, and the longest time of one send.
+    Send until the standard input ends; return the accepted messages, and the longest time of one
+    send.
     """
     client = named("orders", retry_total=3)
     ending = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

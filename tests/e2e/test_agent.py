@@ -23,7 +23,8 @@ from tests.e2e.test_admin import ADMIN
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
-LOCK = timedelta(seconds=10)  # what a killed listener had is locked for so long
+# The lock duration: so long the messages of a killed listener stay locked
+LOCK = timedelta(seconds=10)
 SENT = [str(number) for number in range(300)]
 LIMIT = 120.0  # seconds, on a busy machine
 LOOK = 0.05
@@ -60,7 +61,7 @@ class Floor:
                 await trio.sleep(LOOK)
 
     async def until_processes(self, count: int) -> None:
-        """The last word of the agent is that there should be so many processes."""
+        """Return when the agent has last decided on the given number of processes."""
 
         def is_so() -> bool:
             staffed = [line["after"] for line in self.agent.log if line["event"] == "autoscaled"]
@@ -174,7 +175,7 @@ async def test_at_sigterm_all_listeners_drain_and_nothing_is_done_twice(
         second = await floor.agent.stop()
 
     assert (code, left, second) == (0, [], 0)
-    assert done_first < len(SENT)  # it was under load
+    assert done_first < len(SENT)  # the machine was under load
     assert Counter(floor.noted()) == Counter(SENT)
 
 

@@ -196,7 +196,7 @@ async def test_tls_and_websocket_are_at_the_same_port(gateways: Gateways, secure
 
 async def test_clients_that_try_again_survive_a_restart(gateways: Gateways) -> None:
     broker = await start(gateways, broker_config("orders"))
-    # Node's SDK gives up where a connection is refused, whatever it was told of retries.
+    # Node's SDK gives up if a connection is refused, whatever its retry options.
     producers = [Producer(kind, broker, retries=5) for kind in ("plain", "asyncio")]
 
     async with trio.open_nursery() as nursery:
@@ -228,11 +228,13 @@ class Producer:
     sent: list[str] = attrs.field(factory=list)
     longest: float = 0.0
     _stop: trio.Event = attrs.field(factory=trio.Event)
-    _output: bytes = b""  # of its process: line ends as a sign that it goes on, then its result
+    _output: bytes = b""  # of its process: line ends as a sign that it continues, then its result
     _printed: Changes = attrs.field(factory=Changes)
 
     async def has_sent(self, number: int) -> None:
-        """Return when that many messages were accepted, of a client that tells of each one."""
+        """
+        Return when the given number of messages was accepted, of a client that reports each one.
+        """
         while self._output.count(b"\n") < number:
             await self._printed.wait_next()
 

@@ -1,4 +1,7 @@
-"""Large bodies through gateways that are killed: what was answered with 201 arrives whole."""
+"""
+Large bodies through gateways that are killed: each message that was answered with 201 arrives
+whole.
+"""
 
 import random
 from pathlib import Path

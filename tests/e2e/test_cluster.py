@@ -1,4 +1,7 @@
-"""Two gateways of one cluster as processes: what one holds, clients settle at the other one."""
+"""
+Two gateways of one cluster as processes: clients settle at one gateway the deliveries that the
+other holds.
+"""
 
 import json
 import os
@@ -170,7 +173,9 @@ async def test_a_gateway_suspects_what_another_one_suspects_before_it_has_sent_i
 async def test_an_sdk_settles_at_any_process_of_any_gateway(
     gateways: Gateways, workers: int
 ) -> None:
-    """The kernel chooses the worker of a connection: most settlements are asked of another one."""
+    """
+    The kernel chooses the worker of a connection, so that most settlements go to another worker.
+    """
     broker = await gateways.start(served(broker_config("orders")), name="broker")
     before_it = broker_config(url=f"{AMQP.format(broker.address)}").replace(
         "queues =", f'key = {{ env = "{KEY_VARIABLE}" }}\nqueues ='

@@ -53,7 +53,7 @@ def test_a_wrong_usage_of_config_says_what_there_is(arguments: tuple[str, ...], 
 def answer(terminal: Terminal, *answers: tuple[str, str]) -> None:
     """
     Type each answer when its question is on the screen, to its last space: before that space a
-    question for a secret throws away what was typed.
+    question for a secret discards typed characters.
     """
     for question, text in answers:
         terminal.sees(question)

@@ -74,7 +74,7 @@ class Load:
             self.accepted.add(body)
 
     async def more(self, accepted_by: str, messages: int = 20) -> None:
-        """Wait until so many more were accepted there."""
+        """Wait until the given number of further sends was accepted there."""
         key = (201, accepted_by)
         wanted = self.answers[key] + messages
         with trio.fail_after(PATIENCE):

@@ -27,4 +27,4 @@ async def test_the_demo_ends_by_itself_with_nothing_lost(tmp_path):
     assert figures["sent"] == figures["acknowledged"] == figures["received"] > 500, told
     assert figures["diverted"] == figures["syphoned"] > 0, told
     assert (figures["lost"], figures["errors"], figures["findings"]) == (0, 0, []), told
-    assert list(tmp_path.iterdir()) == []  # it cleans up behind itself
+    assert list(tmp_path.iterdir()) == []  # the demo cleans up behind itself

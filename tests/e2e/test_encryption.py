@@ -33,7 +33,7 @@ test "$1" = second-key && echo "another envelope key, for tests only"
 
 
 def canaries(message_id: str, size: int = 1) -> Message:
-    """A message whose every text is a canary; its body has that many of them."""
+    """A message whose every text is a canary; its body has the given number of canaries."""
     return Message(
         message_id=f"canary-{message_id}",
         body=b"canary in the body" * size,

@@ -1,4 +1,4 @@
-"""Files that aren't what they were: certificates that expire or change, other stores."""
+"""Files that change: certificates that expire or are replaced, other stores."""
 
 import signal
 import ssl
@@ -110,7 +110,9 @@ async def test_a_certificate_that_changes_on_the_disk_is_shown_to_the_next_clien
 
 
 async def exchange(process: GatewayProcess, target: str) -> None:
-    """Let the link `tls` lead to another folder, in one step, and let the process look at once."""
+    """
+    Let the link `tls` lead to another folder, in one step, and let the process check it at once.
+    """
     link = process.folder / "link"
     link.symlink_to(target)
     link.rename(process.folder / "tls")

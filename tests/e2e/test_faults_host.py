@@ -122,7 +122,7 @@ async def without_descriptors(late: Broker) -> None:
 
 
 async def test_a_gateway_without_memory_loses_nothing(gateways: Gateways) -> None:
-    """Survival depends on the allocator's luck; what was acknowledged is safe in any case."""
+    """Survival depends on the allocator's luck; acknowledged messages are safe in any case."""
     run = await started(gateways)
 
     async with under_load(run):
@@ -147,7 +147,7 @@ async def test_a_gateway_that_can_start_no_thread_diverts_and_comes_back(
             await more(run, AcceptedBy.BACKLOG)
         await run.back_on_the_primary()
 
-    assert run.gateway.running is False  # stopped in the end, by nobody else
+    assert run.gateway.running is False  # stopped in the end, as no other code does
     assert run.gateway.count("started") == 1
 
 

@@ -24,9 +24,10 @@ from tests.harness.chaos_proxy import (
 
 pytestmark = pytest.mark.slow
 
-WAIT = 1.0  # seconds for two busy cores, beyond what a send may take
+WAIT = 1.0  # seconds for two busy cores, beyond the limit of a send
 
-# On the way to the primary: what accepts the message, and how many copies it ends up in.
+# Faults on the way to the primary: the namespace that accepts the message, and the number of its
+# copies.
 TO_THE_PRIMARY = {
     "refused": (Refuse(), AcceptedBy.BACKLOG, 1),
     "reset before the request": (ResetBefore(), AcceptedBy.BACKLOG, 1),
@@ -59,9 +60,9 @@ async def test_no_fault_before_the_primary_is_an_error(fault, accepted_by, copie
     assert found == copies
 
 
-# On the way to the secondary, while the primary refuses: what the sender is told, and how many
-# copies there may be. After an attempt without an answer the next one asks first who is there, so
-# that an answer that is swallowed again leaves nothing.
+# Faults on the way to the secondary, while the primary refuses: the sender's outcome, and the legal
+# number of copies. After an attempt without an answer the next attempt first asks for the peer's
+# identity, so that an answer that is swallowed again leaves no copy.
 TO_THE_BACKLOG = {
     "refused": (Refuse(), Outcome.NOT_SENT, {0}),
     "reset before the request": (ResetBefore(), Outcome.UNKNOWN, {0}),
@@ -88,7 +89,7 @@ async def test_what_nobody_took_is_said_honestly(fault, told, copies):
             answer = await network.send("m1")
         network.primary.fault = Pass()
         network.secondary.fault = Pass()
-        await trio.sleep(0.2)  # what was held back arrives
+        await trio.sleep(0.2)  # the bytes that were held back arrive
         await network.drain()
         verdict, found = await network.judge(spare_duplicates=max(max(copies) - 1, 0))
 
@@ -131,7 +132,7 @@ class ToSends(Pass):
 
 @pytest.mark.parametrize("fault", [SwallowResponse(), Truncate(12), BlackHole()], ids=repr)
 async def test_a_transfer_without_an_answer_doubles_no_more_than_it_says(fault):
-    """Each rest of the entity stands for one send of which nobody knows."""
+    """Each backoff of the entity stands for one send with an unknown outcome."""
     async with open_network() as network:
         network.primary.fault = Refuse()
         for number in range(10):

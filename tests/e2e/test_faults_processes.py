@@ -135,7 +135,7 @@ async def test_a_primary_that_moves_to_another_address_is_found(
     run = await named(gateways, tmp_path / "names", pairing=AT_ONCE)
 
     async with under_load(run):
-        mean(tmp_path / "names", f"{PRIMARY_NAME} 127.0.0.9")  # where nobody listens
+        mean(tmp_path / "names", f"{PRIMARY_NAME} 127.0.0.9")  # where no process listens
         await run.kill(run.primary)
         await run.primary.start()
         await more(run, AcceptedBy.BACKLOG)
@@ -276,7 +276,7 @@ async def test_a_syphon_with_the_sides_confused_or_of_another_pair_moves_nothing
 
     for name, config in wrong.items():
         mistaken = await gateways.start(config, name=name, command=("syphon",))
-        await trio.sleep(3.0)  # it looks for queues every two
+        await trio.sleep(3.0)  # the syphon looks for queues every two seconds
         assert mistaken.count("syphoned") == mistaken.count("dead_lettered") == 0
         await mistaken.stop()
     await syphon.start()

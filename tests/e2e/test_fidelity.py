@@ -100,7 +100,7 @@ async def installed(gateways: Gateways) -> AsyncIterator[Installation]:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(primary.start)
         nursery.start_soon(secondary.start)
-    # An attempt has time here: what is tried is the content, on a machine that may be busy.
+    # An attempt has much time: the test is about the content, on a machine that may be busy.
     config = pair_config(
         primary.address,
         secondary.address,
@@ -179,7 +179,7 @@ def at_home(message: Message) -> Message:
 
 
 def of_size(size: int, **fields: object) -> Message:
-    """A message of exactly so many bytes, encoded."""
+    """A message of exactly `size` bytes, encoded."""
     message = Message(message_id="large", body=b"\xff" * (size - 100), **fields)
     missing = size - encoded_size(message)
     exact = attrs.evolve(message, body=b"\xff" * (size - 100 + missing))
@@ -188,7 +188,7 @@ def of_size(size: int, **fields: object) -> Message:
 
 
 async def answer_to(broker: Broker, message: Message) -> str:
-    """Send the message; return what accepted it, or the text of its refusal."""
+    """Send the message; return the namespace that accepted it, or the text of its refusal."""
     try:
         accepted_by = await send_accepted_by(broker, ORDERS, [message])
     except MessageTooLarge as error:

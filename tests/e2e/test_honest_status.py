@@ -1,4 +1,4 @@
-"""An outage of a RabbitMQ pair: status, metrics and the log say what the queues have."""
+"""An outage of a RabbitMQ pair: status, metrics and the log agree with the queues."""
 
 import json
 import random
@@ -28,7 +28,8 @@ ORPHANED = 4  # seconds
 PATIENCE = 60.0
 
 
-# Of the queues themselves: `list_queues` tells what a quorum queue was five seconds ago.
+# Read from the queues themselves: `list_queues` reports the state of a quorum queue five seconds
+# ago.
 _TOTAL: Final = """
 lists:sum([
     begin
@@ -107,7 +108,7 @@ class Installation:
         return answer
 
     async def told(self, depth: int) -> Answer:
-        """The first answer that tells this depth."""
+        """Return the first answer with this depth."""
         with trio.fail_after(PATIENCE):
             while True:
                 answer = await self.ask()

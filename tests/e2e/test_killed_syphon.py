@@ -1,4 +1,6 @@
-"""A gateway that is killed in an outage: what its syphon had locked comes home all the same."""
+"""
+A gateway that is killed in an outage: the messages that its syphon had locked still come home.
+"""
 
 import re
 from datetime import timedelta

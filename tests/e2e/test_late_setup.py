@@ -40,7 +40,7 @@ class Installation:
                     if await self.queues(process) == queues:
                         return
                 except BrokerError:
-                    pass  # it begins
+                    pass  # the setup begins
                 await trio.sleep(0.2)
 
 

@@ -35,7 +35,8 @@ from tests.harness.servers import kill
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
-LOCK = timedelta(seconds=5)  # what a killed listener had is locked for so long
+# The lock duration: so long the messages of a killed listener stay locked
+LOCK = timedelta(seconds=5)
 SENT = [str(number) for number in range(1000)]
 LIMIT = 90.0  # seconds, on a busy machine
 LOOK = 0.05
@@ -135,7 +136,7 @@ def too_late(*listeners: GatewayProcess) -> set[str]:
 
 
 async def until_noted(count: int, *listeners: GatewayProcess) -> None:
-    """Return when so many different messages were worked on."""
+    """Return when the given number of different messages were processed."""
     with trio.fail_after(LIMIT):
         while True:  # polled: another process decides
             if len(set(noted(*listeners))) >= count:
@@ -167,7 +168,7 @@ async def test_sigterm_under_load_loses_and_repeats_nothing(
         codes = [code, await second.stop()]
 
     assert codes == [0, 0]
-    assert done_first < len(SENT)  # it was under load
+    assert done_first < len(SENT)  # the machine was under load
     assert set(noted(first, second)) == set(SENT)
     assert repeated(first, second) <= too_late(first, second)
 

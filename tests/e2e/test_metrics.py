@@ -1,6 +1,6 @@
 """
-The metrics of a gateway and of a listener that run, and what reads them: promtool, each query of
-the dashboard, and the queries of the examples for KEDA and for Kubernetes' own autoscaler.
+The metrics of a running gateway and listener, and their readers: promtool, each query of the
+dashboard, and the queries of the examples for KEDA and for Kubernetes' own autoscaler.
 """
 
 import http.client
@@ -138,7 +138,7 @@ async def running(gateways: Gateways, tmp_path: Path) -> Running:
 
 
 def targets() -> Iterator[tuple[str, str]]:
-    """Each query of the dashboard, and the legend of what it finds."""
+    """Each query of the dashboard, and the legend of its results."""
     for panel in DASHBOARD["panels"]:
         for target in panel.get("targets", ()):
             yield target["expr"], target["legendFormat"]
@@ -264,7 +264,7 @@ def autoscaling(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 async def check_the_autoscaler_by_depth(gateway: GatewayProcess, folder: Path) -> None:
-    """The scrape finds the depth where the adapter's rule and the autoscaler look for it."""
+    """Check that the scrape has the depth that the adapter's rule and the autoscaler read."""
     parts = [each for text in blocks(SCALERS, "yaml") for each in yaml.safe_load_all(text)]
     [scrape] = [each for part in parts for each in part.get("scrape_configs", ())]
     kind, text = await trio.to_thread.run_sync(

@@ -1,4 +1,6 @@
-"""An ordered entity through outages, with real processes: what was sent in order arrives so."""
+"""
+An ordered entity through outages, with real processes: messages arrive in the order of their sends.
+"""
 
 import re
 import signal
@@ -206,8 +208,8 @@ class History:
 
     async def find(self, primary: GatewayProcess) -> Counter[str]:
         """
-        Note the messages on the primary once those that were acknowledged are there; return the
-        number of copies of each.
+        Note the messages on the primary once all acknowledged ones are there; return the number of
+        copies of each.
         """
         acked, copies = self.acked, Counter[str]()
         async with client(primary) as broker:
@@ -272,7 +274,9 @@ async def namespaces(gateways: Gateways, **pairing: object) -> tuple[GatewayProc
 
 
 async def all_bodies(primary: GatewayProcess, count: int) -> list[int]:
-    """The numbers of all messages on the primary, as they come, until so many are known."""
+    """
+    The numbers of all messages on the primary, in the order of arrival, until `wanted` are known.
+    """
     found: list[int] = []
     async with client(primary) as broker, broker.open_receiver(ORDERS) as receiver:
         with trio.fail_after(90.0):

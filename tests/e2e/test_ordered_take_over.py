@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 GRACE = 'limits.grace = "60s"\n'
 SOME = 5
-SLOW = b"slow" * 16_384  # so much that the gateway waits for the last byte for a minute
+SLOW = b"slow" * 16_384  # the bytes of a body for whose end the gateway waits a minute
 
 
 async def test_sends_go_on_while_the_orderer_and_a_gateway_that_forwards_are_taken_over(

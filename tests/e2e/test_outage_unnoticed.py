@@ -86,4 +86,4 @@ async def test_entities_come_back_without_traffic(gateways: Gateways) -> None:
             await run.gateway.seen("entity_state_changed", entity=entity, after="primary")
 
     verdict = await run.judge()
-    assert verdict.broken() == {Violation.STUCK}  # nobody ran a syphon: all of it is still there
+    assert verdict.broken() == {Violation.STUCK}  # no syphon ran: the whole backlog is still there

@@ -1,4 +1,4 @@
-"""The wheel and the source archive: what is in them, and a first message with nothing else."""
+"""The wheel and the source archive: their files, and a first message with nothing else."""
 
 import json
 import os

@@ -32,7 +32,7 @@ def on_free_ports(config: str) -> str:
 
 
 def with_ports(text: str, ports: Mapping[str, int]) -> str:
-    """The text with the ports of the page replaced by those that the endpoints have here."""
+    """The text with the ports of the page replaced by the ports of the endpoints here."""
     return re.sub(r":(\d{4,5})\b", lambda found: f":{ports.get(found[1], found[1])}", text)
 
 
@@ -68,7 +68,7 @@ async def test_the_tutorial_is_what_happens(gateways: Gateways, tmp_path: Path) 
             file = arguments[-1]
             (tmp_path / file).write_text(with_ports(on_free_ports(configs[file]), ports))
             if name != "serve":
-                if file in processes:  # it runs, and commands find it at its ports
+                if file in processes:  # the gateway runs, and commands find it at its ports
                     (tmp_path / file).write_text(processes[file].config)
                 if step == "7" and name == "status":
                     await processes[file].seen("backlog_empty", moved=2)

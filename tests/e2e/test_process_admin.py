@@ -43,7 +43,9 @@ async def ask(
 
 
 async def is_answered(process: GatewayProcess, kind: str) -> dict[str, Any]:
-    """Ask what every process answers; return its status as `pairgate status` prints it."""
+    """
+    Make the requests that every process answers; return its status as `pairgate status` prints it.
+    """
     for path in ("/livez", "/readyz", "/metrics", "/v1/control"):
         status, body = await ask(process, path)
         assert (status, bool(body)) == (200, True), path

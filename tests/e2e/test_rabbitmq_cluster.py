@@ -130,7 +130,7 @@ async def harm(cluster: SharedCluster, runs: list[Installation]) -> None:
 
 
 async def come_home(run: Installation) -> None:
-    """Return when the backlog is empty, of copies too that nobody has counted, and all is over."""
+    """Return when the backlog is empty, of uncounted copies too, and all work has ended."""
     await run.came_back()
     await run.senders.stop()
     await run.drained()
@@ -237,7 +237,9 @@ async def test_what_a_receiver_that_pauses_holds_comes_again_once_its_killed_nod
 async def test_a_node_that_confirms_nothing_is_left_for_another_one(
     shared_cluster: SharedCluster,
 ) -> None:
-    """A node that is cut off from the others goes on to take messages, for as long as a minute."""
+    """
+    A node that is cut off from the others continues to take messages, for as long as a minute.
+    """
     await shared_cluster.make([ORDERS], QueueProperties())
     async with shared_cluster.client(*NAMES, begins_with=0) as broker:
         await broker.send(ORDERS, [numbered(0)])
@@ -245,7 +247,7 @@ async def test_a_node_that_confirms_nothing_is_left_for_another_one(
         try:
             with trio.move_on_after(3) as attempt:
                 await broker.send(ORDERS, [numbered(1)])
-            await broker._sender.check()  # it connects
+            await broker._sender.check()  # the gateway connects
             used = str(broker._sender._connections.current)
         finally:
             with trio.move_on_after(120, shield=True):
@@ -328,7 +330,7 @@ async def send_noting(
 
 
 async def until_in_flight(broker: RabbitmqBroker, wanted: int) -> None:
-    """Return when so many messages were handed over and aren't confirmed."""
+    """Return when the given number of messages was handed over and isn't confirmed."""
     with trio.fail_after(5):
         while True:
             if sum(len(lane.in_flight) for lane in broker._sender._lanes.values()) >= wanted:

@@ -19,7 +19,7 @@ from tests.harness.chaos_proxy import ChaosProxy, Link, Pass, Refuse
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
-LABEL = "contoso-north"  # that of the example's rights
+LABEL = "contoso-north"  # the user of the example's rights
 ENTITIES = (EntityPath("orders"), EntityPath("bills"))
 POISON = b"this kills a syphon"
 OTHERS = [str(number) for number in range(24)]
@@ -101,6 +101,6 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
     assert set(accepted_by) == {AcceptedBy.BACKLOG}
     assert home == set(OTHERS), f"after {len(ends)} lives"
     assert set(ends) == {-signal.SIGKILL}
-    assert left >= 1  # with what was moved, and not completed when the syphon died
+    assert left >= 1  # with messages that were moved, and not completed when the syphon died
     assert code == 0
     assert await arrived(primary) == {"poison", *OTHERS}

@@ -94,7 +94,10 @@ def service_bus(process: GatewayProcess) -> str:
 
 
 async def came_home(run: Installation) -> None:
-    """Return when the primary takes all again, the backlog is empty, and nobody sends any more."""
+    """
+    Return when the primary takes all sends again, the backlog is empty, and no client sends any
+    more.
+    """
     await run.came_back()
     await run.senders.acknowledge(SOME)
     await run.senders.stop()

@@ -1,6 +1,6 @@
 """
 The pair on two real nodes of RabbitMQ, as `conf/examples/rabbitmq-pair.toml` has it, under load of
-the official Service Bus SDK: each trouble of the primary, what producers see, and the verdict.
+the official Service Bus SDK: each trouble of the primary, the producers' outcomes, and the verdict.
 """
 
 import os

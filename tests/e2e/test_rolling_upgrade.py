@@ -1,5 +1,6 @@
 """
-Two gateways and two syphons are replaced by another version one by one, under load and in outages.
+Two gateways and two syphons are replaced by another version, each by itself, under load and in
+outages.
 
     sends ──▶ gateway a, gateway b ──▶ primary ◀── syphon 1, syphon 2 ◀── secondary
 

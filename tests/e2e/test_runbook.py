@@ -58,7 +58,7 @@ async def test_the_commands_of_the_runbooks_work_as_they_stand(
     assert wrong == {}
 
 
-# The pages, in an order in which each finds what it needs.
+# The pages, in an order in which each finds the entities that it needs.
 PAGES: Final = (
     "entities-by-hand.md",
     "change-keys.md",
@@ -89,7 +89,8 @@ async def test_the_commands_of_how_to_pages_work_as_they_stand(gateways: Gateway
             assert name == "pairgate"
             done = await fork_server().run(gateway.folder, words)
             ran += 1
-            if done.returncode and line != "pairgate drill --end":  # it has ended by itself
+            # The process has ended by itself
+            if done.returncode and line != "pairgate drill --end":
                 wrong[line] = (done.returncode, done.stdout, done.stderr)
 
     assert ran >= 11

@@ -59,7 +59,7 @@ async def test_a_service_tells_that_it_is_ready_lives_reloads_and_ends(
         assert (reloading, ready) == ("RELOADING=1", "READY=1")
         assert date.startswith("MONOTONIC_USEC=")
         gateway.signal(signal.SIGTERM)
-        # Read at once: signs of life fill the socket's queue, and what finds no room isn't told.
+        # Read at once: heartbeats fill the socket's queue, and messages without room are dropped.
         assert await until(its, "STOPPING=1") == ["STOPPING=1", "STATUS=draining: SIGTERM"]
         assert await gateway.wait() == 0
 

@@ -1,4 +1,4 @@
-"""Real processes of a gateway and a listener tell their status."""
+"""Real processes of a gateway and a listener report their status."""
 
 import json
 import re
@@ -70,7 +70,7 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
     abilities = {each["name"]: each["abilities"] for each in told["namespaces"]}
     assert {name: one["state"] for name, one in abilities["secondary"].items()} == {
         "send": "yes",
-        "receive": "yes",  # its syphon waits
+        "receive": "yes",  # the gateway's syphon waits
         "manage": "yes",
         "reach": "yes",
     }
@@ -155,7 +155,8 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     asked = await pairgate(
         listener, "status", "--ready", "--json", "--url", f"http://127.0.0.1:{port}"
     )
-    code = await listener.wait()  # or what its handler runs would outlive it, and hold its log
+    # Otherwise the handler's command would outlive it, and hold its log
+    code = await listener.wait()
 
     assert code == 0
     assert (before[0], json.loads(before[1])["reason"]) == (200, "serving")

@@ -171,7 +171,7 @@ url = "servicebus+http://RootManageSharedAccessKey@{broker.address}"
 key = {{ env = "{KEY_VARIABLE}" }}
 """
     gateway = await gateways.start(far + ENDPOINT)
-    unclear = {"no such message": "PopReceiptMismatch"}  # who sends gives out ids
+    unclear = {"no such message": "PopReceiptMismatch"}  # the sender gives the ids
     expected = {
         **{part: EXPECTED[part] for part in ("queues", "poison", "access", "properties")},
         "refusals": EXPECTED["refusals"] | unclear,
@@ -211,7 +211,7 @@ class Producer:
             await process.stdin.aclose()
             output = b"".join([bytes(output), *[part async for part in process.stdout]])
         finally:
-            process.kill()  # it has ended, but for a test that fails
+            process.kill()  # the process has ended, unless a test fails
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
                 await process.wait()
         found = json.loads(output)["send-all-the-time"]

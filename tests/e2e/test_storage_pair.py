@@ -99,7 +99,7 @@ async def provision(gateways: Gateways, config: str) -> None:
 
 
 def spare(gateway: GatewayProcess) -> int:
-    """Copies that are legal, since an attempt ended and nobody knows how."""
+    """Copies that are legal, since an attempt ended with an unknown outcome."""
     held = [line for line in gateway.log if line["event"] == "syphon_backed_off"]
     suspect = [line for line in gateway.log if line.get("after") == "suspect"]
     unknown = [line for line in held + suspect if NO_ANSWER.search(line["reason"])]
@@ -113,7 +113,8 @@ def digest(body: str) -> str:
 
 async def judged(servers: Servers, sent: list[str], got: dict[str, str], extra: int) -> Verdict:
     """
-    Judge the messages that the SDK got straight from the primary, and those that are left anywhere.
+    Judge the messages that the SDK got directly from the primary, and the messages that are left in
+    any queue.
     """
     records: list[Record] = []
     for body in sent:
@@ -205,7 +206,7 @@ async def test_no_sdk_notices_that_an_azurite_freezes_and_stops(
         await drained(servers.secondary_port)
         code = await gateway.stop()
 
-        # The SDK itself reads what is there: texts, as they were sent, also those that came home.
+        # The SDK itself reads the messages: texts, as they were sent, also those that came home.
         taken = (await run_at(servers.primary_port, "plain", "take-all"))["take-all"]
         got = dict(zip(taken["ids"], taken["got"], strict=True))
         sent = [body for producer in producers for body in producer.sent]

@@ -21,7 +21,7 @@ from tests.e2e.rest import send, take
 
 pytestmark = pytest.mark.slow
 
-CONFIG = broker_config("orders")  # its store is broker.db
+CONFIG = broker_config("orders")  # the namespace's store is broker.db
 STORE = [sys.executable, "-m", "gateway", "store"]
 
 

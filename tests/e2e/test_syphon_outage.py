@@ -1,4 +1,4 @@
-"""`pairgate syphon`, a process of its own, tells the outage and the way home of the backlog."""
+"""`pairgate syphon`, a process of its own, reports the outage and the way home of the backlog."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def successor(gateways: Gateways, before: GatewayProcess, config: str = "") -> G
 
 
 async def take_over(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
-    """Return the next process when it serves and the one before has ended."""
+    """Return the next process when it serves and its predecessor has ended."""
     after = successor(gateways, before, config)
     await after.start()
     await after.seen("taken_over", pid=before.pid)

@@ -29,7 +29,7 @@ PROMPT = 30.0  # seconds; 20 sends that each waited for the exporter would take 
 
 @attrs.define(eq=False)
 class Collector:
-    """Keeps what is exported to it; once `hangs`, it answers nothing any more."""
+    """Keeps the exported spans; once `hangs`, it answers nothing any more."""
 
     port: int = 0
     hangs: bool = False
@@ -47,7 +47,7 @@ class Collector:
         ]
 
     async def has(self, number: int) -> None:
-        """Return when that many spans have come."""
+        """Return when `count` spans have arrived."""
         async with self._grown:
             while len(self.spans) < number:
                 await self._grown.wait()

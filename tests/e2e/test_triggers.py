@@ -30,7 +30,7 @@ UNSWEPT: Final = f'{SOON_IDLE}sweep = "off"\n'
 
 
 def before(store: GatewayProcess, *parts: str) -> str:
-    """The configuration of what has its namespace in another process."""
+    """The configuration of a process whose namespace is in another process."""
     return f"""
 logging = {{ level = "debug" }}
 
@@ -46,7 +46,7 @@ bind = "127.0.0.1:0"
 
 
 async def until_idle(listener: GatewayProcess) -> None:
-    """Return when no task is left that looks for messages."""
+    """Return when no task is left that polls for messages."""
     await listener.seen("tasks_ended", tasks=0)
 
 
@@ -207,9 +207,10 @@ async def test_a_syphon_announces_what_it_moves_to_a_namespace_that_announces_no
     listener = await idle_listener(gateways, before(primary, TOPIC, UNSWEPT))
     await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
     ended = listener.count("tasks_ended", tasks=0)
-    await gateways.start(moving, name="mover", command=(command,))  # it wakes all at its start
+    # The gateway wakes all listeners at its start
+    await gateways.start(moving, name="mover", command=(command,))
     await listener.until(lambda: listener.count("tasks_ended", tasks=0) > ended)
-    proxy.fault = Refuse()  # after the producer has asked its primary who it is
+    proxy.fault = Refuse()  # after the producer has asked its primary for its identity
     proxy.reset_all()
     async with client(producer) as broker:
         assert (

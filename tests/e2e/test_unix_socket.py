@@ -1,4 +1,6 @@
-"""A gateway is asked and steered over a Unix socket: by its file's permissions, without a key."""
+"""
+Operators read and steer a gateway over a Unix socket: by its file's permissions, without a key.
+"""
 
 import json
 import tempfile

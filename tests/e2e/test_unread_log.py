@@ -1,4 +1,4 @@
-"""A log that nobody reads: the gateway goes on, and ends when it is told to."""
+"""An unread log: the gateway continues, and ends on request."""
 
 import fcntl
 import json

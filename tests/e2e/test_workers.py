@@ -1,4 +1,4 @@
-"""A gateway of several processes, as real processes: what a client and an operator see of them."""
+"""A gateway of several processes, as real processes, from a client's and an operator's view."""
 
 import json
 import os
@@ -143,7 +143,7 @@ def pids_of(gateway: GatewayProcess) -> list[int]:
 
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:
-    """Wait until that is so; another process makes it so, and nothing here tells when."""
+    """Wait, by polling, until another process has made the condition true."""
     with trio.fail_after(PATIENCE):
         while True:
             if await happened():
@@ -160,7 +160,7 @@ async def until_accepted(number: int, accepted: Sized) -> None:
 
 
 def is_gone(pid: int) -> bool:
-    """True if the process has ended; nobody may have waited for it yet."""
+    """True if the process has ended, even if its parent hasn't waited for it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -421,7 +421,7 @@ async def test_status_and_metrics_are_of_all_workers_also_of_those_that_ended(
             assert await each.send("one") == (201, "primary")
         await until_sent(gateway, primary=CONNECTIONS)
         _, metrics = await trio.to_thread.run_sync(get, gateway.ports[-1], "/metrics")
-    os.kill(pids_of(gateway)[1], signal.SIGTERM)  # it drains, and tells all that it has counted
+    os.kill(pids_of(gateway)[1], signal.SIGTERM)  # the worker drains, and reports all its counts
     await gateway.until(lambda: gateway.count("worker_started", worker=2) == 2)
     async with connections(gateway) as made:
         for each in made:
@@ -447,7 +447,8 @@ async def test_sigterm_drains_all_workers(gateways: Gateways) -> None:
             while True:
                 number += 1
                 status, _ = await connection.send(f"{name}-{number}")
-                if status == 408:  # it arrived just when the connection ended: it was never begun
+                # The request arrived just when the connection ended, and was never begun
+                if status == 408:
                     break
                 assert status == 201
                 accepted.add(f"{name}-{number}")

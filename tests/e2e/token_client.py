@@ -26,7 +26,7 @@ WAIT = 10  # seconds for a message that is there
 
 
 class Credential:
-    """A `TokenCredential` with these roles; it notes what it was asked for."""
+    """A `TokenCredential` with these roles, which notes the requested scopes."""
 
     def __init__(self, *roles, valid=3600, subject="the-application"):
         self.roles, self.valid, self.subject, self.asked = roles, valid, subject, []

@@ -1,4 +1,4 @@
-"""Content that its storage alone can read: what a queue asks of it, and who is to blame."""
+"""Content that only its storage can read: the operations of a queue on it, and their errors."""
 
 from typing import Any
 

@@ -22,7 +22,7 @@ def deadlines(**moments):
 
 
 def run_out(tried, moment):
-    """Drop what is over; return the keys."""
+    """Drop the deadlines that have passed; return their keys."""
     keys = []
     while (over := tried.over(moment)) is not None:
         tried.drop(over[0])

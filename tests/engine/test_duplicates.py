@@ -1,4 +1,4 @@
-"""Duplicate detection: what counts as one, and how what is over is forgotten."""
+"""Duplicate detection: the messages that count as duplicates, and the end of their window."""
 
 from datetime import timedelta
 

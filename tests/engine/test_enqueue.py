@@ -19,7 +19,7 @@ MEGABYTE = 2**20
 
 @attrs.define
 class Way:
-    """`Onward` and its targets: notes how often what comes there was forwarded."""
+    """`Onward` and its targets: notes the number of forwards of each message."""
 
     to_sender: bool = False
     count: int = 1

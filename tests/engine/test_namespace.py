@@ -69,7 +69,7 @@ class Disk:
     kept: dict[str, tuple[StoredEntity, Storage]] = attrs.field(factory=dict)
     numbers: Iterator[int] = attrs.field(factory=lambda: count(1))
     is_full: bool = False
-    opened: list[str] = attrs.field(factory=list)  # the storages that were asked for, by key
+    opened: list[str] = attrs.field(factory=list)  # the requested storages, by key
     journal: Journal = attrs.field(factory=Journal)
 
     def load(self) -> Sequence[tuple[StoredEntity, Totals]]:
@@ -125,7 +125,7 @@ def idle_queue() -> Namespace:
 
 
 def pass_time(space: Namespace, seconds: float, watched: bool = False) -> None:
-    """As the alarm does: whatever is due until then, at the moment when it is."""
+    """Do all work that is due until then, each at its moment, as the timer does."""
     while (due := space.next_due_work()) is not None and due <= seconds:
         space.run_due_work(at(max(due, 0)), lambda _key: watched)
         space.report(at(max(due, 0)))

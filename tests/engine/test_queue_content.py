@@ -29,7 +29,7 @@ def doubtful(seconds: float) -> Now:
     return at(seconds, untrusted_until=seconds + 60)
 
 
-# --- what is due
+# --- due messages
 
 
 def test_nothing_becomes_due_while_the_wall_clock_is_in_doubt() -> None:
@@ -92,7 +92,7 @@ def test_nobody_has_changed_or_used_a_new_queue() -> None:
     assert (info.version, info.accessed) == (0, None)
 
 
-# --- what is passed on
+# --- forwarding
 
 
 def stocked(number: int) -> tuple[Queue, Way]:
@@ -181,7 +181,7 @@ def test_a_dead_letter_that_cannot_go_on_says_both_reasons_and_keeps_its_deliver
         " Message could not be consumed after 2 delivery attempts."
     )
     assert kept.deliveries == 3
-    assert rows.durable == [1, 2]  # what is only kept needs no batch of its own
+    assert rows.durable == [1, 2]  # a message that is only kept needs no batch of its own
 
 
 def test_a_dead_letter_goes_where_dead_letters_are_forwarded_to_and_says_whose_it_was() -> None:
@@ -208,7 +208,7 @@ def test_a_dead_letter_that_stays_has_its_first_number_and_no_source() -> None:
     assert (dead.row.sequence, dead.row.original, dead.row.source) == (2, 1, None)
 
 
-# --- what is amended
+# --- amended messages
 
 
 def growing(size: int) -> Queue:
@@ -253,7 +253,7 @@ def test_a_message_that_was_larger_already_may_stay_so() -> None:
 
 
 def dead(queue: Queue, name: str, now: Now) -> None:
-    """Dead-letter that message, whatever is before it."""
+    """Dead-letter the message, also if others are before it."""
     taken = queue.take(State.ACTIVE, 100, ReceiveMode.PEEK_LOCK, now)
     for each in taken:
         last = each.row.content == name
@@ -264,7 +264,7 @@ def test_a_deletion_before_a_date_finds_old_dead_letters_behind_newer_ones() -> 
     queue = make(max_delivery_count=100)
     for second, name in enumerate("abcd", start=1):
         send(queue, name, now=at(second))
-    for name in "dbca":  # so their order as dead letters
+    for name in "dbca":  # the order as dead letters
         dead(queue, name, at(10))
 
     deleted = queue.delete(State.DEAD, 10, at(3).wall, None, at(11))

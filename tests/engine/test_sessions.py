@@ -1,4 +1,4 @@
-"""Sessions of a queue: who holds which, which is next, and what is stored of them."""
+"""Sessions of a queue: their locks, the next session, and their stored form."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -58,7 +58,7 @@ def woken(queue: Queue) -> Sequence[str]:
     return sorted(queue.drain_news(at(1)).sessions)
 
 
-# --- who has which
+# --- locks of sessions
 
 
 def test_the_session_that_has_waited_the_longest_is_next() -> None:
@@ -267,7 +267,7 @@ def test_one_search_puts_a_bounded_number_of_sessions_right_and_the_next_goes_on
     available(queue)
 
     assert queue.sessions.accept(None, at(10)) is None
-    assert available(queue) == 1  # somebody should look again
+    assert available(queue) == 1  # a receiver should look again
     assert accept(queue, now=at(10)).session == "new"
 
 
@@ -402,7 +402,7 @@ def test_a_disabled_queue_gives_no_session() -> None:
             refused()
 
 
-# --- who is told
+# --- notifications
 
 
 def test_a_message_in_a_session_that_nobody_holds_makes_it_available() -> None:

@@ -1,4 +1,6 @@
-"""Topics, subscriptions and rules: what is told of them, their limits, and what is stored."""
+"""
+Topics, subscriptions and rules: their reported properties, their limits, and their stored form.
+"""
 
 from datetime import timedelta
 

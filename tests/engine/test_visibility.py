@@ -1,4 +1,4 @@
-"""Messages that are hidden for a while: receipts, what anybody may see, and what goes as poison."""
+"""Messages that are hidden for a while: receipts, visible messages, and poison."""
 
 import attrs
 import pytest

@@ -1,4 +1,4 @@
-"""The billing example: what it is for holds, and it would notice if it didn't."""
+"""The billing example: its promise holds, and it would notice a breach."""
 
 import random
 import sqlite3

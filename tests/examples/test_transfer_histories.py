@@ -31,7 +31,7 @@ class UnreliableStore:
 
     async def read(self, key: str) -> tuple[bytes | None, str]:
         read = self.kept.get(key), str(self.version)
-        await self._pass()  # what was read is old by then
+        await self._pass()  # the read value is old by then
         return read
 
     async def write(self, key: str, value: bytes | None, *, if_match: str) -> str:

@@ -40,7 +40,7 @@ POLICIES = [ROOT, SENDER, LISTENER, MANAGER]
 
 @attrs.define(eq=False)
 class World:
-    """A provider that can be down or hang, and what a gateway has of it."""
+    """A provider that can be down or hang, and a gateway's view of it."""
 
     provider: OpenIdProvider = attrs.field(factory=lambda: OpenIdProvider(ISSUER.issuer))
     is_down: bool = False

@@ -1,4 +1,4 @@
-"""A client of the REST front end without a socket, and what its tests share."""
+"""A client of the REST front end without a socket, and shared parts of its tests."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A client of the Queue service's front end without a socket, and what its tests share."""
+"""A client of the Queue service's front end without a socket, and shared parts of its tests."""
 
 import random
 from collections.abc import AsyncIterator
@@ -55,7 +55,7 @@ class Client:
         The answer.
 
         Raises:
-            BrokerError: what the response says.
+            BrokerError: the error of the response.
         """
         return parse_response(operation, await self.send(build_request(operation)))
 

@@ -269,7 +269,7 @@ class shown:  # noqa: N801 reads as a word
 def certificate(
     subject: x509.Name, *names: x509.GeneralName, days: float = 1.0, ends: datetime | None = None
 ) -> bytes:
-    """Signed by itself: who checks that has checked it already."""
+    """A self-signed certificate, as TLS has verified the client's already."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         x509.CertificateBuilder()

@@ -42,7 +42,7 @@ SEND = "/orders/messages"
 
 
 class Slow(MemoryBroker):
-    """Each send takes so many seconds."""
+    """A namespace whose sends take a number of seconds each."""
 
     takes = 0.0
 
@@ -282,7 +282,8 @@ async def test_bytes_beyond_the_limit_wait_over_amqp_whatever_the_connection(
         outcome = await two.outcome(late)
 
         assert isinstance(outcome, amqp.Accepted)
-        assert trio.current_time() >= begun + 20  # it was read when the others were answered
+        # The request was read when the others were answered
+        assert trio.current_time() >= begun + 20
         assert not site.refused
 
 
@@ -348,7 +349,7 @@ async def test_the_queue_service_says_that_the_server_is_busy(autojump_clock: Mo
                 with pytest.raises(Exception, match="50002"):
                     await client.put("x")
 
-        assert refused.status == 403  # nobody's credential counts for anybody
+        assert refused.status == 403  # a refused credential counts for no client
         assert clients.refused == {(ACCOUNT, ClientLimit.CONNECTIONS): 1}
         assert code(refused) == "AuthenticationFailed"
 
@@ -381,7 +382,8 @@ async def test_the_names_of_refused_clients_are_bounded(autojump_clock: MockCloc
 
     clients.note_refused("client-0", ClientLimit.REQUESTS)
     clients.note_refused("client-99", ClientLimit.REQUESTS)
-    assert clients.refused["client-0", ClientLimit.REQUESTS] == 1  # 32 names, whatever the limits
+    # 32 names at most, whatever the limits
+    assert clients.refused["client-0", ClientLimit.REQUESTS] == 1
     assert clients.refused["", ClientLimit.REQUESTS] == 1
 
 

@@ -1,4 +1,7 @@
-"""Tokens of identity providers: who is let in, for how long, and what an outage of one changes."""
+"""
+Tokens of identity providers: the clients that are accepted, for how long, and the effect of a
+provider's outage.
+"""
 
 import attrs
 import pytest

@@ -33,7 +33,7 @@ def wall_clock() -> datetime:
 
 @attrs.define(eq=False)
 class ScriptedBroker:
-    """Hands out what the test puts in, and fails when the test says so."""
+    """A broker that delivers the test's messages, and fails when the test says so."""
 
     opened: int = 0
     closed: int = 0

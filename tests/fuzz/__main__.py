@@ -1,5 +1,5 @@
 """
-Runs fuzzers, each for so many seconds: all of them, or those that are named.
+Runs fuzzers, each for a number of seconds: all of them, or the named ones.
 
 Usage: python -m tests.fuzz [--seed N] [--keep] [TARGET...] SECONDS
 

@@ -52,7 +52,7 @@ def by(pattern: bytes) -> Split:
 
 
 def change_bytes(data: bytes, rng: Rng) -> bytes:
-    """The bytes with up to eight changes that know nothing of what they mean."""
+    """The bytes with up to eight changes, regardless of their meaning."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 8))):
         if not changed:

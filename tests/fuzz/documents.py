@@ -257,7 +257,7 @@ def read_sas(data: bytes) -> None:
 
 
 def _of_a_cluster(text: str) -> None:
-    """A lock token or a pop receipt that nobody has made, and one that was sealed and marked."""
+    """A made-up lock token or pop receipt, and one that was sealed and marked."""
     assert CLUSTER.holder_of(text) is None
     assert CLUSTER.sealed.unseal(ORDERS, text) is None
     assert messages.read_receipt(text, text, CLUSTER.marks) is None
@@ -322,7 +322,7 @@ def _signed_token(data: bytes) -> str:
         return ""
 
 
-# No pattern may look at a byte more than once or twice, or a repeated bracket takes minutes.
+# No pattern may read a byte more than once or twice, or a repeated bracket takes minutes.
 _JSON: Final = by(rb'[{}\[\],:]|"(?:[^"\\]|\\.)*"?')
 DOCUMENTS: Final = (
     ByInput(

@@ -1,4 +1,4 @@
-"""The corpus and some fresh inputs harm nobody. `make fuzz` tries as many as you like."""
+"""The corpus and some fresh inputs do no harm. `make fuzz` tries as many as you like."""
 
 import re
 import time

@@ -11,11 +11,12 @@ real = socket.getaddrinfo
 
 
 def getaddrinfo(host, port, *arguments, **named):
-    """Names are what the file says now; addresses are what they are."""
+    """Resolve names by the present file; addresses stand for themselves."""
     text = host.decode() if isinstance(host, bytes) else host
     if not text.endswith((".test", ".test.localhost")):
         return real(host, port, *arguments, **named)
-    known = dict(line.split() for line in NAMES.read_text().splitlines())  # it is replaced whole
+    # The file is replaced as a whole
+    known = dict(line.split() for line in NAMES.read_text().splitlines())
     if text not in known:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     if known[text] == "silent":

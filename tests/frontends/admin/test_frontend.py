@@ -288,7 +288,7 @@ async def test_triggers_are_for_who_has_the_right(
 
 
 class Redrives:
-    """Remembers what it was asked for."""
+    """Remembers the requests."""
 
     def __init__(self) -> None:
         self.asked: list[object] = []

@@ -1,4 +1,4 @@
-"""The description of the endpoint says what is there, and leaves nothing out."""
+"""The description of the endpoint is right and complete."""
 
 import ast
 import json

@@ -1,4 +1,4 @@
-"""The files of the operators' page, asked for without a socket."""
+"""The files of the operators' page, requested without a socket."""
 
 import re
 from pathlib import Path

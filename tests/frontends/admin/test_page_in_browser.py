@@ -49,7 +49,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 class Told:
-    """The status that the site tells; a test replaces it."""
+    """The status that the site reports; a test replaces it."""
 
     def __init__(self, state: Callable[[], Status]) -> None:
         self.state = state

@@ -176,7 +176,7 @@ async def open_endpoint(nursery: trio.Nursery) -> Endpoint:
     began, at = trio.current_time(), datetime.fromisoformat(RECORDED["at"])
 
     def wall_clock() -> datetime:
-        # Stands nearly still: what was recorded stays valid however long the fuzzer runs.
+        # The clock stands nearly still: a recording stays valid however long the fuzzer runs.
         return at + timedelta(seconds=(trio.current_time() - began) % 600)
 
     broker = MemoryBroker(wall_clock, random.Random(1))

@@ -1,5 +1,6 @@
 """
-Records what SDKs say: a proxy before a gateway, which writes down the bytes of its clients.
+Records the bytes of SDKs: a proxy before a gateway, which writes the bytes of its clients to a
+file.
 
 Usage: python -m tests.frontends.amqp.record PORT GATEWAY_PORT FILE, until SIGTERM; then the file
 has the moment of the recording, and each connection's bytes in base64.

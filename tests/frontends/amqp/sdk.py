@@ -22,7 +22,7 @@ HOST = "amqps://localhost:5672/"
 
 @attrs.define(eq=False)
 class Sdk:
-    """Collects what it is told; `until` waits for what a test looks for."""
+    """Collects its events; `until` waits for an event that a test needs."""
 
     connection: AmqpConnection
     told: list[amqp.Event] = attrs.field(factory=list)
@@ -53,7 +53,7 @@ class Sdk:
         self._more.unpark_all()
 
     async def until(self, kind: type, which: Callable[[Any], bool] = lambda event: True) -> Any:
-        """The first event of that kind, taken out of what was told."""
+        """Return the first event of that kind, and remove it from the collected ones."""
         with trio.fail_after(3600):
             while True:
                 for event in self.told:
@@ -122,7 +122,7 @@ class Sdk:
     async def settle(
         self, transfer: amqp.TransferReceived, state: amqp.DeliveryState
     ) -> amqp.DeliveryState | None:
-        """As azure-servicebus 7.15: tell the outcome, and wait for it to be confirmed."""
+        """Settle as azure-servicebus 7.15 does: send the outcome, and wait for its confirmation."""
         self.engine.update(transfer.delivery, state)
         return await self.outcome(transfer.delivery)
 

@@ -258,7 +258,7 @@ async def test_a_drain_waits_for_no_client_that_has_not_opened_its_connection(
 async def test_the_close_is_followed_by_the_end_of_the_stream(house, autojump_clock):
     """Node's SDK connects again after the close, and the end of the old stream must not be late."""
     sdk, stream = await deaf_client(house)
-    sdk.connection.be_silent()  # it answers no close
+    sdk.connection.be_silent()  # the client answers no close
 
     house.frontend.drain.begin()
     with trio.fail_after(1):
@@ -320,7 +320,7 @@ async def test_a_drain_ends_also_for_a_client_that_never_stops(house, sdk, autoj
 
 
 async def test_what_a_client_settles_while_the_gateway_closes_is_settled(house, autojump_clock):
-    """The client hasn't heard of the close yet: it gives credit, and settles what it has."""
+    """The client hasn't received the close yet: it gives credit, and settles its deliveries."""
     await house.broker.send(ORDERS, [Message(message_id=each) for each in "ab"])
     sdk, stream = await deaf_client(house)
     link = await sdk.receiver(credit=1)

@@ -1,4 +1,4 @@
-"""Many outcomes at once: what is settled in which step, and what each client is told."""
+"""Many outcomes at once: the settlements of each step, and the answer to each client."""
 
 from contextlib import asynccontextmanager
 

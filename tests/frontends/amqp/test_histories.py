@@ -1,6 +1,6 @@
 """
 Clients that send, receive, settle and vanish at random, over a namespace that fails at random:
-what was accepted is there, what was rejected is not, and nothing stays behind.
+accepted messages are there, rejected ones are not, and nothing stays behind.
 """
 
 import random
@@ -129,7 +129,7 @@ async def play(seed: int) -> tuple[History, int]:
             while await broker.peek(ORDERS):  # noqa: ASYNC110 the tasks that empty it
                 await trio.sleep(10)
             consumers.cancel_scope.cancel()
-        await trio.sleep(400)  # what clients have left open ends by itself
+        await trio.sleep(400)  # links that clients have left open end by themselves
         tasks = len(services.child_tasks)
         services.cancel_scope.cancel()
     return history, tasks

@@ -1,4 +1,4 @@
-"""Links on which clients send: who gets which answer, in which order."""
+"""Links on which clients send: the answers to each client, and their order."""
 
 from datetime import timedelta
 

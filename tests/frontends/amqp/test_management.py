@@ -264,7 +264,8 @@ async def test_a_client_that_has_lost_its_session_changes_nothing_for_the_next_o
     sessions, sdk, late, autojump_clock
 ):
     """
-    The client's link has ended, and it goes on by requests, over the same connection or another.
+    The client's link has ended, and the client continues by requests, over the same connection or
+    another.
     """
     link = await session(sessions, sdk)
     sdk.engine.grant(link, 1)

@@ -1,4 +1,4 @@
-"""Links on which clients receive: what they get, and what becomes of it."""
+"""Links on which clients receive: their deliveries, and the settlements of these."""
 
 from contextlib import asynccontextmanager
 from types import SimpleNamespace

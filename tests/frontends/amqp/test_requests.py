@@ -1,4 +1,4 @@
-"""Links of requests and replies: what a client may have under way, and what it may be owed."""
+"""Links of requests and replies: the limits of a client's pending requests and replies."""
 
 import attrs
 import trio
@@ -19,7 +19,7 @@ NO_LOCK = ops.RenewLocks(tokens=("6ba7b810-9dad-11d1-80b4-00c04fd430c8",))
 
 @attrs.define(eq=False)
 class Slow(Faulty):
-    """Shows messages only when it may, and tells how often it was asked."""
+    """A namespace that shows messages only when the test allows, and counts the requests."""
 
     may: trio.Event = attrs.field(factory=trio.Event)
     begun: int = 0
@@ -94,7 +94,7 @@ async def test_large_replies_wait_for_a_client_that_gives_no_credit(house, autoj
     sdk.engine.grant(replies, 40)
     answered = {(await reply(sdk, replies)).id for _ in range(40)}
 
-    assert begun <= 10  # a megabyte, and what was under way then
+    assert begun <= 10  # a megabyte, and the requests under way then
     assert answered == {str(number) for number in range(40)}
 
 

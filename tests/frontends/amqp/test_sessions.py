@@ -45,7 +45,7 @@ def timeout(milliseconds):
 
 
 async def holds(sdk, wanted, **fields):
-    """The link, and what the answer says."""
+    """The link, and the properties of the answer."""
     link = sdk.attach(**asks(wanted, **fields))
     answer = await sdk.until(amqp.LinkAttached, lambda event: event.link == link)
     assert answer.source is not None

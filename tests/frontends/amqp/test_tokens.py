@@ -150,7 +150,7 @@ async def test_tokens_that_have_expired_make_room(house, autojump_clock):
 
 
 class Counting(Authorizer):
-    """Counts what it is asked."""
+    """Counts the checks."""
 
     asked = 0
 

@@ -1,6 +1,6 @@
 """
 A law of transactions: workers that move messages from a queue to another one, each in a
-transaction, leave every message in exactly one of them, whatever ends in between.
+transaction, leave every message in exactly one of them, whichever part ends in between.
 """
 
 import random

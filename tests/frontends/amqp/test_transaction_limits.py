@@ -47,7 +47,7 @@ def ended_with_its_link(transactions: Transactions) -> Transaction:
 async def test_a_settlement_that_comes_after_the_end_of_its_transaction_leaves_nothing(
     end: Any, nursery: trio.Nursery
 ) -> None:
-    """A request to $management finds its transaction, and it ends before the request goes on."""
+    """A request to $management finds its transaction, which ends before the request continues."""
     transactions = transactions_of(nursery, max_transaction_bytes=300)
     ended = end(transactions)
 

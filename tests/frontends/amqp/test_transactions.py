@@ -311,7 +311,7 @@ async def test_a_delivery_settled_by_its_client_stays_locked_after_a_rollback(
 
     await controller.discharge(txn, fail=True)
     sdk.engine.grant(link, 1)
-    again = await sdk.delivery(link)  # its lock has expired
+    again = await sdk.delivery(link)  # the message's lock has expired
 
     assert trio.current_time() > 50
     assert body_of(decode_message(again.payload)) == "order"
@@ -813,7 +813,7 @@ async def test_a_request_that_cant_be_read_rolls_back(
 
 @attrs.define(eq=False)
 class Around:
-    """A namespace that isn't as good as the one inside."""
+    """A namespace that fails where the inner one doesn't."""
 
     _inner: Any
 

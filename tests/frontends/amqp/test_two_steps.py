@@ -12,7 +12,10 @@ from gateway.wire.amqp import events as amqp
 
 @attrs.define
 class Held:
-    """Takes batches at once and in order, and tells so as soon, and in the order, that it's let."""
+    """
+    Takes batches at once and in order, and answers them when, and in the order that, the test
+    allows.
+    """
 
     inner: MemoryBroker
     calls: list[list[str]] = attrs.field(factory=list)

@@ -48,7 +48,7 @@ class Node:
     orders: SendsInOrder | None = None
     hangs: bool = False  # a connection to it is neither refused nor accepted
     connections: list[trio.abc.Stream] = attrs.field(factory=list)
-    serving: list[trio.CancelScope] = attrs.field(factory=list)  # one for each of them
+    serving: list[trio.CancelScope] = attrs.field(factory=list)  # one for each of the gateways
 
     @property
     def visibility(self):
@@ -71,13 +71,15 @@ class Node:
         return taken
 
     def stop(self) -> None:
-        """Stop the gateway as by SIGTERM: nobody can connect, and its connections are cancelled."""
+        """
+        Stop the gateway as by SIGTERM: no client can connect, and its connections are cancelled.
+        """
         self.is_up = False
         for scope in self.serving:
             scope.cancel()
 
     async def kill(self) -> None:
-        """As if by SIGKILL: its connections end, and nobody can connect."""
+        """End the gateway as by SIGKILL: its connections end, and no client can connect."""
         self.is_up = False
         for stream in self.connections:
             await trio.aclose_forcefully(stream)
@@ -173,7 +175,7 @@ class Network:
         return node
 
     async def start_workers(self, address: str, number: int = 2, **options: object) -> list[Node]:
-        """Start a gateway with so many workers: its parent comes first."""
+        """Start a gateway with a number of workers: its parent comes first."""
         return [
             await self.start_process(address, own, number, **options) for own in range(number + 1)
         ]

@@ -126,7 +126,7 @@ async def killed_when_asked(node: Node) -> None:
 
 
 async def while_it_dies(node: Node, client: object, *arguments: object) -> Response:
-    """The answer to a request whose holder dies as soon as it is asked."""
+    """The answer to a request whose holder dies as soon as the request reaches it."""
     node.hindered.hangs = True
     async with trio.open_nursery() as nursery:
         nursery.start_soon(killed_when_asked, node)

@@ -16,7 +16,7 @@ ONE, TWO, THREE = "10.0.0.1:5680", "10.0.0.2:5680", "10.0.0.3:5680"
 
 @attrs.define
 class Dns:
-    """Says what the test says, and how often it was asked."""
+    """A name service with the test's answers, which counts the requests."""
 
     found: Sequence[str] = ()
     fails: bool = False

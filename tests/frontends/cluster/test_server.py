@@ -1,4 +1,4 @@
-"""The port of the cluster, to whatever connects to it."""
+"""The port of the cluster, with any kind of client."""
 
 import random
 

@@ -187,7 +187,7 @@ async def test_a_send_that_ends_by_itself_gets_no_deadline_but_an_earlier_one(
     seconds: float,
 ) -> None:
     scripted.bound = bound
-    scripted.takes = 31.0  # a little late, to tell who ends it
+    scripted.takes = 31.0  # a little late, to see which side ends it
 
     start = trio.current_time()
     answer = await client.ask("POST", f"/orders/messages{query}")

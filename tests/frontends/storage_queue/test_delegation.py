@@ -1,4 +1,4 @@
-"""User delegation keys: who gets one, and what signatures by it allow."""
+"""User delegation keys: the clients that get a key, and the rights of signatures by it."""
 
 import base64
 from collections.abc import AsyncIterator, Mapping

@@ -405,7 +405,7 @@ async def test_at_the_end_nothing_is_tried_again(autojump_clock: MockClock) -> N
 
 @attrs.define(eq=False)
 class Away:
-    """A pair whose primary is away: sends are taken, and nothing else is."""
+    """A pair whose primary is down: it accepts sends, and refuses all other operations."""
 
     inner: Any
     error: Exception | None  # None: it hangs
@@ -543,7 +543,7 @@ async def test_over_locks_clear_and_peek_work_and_a_text_stays(autojump_clock: M
         with pytest.raises(NotSupported):
             await client.update(got, 1, "other")
         with pytest.raises(LockLost):
-            await client.delete(put)  # its receipt names no message
+            await client.delete(put)  # the receipt names no message
         await client.do(storage.ClearMessages(queue="orders"))
         await client.delete(got)
         assert (await client.broker.inspect(ORDERS)).active == 0
@@ -585,7 +585,7 @@ async def test_a_stored_policy_has_times(field: str, autojump_clock: MockClock) 
         assert code(response) == "InvalidXmlNodeValue"
 
 
-# --- what a queue's metadata says of its gets
+# --- the effect of a queue's metadata on its gets
 
 
 async def settle_metadata(client: Client, **metadata: str) -> None:
