@@ -133,7 +133,7 @@ def heading(page: Path) -> str:
 
 @attrs.define
 class Page(HTMLParser):
-    """The ids of a page, its links, and what a browser loads with it."""
+    """The ids of a page, its links, and the files that a browser loads with it."""
 
     ids: set[str] = attrs.field(factory=set)
     links: list[str] = attrs.field(factory=list)
@@ -158,7 +158,7 @@ def read(file: Path) -> Page:
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Links that lead nowhere, lists that are none, and what would be loaded from elsewhere."""
+    """Links that lead nowhere, malformed lists, and files that would be loaded from elsewhere."""
     pages = {file: read(file) for file in sorted(site.rglob("*.html"))}
     for file, page in pages.items():
         name = file.relative_to(site)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what several tests generate."""
+"""Hypothesis strategies for the values that several tests generate."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -41,7 +41,7 @@ def _to_millisecond(moment: datetime) -> datetime:
 
 
 def moments() -> st.SearchStrategy[datetime]:
-    """UTC datetimes of whole milliseconds, which is what AMQP can say."""
+    """UTC datetimes of whole milliseconds, as in AMQP."""
     return st.datetimes(timezones=st.just(UTC)).map(_to_millisecond)
 
 

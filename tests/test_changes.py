@@ -1,4 +1,4 @@
-"""A version that grows, and who waits for it."""
+"""A version that grows, and the tasks that wait for it."""
 
 import pytest
 import trio

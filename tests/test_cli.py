@@ -1,4 +1,4 @@
-"""Arguments, what is printed, and exit codes."""
+"""Arguments, output, and exit codes."""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""`answered_within`: an answer in time, or an error that says who gave none, and for how long."""
+"""
+`answered_within`: an answer in time, or an error that names the silent peer, and for how long.
+"""
 
 from math import inf
 
@@ -56,7 +58,7 @@ async def test_without_time_left_only_an_answer_at_once_counts(autojump_clock, s
     with pytest.raises(OutcomeUnknown), answered_within(seconds):
         await trio.lowlevel.checkpoint()
     with answered_within(seconds):
-        pass  # it never waited, so nothing was cancelled
+        pass  # the body never waited, so nothing was cancelled
 
 
 async def test_the_deadline_may_be_moved_from_within(autojump_clock):

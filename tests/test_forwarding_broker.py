@@ -240,7 +240,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
 
 
 def around(wrapper: type[Wrapper], inner: object) -> Wrapper:
-    """A wrapper around `inner`, of which nothing is asked but what it offers."""
+    """A wrapper around `inner`, which is only asked for its capabilities."""
     fields = {"inner": inner, "watch": AbilityWatch(clock=VirtualClock()), "_sources": {}}
     return object.__new__(type(wrapper.__name__, (wrapper,), fields))
 

@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom, what is pure, what the repository holds."""
+"""The rules of the house: the allowed imports, the pure packages, the files of the repository."""
 
 import ast
 import json
@@ -116,7 +116,7 @@ class Module:
     name: str  # its path without its suffix
     part: str  # that it belongs to
     imports: tuple[str, ...]
-    of_random: tuple[str, ...]  # what it uses of the module of that name
+    of_random: tuple[str, ...]  # the names that it uses of the module
 
 
 @cache
@@ -207,7 +207,7 @@ def test_every_part_has_a_rule() -> None:
 
 
 def test_a_folder_of_the_package_is_read_at_a_glance() -> None:
-    """`ls` of a folder tells what it contains: more names than this need a folder of their own."""
+    """`ls` of a folder shows its content: more names than this need a folder of their own."""
     names: dict[Path, set[str]] = defaultdict(set)
     for path in tracked_files():
         for inner in (path, *path.parents):

@@ -54,7 +54,7 @@ PLAIN_TEXT: Final = """
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 
-# Old public names, and what they are now.
+# Old public names, and the present ones.
 OLD_NAMES: Final = {
     "standing_changed": "entity_state_changed",
     "syphon_held": "syphon_backed_off",
@@ -99,7 +99,7 @@ def glossary_words() -> set[str]:
 
 
 def forms(word: str) -> set[str]:
-    """The word, its plural, and what is done or being done with it."""
+    """The word, its plural, and its participles."""
     stem = word.removesuffix("e")
     stems = {stem, f"{word}{word[-1]}"}
     verbs = {f"{each}{ending}" for each in stems for ending in ("ed", "ing")}
@@ -189,7 +189,7 @@ NAMES: Final = {
 
 
 def unknown(names: Iterable[str]) -> dict[str, list[str]]:
-    """The names with words that nobody has explained, and these words."""
+    """The names with unexplained words, and these words."""
     known = known_words()
     found = {name: [word for word in words(name) if word not in known] for name in names}
     return {name: strange for name, strange in found.items() if strange}

@@ -13,7 +13,7 @@ from gateway import pairing
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "gateway"
-# Tests use what is public, and arguments of constructors. Lower this when you mend a test.
+# Tests use public names, and arguments of constructors. Lower this when you mend a test.
 MOST_USES = 48
 
 
@@ -54,7 +54,7 @@ def private_names(source: ast.Module) -> set[str]:
 
 
 def uses_by_tests() -> Iterator[str]:
-    """Each place where a test uses what is private to an object of the gateway."""
+    """Each place where a test uses a private field of an object of the gateway."""
     sources = (ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py"))
     names = set().union(*map(private_names, sources))
     for path in sorted(TESTS.rglob("*.py")):

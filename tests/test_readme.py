@@ -34,7 +34,7 @@ ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text()
 # Also within an item of a list.
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 HEREDOC = re.compile(r"<<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
-# The command and what follows it, in a block or within a sentence.
+# The command and its arguments, in a block or within a sentence.
 PAIRGATE = re.compile(r"(?:^|`)(?:\.venv/bin/)?pairgate ([^`\n]*)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([^):]+))?\)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

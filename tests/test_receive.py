@@ -1,4 +1,4 @@
-"""`pairgate receive` shows all that it takes, and completes nothing that it can't show."""
+"""`pairgate receive` shows all received messages, and completes none that it can't show."""
 
 import base64
 import json

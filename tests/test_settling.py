@@ -29,7 +29,10 @@ class OneByOne:
 
 @attrs.define
 class Together(OneByOne):
-    """Answers for all at once; `verdict`: what it raises instead, or None: never answers."""
+    """
+    Answers all settlements at once; `verdict`: the error that it raises instead, or None: it never
+    answers.
+    """
 
     verdict: Any = ()
     calls: int = 0

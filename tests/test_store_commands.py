@@ -1,4 +1,4 @@
-"""`pairgate store ...`: what it prints, and how it ends. As processes: tests/e2e/test_store.py."""
+"""`pairgate store ...`: its output and exit codes. As processes: tests/e2e/test_store.py."""
 
 import json
 from pathlib import Path

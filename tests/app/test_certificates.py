@@ -65,7 +65,7 @@ def watch_of(folder: Path, seen: Seen, process: str = SERVE, crl: str = "") -> C
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     write_certificates(tmp_path, now=NOW)
-    # So that later files have other dates, even if they are written at once
+    # So that later files have other dates, even if they are written at once.
     for file in tmp_path.iterdir():
         os.utime(file, (0, 0))
     return tmp_path

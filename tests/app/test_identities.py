@@ -87,7 +87,7 @@ def test_a_backlog_of_another_pair_is_refused_and_the_key_is_named() -> None:
         (fingerprint("amqp://mq.eu.example"), {}),
         (fingerprint(str(STORE)), {"identity": STORE}),
         ("f" * 16, {"adopted": frozenset({"f" * 16})}),
-        # The pair's own primary was replaced: no other pair uses the label
+        # The pair's own primary was replaced: no other pair uses the label.
         ("f" * 16, {"formerly": "f" * 16}),
     ],
 )

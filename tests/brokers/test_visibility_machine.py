@@ -156,7 +156,7 @@ class Run:
         good = (
             known is not None
             and known.stamp == receipt
-            # No receiver has had the message in another way since
+            # No receiver has had the message in another way since.
             and known.deliveries == receipt.deliveries
             and known.locked <= trio.current_time()
         )

@@ -23,7 +23,7 @@ from tests.e2e.test_admin import ADMIN
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
-# The lock duration: so long the messages of a killed listener stay locked
+# The lock duration: so long the messages of a killed listener stay locked.
 LOCK = timedelta(seconds=10)
 SENT = [str(number) for number in range(300)]
 LIMIT = 120.0  # seconds, on a busy machine

@@ -35,7 +35,7 @@ from tests.harness.servers import kill
 pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
-# The lock duration: so long the messages of a killed listener stay locked
+# The lock duration: so long the messages of a killed listener stay locked.
 LOCK = timedelta(seconds=5)
 SENT = [str(number) for number in range(1000)]
 LIMIT = 90.0  # seconds, on a busy machine

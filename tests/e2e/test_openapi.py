@@ -70,7 +70,7 @@ async def test_every_answer_is_as_the_description_says(gateways: Gateways) -> No
 
     assert result.returncode == 0, told
     assert counts is not None
-    # The description counts /v1/drill once
+    # The description counts /v1/drill once.
     assert most - 1 <= int(counts[1]) == int(counts[2]) <= most
     assert gateway.count("connection_crashed") == 0
     assert await gateway.stop() == 0

@@ -155,7 +155,7 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     asked = await pairgate(
         listener, "status", "--ready", "--json", "--url", f"http://127.0.0.1:{port}"
     )
-    # Otherwise the handler's command would outlive it, and hold its log
+    # Otherwise the handler's command would outlive it, and hold its log.
     code = await listener.wait()
 
     assert code == 0

@@ -207,7 +207,7 @@ async def test_a_syphon_announces_what_it_moves_to_a_namespace_that_announces_no
     listener = await idle_listener(gateways, before(primary, TOPIC, UNSWEPT))
     await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
     ended = listener.count("tasks_ended", tasks=0)
-    # The gateway wakes all listeners at its start
+    # The gateway wakes all listeners at its start.
     await gateways.start(moving, name="mover", command=(command,))
     await listener.until(lambda: listener.count("tasks_ended", tasks=0) > ended)
     proxy.fault = Refuse()  # after the producer has asked its primary for its identity

@@ -447,7 +447,7 @@ async def test_sigterm_drains_all_workers(gateways: Gateways) -> None:
             while True:
                 number += 1
                 status, _ = await connection.send(f"{name}-{number}")
-                # The request arrived just when the connection ended, and was never begun
+                # The request arrived just when the connection ended, and was never begun.
                 if status == 408:
                     break
                 assert status == 201

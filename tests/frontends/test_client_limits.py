@@ -282,7 +282,7 @@ async def test_bytes_beyond_the_limit_wait_over_amqp_whatever_the_connection(
         outcome = await two.outcome(late)
 
         assert isinstance(outcome, amqp.Accepted)
-        # The request was read when the others were answered
+        # The request was read when the others were answered.
         assert trio.current_time() >= begun + 20
         assert not site.refused
 

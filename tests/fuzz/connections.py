@@ -305,7 +305,7 @@ def read_0_9_1(data: bytes) -> None:
 def _events(data: bytes, step: int) -> list[Any]:
     conversation, events = Conversation(_LOGIN, max_body=100_000), list[Any]()
     try:
-        # At last nothing more: from the bytes that have arrived
+        # At last nothing more: from the bytes that have arrived.
         for at in range(0, len(data) + step, step):
             found = conversation.feed(data[at : at + step])
             events += (_shown(event) for event in found)

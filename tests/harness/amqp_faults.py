@@ -125,7 +125,9 @@ class Detach(_OnFrames):
 
 @attrs.frozen
 class DetachInsteadOfAnswer(_OnFrames):
-    """The server has the message, and instead of its answer the links end: nobody knows."""
+    """
+    The server has the message, and instead of its answer the links end: the outcome is unknown.
+    """
 
     def change(self, answers: Answers, frame: bytes, code: int, fields: list[Any]) -> bytes:
         settles_sends = code == DISPOSITION and field(fields, 0, bool, False)

@@ -16,9 +16,7 @@ from typing import Final
 import attrs
 import trio
 
-READ_AHEAD: Final = (
-    64  # pieces of answers per connection that are read while a fault has one in hand
-)
+READ_AHEAD: Final = 64  # pieces of answers per connection that are read while a fault holds another
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends RST instead of FIN
 
 
@@ -32,7 +30,7 @@ class Link:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     passed_up: int = 0
     passed_down: int = 0
-    arrived: float = 0.0  # when the server sent the bytes that a fault has in hand; Trio's clock
+    arrived: float = 0.0  # when the server sent the bytes that a fault holds; Trio's clock
 
     async def send_up(self, data: bytes) -> None:
         assert self.server is not None
@@ -57,7 +55,7 @@ class Link:
 
 @attrs.frozen
 class Pass:
-    """No fault. The others change what they need."""
+    """No fault. The other faults override the methods that they need."""
 
     async def opened(self, link: Link) -> None:
         """A client has connected; the server has not been dialled yet."""
@@ -87,7 +85,7 @@ class Refuse(Pass):
 
 @attrs.frozen
 class ResetBefore(Pass):
-    """Connecting works, then the request is answered with a reset and reaches nobody."""
+    """Connecting works, then the request is answered with a reset and doesn't reach the server."""
 
     async def up(self, link: Link, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
@@ -96,7 +94,7 @@ class ResetBefore(Pass):
 
 @attrs.frozen
 class ResetDuring(Pass):
-    """The server gets the first `after` bytes of what the client sends, then a reset."""
+    """The server gets the client's first `after` bytes, then a reset."""
 
     after: int
 
@@ -117,7 +115,7 @@ class ResetAfter(Pass):
 
 @attrs.frozen
 class SwallowResponse(Pass):
-    """The server has done what was asked, and the client is reset instead of answered."""
+    """The server has executed the request, and the client is reset instead of answered."""
 
     async def down(self, link: Link, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
@@ -137,7 +135,7 @@ class Truncate(Pass):
 
 @attrs.frozen
 class BlackHole(Pass):
-    """Bytes vanish in both directions, and nobody is told."""
+    """Bytes vanish in both directions, without an error for either side."""
 
     async def up(self, link: Link, data: bytes) -> None:
         await trio.lowlevel.checkpoint()

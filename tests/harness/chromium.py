@@ -40,7 +40,7 @@ class Browser:
     _page: str = ""
 
     def show(self, url: str) -> None:
-        """Return when it is loaded, in a tab of its own; the one before it is closed."""
+        """Return when the page is loaded, in a tab of its own; the previous tab is closed."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         former, self._target = self._target, target
         self._page = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]

@@ -14,7 +14,9 @@ BEFORE: Final = "before"
 AFTER: Final = "after"
 
 Trouble = Callable[[str, str, str], None]
-"""Gets BEFORE or AFTER, the method's name, and the name in the store; what it raises is raised."""
+"""
+Called with BEFORE or AFTER, the method's name, and the name in the store; its exception is raised.
+"""
 
 
 def no_trouble(moment: str, step: str, name: str) -> None:

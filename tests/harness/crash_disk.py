@@ -1,9 +1,9 @@
 """
 A disk that remembers every write, and shows what a crash at any moment may leave of it.
 
-Of what wasn't synced a power cut keeps any part: whole writes, sectors of a write, later ones
-without earlier ones. Names are kept from the first sync of a new file on, as SQLite syncs the
-folder then; a deleted file may be back until the next time that happens.
+Of unsynced writes a power cut keeps any part: whole writes, sectors of a write, later ones without
+earlier ones. Names are kept from the first sync of a new file on, as SQLite syncs the folder then;
+a deleted file may be back until the next time that happens.
 """
 
 import enum
@@ -69,7 +69,7 @@ class Deleted:
 
 
 Change = Created | Written | Truncated | Synced | Deleted
-Image = Mapping[str, bytes]  # of a folder: names of files, and what is in them
+Image = Mapping[str, bytes]  # of a folder: names of files, and their content
 
 
 def read_image(folder: Path, names: Iterable[str]) -> Image:
@@ -78,7 +78,7 @@ def read_image(folder: Path, names: Iterable[str]) -> Image:
 
 
 def write_image(folder: Path, image: Image, names: Iterable[str]) -> None:
-    """Have just these files in a folder; of `names`, those that aren't in the image go."""
+    """Write exactly these files into a folder; remove files of `names` that aren't in the image."""
     for name in names:
         if name not in image:
             (folder / name).unlink(missing_ok=True)
@@ -132,9 +132,9 @@ class CrashDisk(apsw.VFS):
     """
     A VFS that passes everything on, and logs it.
 
-    `watched` is a file that somebody writes without SQLite: whatever it holds now was written
-    before the next entry of the log. With `lies` a sync is no sync. While `ailment` is set, all
-    that it names fails.
+    `watched` is a file that is written without SQLite: its present content was written before the
+    next entry of the log. With `lies` a sync is no sync. While `ailment` is set, all calls that it
+    names fail.
     """
 
     def __init__(self, name: str, watched: Path, *, lies: bool = False) -> None:
@@ -148,7 +148,7 @@ class CrashDisk(apsw.VFS):
         self._seen = b""
 
     def look(self) -> int:
-        """Log what was written without SQLite; return how long the log is now."""
+        """Log the writes without SQLite; return the present length of the log."""
         content = self._watched.read_bytes() if self._watched.exists() else b""
         if content != self._seen:
             self._seen = content
@@ -156,7 +156,7 @@ class CrashDisk(apsw.VFS):
         return len(self.log)
 
     def strikes(self, *ailments: Ailment) -> Ailment | None:
-        """The ailment that a call has met, of those that would concern it."""
+        """The ailment that a call has met, among those that concern it."""
         if self.ailment not in ailments:
             return None
         self.strokes += 1
@@ -188,7 +188,7 @@ class CrashDisk(apsw.VFS):
 
 @attrs.define(eq=False)
 class Replay:
-    """Goes along a log, from what was durable at its beginning."""
+    """Replays a log, from the durable state at its beginning."""
 
     _durable: dict[str, bytes]
     _pending: dict[str, list[Written | Truncated]] = attrs.field(factory=dict)

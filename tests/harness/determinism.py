@@ -42,18 +42,18 @@ class JumpingClock(trio.abc.Clock):
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Trio asks this when no task can run: then it is that time."""
         if deadline == inf:
-            return inf  # what comes now comes from Trio itself, at the end of a run
+            return inf  # from here on only Trio itself acts, at the end of a run
         self._now = max(self._now, deadline)
         return 0.0
 
     def jump(self, seconds: float) -> None:
-        """Let so many seconds pass at once."""
+        """Let `seconds` pass at once."""
         self._now += seconds
 
 
 @attrs.define(eq=False)
 class _Watch(trio.abc.Instrument):
-    """Cancels a run that stands still: nobody else would ever end it."""
+    """Cancels a run that stands still, which would never end otherwise."""
 
     _clock: JumpingClock
     _run: trio.CancelScope
@@ -77,10 +77,11 @@ def run_seeded(
     most_rounds: int = MOST_ROUNDS,
 ) -> T:
     """
-    Run that on a clock that jumps. The same seed gives the same order of tasks, another another.
+    Run the function on a clock that jumps. The same seed gives the same order of tasks, another
+    seed another order.
 
     Without threads, sockets, processes and `wait_all_tasks_blocked` inside, since those don't
-    follow the clock. Garbage waits for the end, since to look for it takes time.
+    follow the clock. Garbage is collected at the end, since a collection takes time.
 
     Raises:
         Standstill: tasks ran and ran, and hardly any time passed; they were cancelled.

@@ -25,8 +25,8 @@ _NODE: Final = bytes((77, 0, 0, 6, 0, 5))  # an ordinary node, over TCP, version
 @attrs.define(eq=False)
 class NameService:
     """
-    Serves on 127.0.0.1. `elsewhere` is asked for the port of a node that hasn't registered here;
-    None: it doesn't run.
+    Serves on 127.0.0.1. `elsewhere` returns the port of a node that hasn't registered here; None:
+    the node doesn't run.
     """
 
     elsewhere: Callable[[str], int | None]

@@ -43,7 +43,7 @@ class Operation(enum.Enum):
     RECEIVE = "receive"
     SETTLE = "settle"
     RENEW = "renew"
-    LEAVE = "leave"  # a receiver ends: the messages are those whose settlement nobody confirmed
+    LEAVE = "leave"  # a receiver ends: the messages are those without a confirmed settlement
     PROBE = "probe"
     MANAGE = "manage"  # inspect, list, create, delete
 
@@ -89,7 +89,8 @@ class Hang:
 @attrs.frozen
 class Reset:
     """
-    Breaks the connection before the operation arrives: the caller can't tell it from `LoseAnswer`.
+    Breaks the connection before the operation arrives: the caller can't distinguish it from
+    `LoseAnswer`.
     """
 
     async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
@@ -117,7 +118,9 @@ class SwallowAnswer:
 
 @attrs.frozen
 class Late:
-    """The request is held for so many seconds and then done: a success that nobody awaits."""
+    """
+    The request is held for a number of seconds and then done: a success that no caller awaits.
+    """
 
     hold: float
 
@@ -165,12 +168,12 @@ def no_latency() -> float:
 @attrs.define(eq=False, kw_only=True)
 class FaultyBroker:
     """
-    `inner`, but each operation asks `fault` first what shall happen to it.
+    `inner`, but `fault` first decides the fate of each operation.
 
-    It may also crash and restart, and then stands for a process as well as for the network to
-    it: all operations under way end, some done, some not, and nobody learns which; receivers are
-    dead. `latency` is drawn before and after each operation. `watch` hears of each that ended.
-    Needs `run`.
+    It may also crash and restart, and then stands for a process as well as for the network to it:
+    all operations under way end, some done, some not, with unknown outcomes; receivers are dead.
+    `latency` is drawn before and after each operation. `watch` is called with each operation that
+    ended. Needs `run`.
     """
 
     inner: Broker
@@ -185,7 +188,7 @@ class FaultyBroker:
     _receivers: dict["FaultyReceiver", None] = attrs.field(factory=dict, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live until cancelled, and do what is done late."""
+        """Run until cancelled, and do the late operations."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -193,16 +196,15 @@ class FaultyBroker:
 
     def crash(self) -> None:
         """
-        Die, as seen by those who use it; what was acknowledged stays.
-
-        Of what they locked `inner` knows nothing: it stays locked, as when a client is killed.
+        Crash, as seen by the users; acknowledged messages stay. `inner` doesn't know of the crash:
+        messages that the users had locked stay locked, as when a client is killed.
         """
         self.down = True
         for scope in self._under_way:
             scope.cancel()
 
     def restart(self) -> None:
-        """Come back, if it's down. What was locked is free, as a broker forgets who holds what."""
+        """Restart, if it's down. Locked messages are free, as a broker forgets its locks."""
         if not self.down:
             return
         self.down, self.lives = False, self.lives + 1
@@ -219,7 +221,8 @@ class FaultyBroker:
     ) -> Sequence[BrokerError | None]:
         """
         As `SendsMany.send_many`, with the latency of one operation; a fault strikes each batch on
-        its own. One that gives no answer leaves all unknown, since nobody learns of the others.
+        its own. A batch without an answer leaves all outcomes unknown, since the others have no
+        answer either.
         """
         if not batches:
             await trio.lowlevel.checkpoint()
@@ -297,7 +300,7 @@ class FaultyBroker:
         await self.operate(call, lambda: self.inner.delete_queue(entity))
 
     async def operate(self, call: Call, work: Work[T]) -> T:
-        """Do that, under the fault of the moment, and tell who watches how it ended."""
+        """Do the operation under the present fault, and report its end to `watch`."""
         outcome: Outcome | None = Outcome.UNKNOWN  # also of a cancellation
         told: BrokerError | None = None
         began, answered, ended = trio.current_time(), False, False
@@ -418,7 +421,7 @@ class _Group:
 
     def end(self, verdicts: Sequence[BrokerError | None] | None) -> None:
         """
-        Tell who watches how each batch ended for the caller; None: it stopped waiting. All have
+        Report to `watch` how each batch ended for the caller; None: it stopped waiting. All have
         ended at this moment, and those that were done come first.
         """
         self.ended, took = True, trio.current_time() - self.began
@@ -476,7 +479,7 @@ class FaultyReceiver:
     async def _take(self, limit: int) -> Sequence[Delivery]:
         deliveries = await self.inner.receive(limit)
         if self.broker.fault(Operation.RECEIVE, self.entity) is not None:
-            # The namespace failed while we waited: what was taken comes back with its lock.
+            # The namespace failed while we waited: received messages come back with their locks.
             raise Unavailable("the connection was lost while waiting")
         return deliveries
 

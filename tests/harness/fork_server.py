@@ -3,7 +3,7 @@ Starts `pairgate` by a fork of a process that has imported it: the imports are m
 
     a process of tests  --folder, arguments, descriptors-->  the fork server  --fork-->  pairgate
 
-A forked process is `python -m gateway` from there on: it runs the same module, in its own folder,
+A forked process is `python -m gateway` from then on: it runs the same module, in its own folder,
 with the environment of the fork server. The fork server kills what it forked, and ends, when the
 process that started it ends.
 """
@@ -61,7 +61,7 @@ class ForkedProcess:
 
     pid: int
     stderr: trio.abc.ReceiveStream
-    _ended: int  # a descriptor, which tells the exit code
+    _ended: int  # a descriptor, over which the exit code is sent
     _is_open: bool = True
     _waiting: trio.Lock = attrs.field(factory=trio.Lock)
     returncode: int | None = None
@@ -241,7 +241,7 @@ class _Forking:
         os.close(pidfd)
         pid, ended = self.running.pop(pidfd)
         _, status = os.waitpid(pid, 0)
-        with suppress(BrokenPipeError):  # who is told may be gone
+        with suppress(BrokenPipeError):  # the process that asked may be gone
             os.write(ended, str(os.waitstatus_to_exitcode(status)).encode())
         os.close(ended)
 
@@ -251,7 +251,7 @@ class _Forking:
             os.waitpid(pid, 0)
 
     def _forget(self) -> None:
-        """In a forked process: close all that is the fork server's."""
+        """Close all descriptors of the fork server, in a forked process."""
         self.ready.close()
         self.control.close()
         for pidfd, (_, ended) in self.running.items():

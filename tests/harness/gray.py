@@ -1,4 +1,4 @@
-"""A namespace that is neither well nor down: it does what it is asked to, and answers late."""
+"""A namespace that is neither healthy nor down: it executes its requests, and answers late."""
 
 import attrs
 import trio

@@ -33,7 +33,7 @@ ROOT: Final = Path(__file__).parents[2]
 TENANT: Final = "11111111-aaaa-bbbb-cccc-222222222222"
 CLIENT: Final = "33333333-aaaa-bbbb-cccc-444444444444"
 SECRET: Final = "a secret+of/this=test"
-HEADER: Final = "the identity header of this test"  # that App Service demands
+HEADER: Final = "the identity header of this test"  # the header that App Service demands
 ISSUER: Final = f"https://sts.windows.net/{TENANT}/"
 KEY_ID: Final = "1"
 ASSERTION: Final = "client_assertion"

@@ -20,7 +20,9 @@ _LIFE_LIMIT: Final = 120.0  # seconds to start, or to end
 
 @attrs.define(eq=False)
 class Lasting(Generic[T]):
-    """Enters what `make` returns when it is first needed, and leaves it at `end`."""
+    """
+    Enters the context manager that `make` returns when it is first needed, and leaves it at `end`.
+    """
 
     name: str
     _make: Callable[[], AbstractAsyncContextManager[T]]

@@ -38,7 +38,7 @@ KINDS: Final = {
 }
 
 
-@cache  # they take a tenth of a second each
+@cache  # keys take a tenth of a second each
 def _rsa(bits: int) -> Private:
     return rsa.generate_private_key(65537, bits)
 

@@ -1,5 +1,5 @@
 """
-Planted bugs: a judge is worth what it catches.
+Planted bugs show the worth of a judge.
 
 A planted bug is a diff of the package `gateway`, below a header of lines `key: text`:
 
@@ -125,10 +125,8 @@ def bugs_below(folder: Path) -> tuple[PlantedBug, ...]:
 
 def share_package(folder: Path, diff: Path) -> None:
     """
-    Put the package into that folder, with copies of the files that the diff changes.
-
-    All others are links, with what is compiled of them: the copy costs little, and only what a bug
-    changes is compiled.
+    Put the package into that folder, with copies of the files that the diff changes. All others are
+    links, with their compiled form: the copy costs little, and only changed files are compiled.
     """
     changed = {ROOT / name for name in re.findall(r"^--- a/(.*)$", diff.read_text(), re.MULTILINE)}
     parts = {parent for path in changed for parent in path.parents}

@@ -1,4 +1,4 @@
-"""A namespace that must be polled, as Storage Queue: it tells nobody of new messages."""
+"""A namespace that must be polled, as Storage Queue: it doesn't announce new messages."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -29,9 +29,10 @@ class PolledBroker:
 
     inner: Broker
     has_dead_letters: bool = True
-    counts_returns: bool = False  # of what nobody has looked at
+    counts_returns: bool = False  # of messages that no client has seen
     polls: Counter[EntityPath] = attrs.field(factory=Counter, init=False)
-    locks: list[timedelta | None] = attrs.field(factory=list, init=False)  # that were asked for
+    # The requested deliveries.
+    locks: list[timedelta | None] = attrs.field(factory=list, init=False)
 
     @asynccontextmanager
     async def open_receiver(

@@ -67,10 +67,10 @@ def management_at(port: int) -> tuple[str, ...]:
 
 async def control(node: ServerProcess, *arguments: str) -> str:
     """
-    Run `rabbitmqctl` for a node that runs; return what it printed. It takes a second.
+    Run `rabbitmqctl` for a running node; return its output. A call takes a second.
 
     Raises:
-        ServerFailed: it refused.
+        ServerFailed: the command failed.
     """
     command = [str(home_of() / "sbin" / "rabbitmqctl"), "--quiet"]
     done = await trio.run_process(

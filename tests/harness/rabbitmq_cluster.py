@@ -1,8 +1,8 @@
 """
 A cluster of RabbitMQs on this machine, whose nodes can be killed, and cut off from each other.
 
-Each node finds the others by a name service of its own, which names proxies: what goes from node to
-node goes through them, and can be dropped there.
+Each node finds the others by a name service of its own, which names proxies: the traffic between
+nodes goes through them, and can be dropped there.
 
     a ──(a to b)──▶ b      a partition drops what goes through all proxies to a node, and from it
 """
@@ -38,7 +38,7 @@ _LEADER: Final = (
 
 @attrs.define(eq=False)
 class Cluster:
-    """The nodes by name, and the proxies by who connects to whom."""
+    """The nodes by name, and the proxies by the connecting node and the other."""
 
     nodes: dict[str, ServerProcess] = attrs.field(factory=dict)
     ports: dict[str, int] = attrs.field(factory=dict)  # for AMQP
@@ -77,7 +77,7 @@ class Cluster:
         await self.nodes[name].start()
 
     def cut_off(self, name: str) -> None:
-        """Drop from now on what goes to that node from the others, and from it to them."""
+        """Drop all traffic between that node and the others from now on."""
         self._set(name, BlackHole())
 
     def heal(self, name: str) -> None:
@@ -102,7 +102,7 @@ class Cluster:
             if name in ends:
                 proxy.fault = fault
                 if not isinstance(fault, BlackHole):
-                    proxy.reset_all()  # what has lost bytes can't be used again
+                    proxy.reset_all()  # a connection that has lost bytes can't be used again
 
 
 @asynccontextmanager
@@ -169,7 +169,7 @@ def _environment(cluster: Cluster, folder: Path, name: str, door: int) -> dict[s
     arguments = found["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"]
     return {
         **found,
-        "HOME": str(folder / "home"),  # one cookie for all
+        "HOME": str(folder / "home"),  # all nodes have the same cookie
         "RABBITMQ_DIST_PORT": str(door),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"{arguments} -kernel net_ticktime {TICK} +S 1:1",
     }

@@ -98,9 +98,7 @@ class ServerProcess:
 @asynccontextmanager
 async def running(server: ServerProcess) -> AsyncIterator[None]:
     """
-    Run `server` within the context, ready from the begin and killed at the end.
-
-    Raises what `start` raises.
+    Run `server` within the context, ready from the begin and killed at the end. Raises as `start`.
     """
     try:
         await server.start()

@@ -1,8 +1,7 @@
 """
-Random work on a store, and what it has to hold afterwards, written down in plain dicts.
-
-The rules that decide what has to be there are few and stand here again, by hand: a test that asked
-the store what it holds would never find anything missing.
+Random work on a store, and its expected content afterwards, in plain dicts. The rules for the
+expected content are few and are repeated here, by hand: a test that took them from the store would
+never find anything missing.
 """
 
 import random
@@ -51,7 +50,8 @@ _SIZES: Final = (30, 300, 1500, 5000)  # bytes; the last takes overflow pages
 _HOUR: Final = 3600 * 10**6
 _BEGIN: Final = 10**15
 _ANY: Final = 10**6
-_IDS: Final = tuple(f"unique{number}" for number in range(20))  # that duplicate detection sees
+# The ids that duplicate detection has seen.
+_IDS: Final = tuple(f"unique{number}" for number in range(20))
 _LIVE: Final = (State.ACTIVE, State.DEAD)
 
 
@@ -76,7 +76,7 @@ World = Mapping[str, Kept]
 
 
 def roomy(vfs: str | None = None) -> Disk:
-    """A disk that is never full, where nothing is asked about its file system."""
+    """A disk that is never full, and whose file system isn't checked."""
     return Disk(
         free_bytes=lambda _: 2**40,
         file_system=lambda _: "ext4",
@@ -113,9 +113,8 @@ def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:
 
 def connection_of(store: Store) -> apsw.Connection:
     """
-    Return the store's own connection, as a store lets no second one in.
-
-    It serves to read what a store doesn't tell, and to harm the store.
+    Return the store's own connection, as a store allows no second one, to read its inner state or
+    to harm it.
     """
     connection: apsw.Connection = store._connection
     return connection
@@ -148,7 +147,7 @@ def read_world(store: Store) -> World:
 
 @attrs.frozen
 class Task:
-    """A step of the work, and what it means for the world if it succeeds."""
+    """A step of the work, and its effect on the world if it succeeds."""
 
     queue: str
     step: Step[Any]
@@ -158,9 +157,8 @@ class Task:
 @attrs.define(eq=False)
 class Work:
     """
-    Runs random batches on a store. `worlds` has what the store must hold after each batch.
-
-    Everything comes from the generator, so that the same seed does the same on every store.
+    Runs random batches on a store. `worlds` has the expected content of the store after each batch.
+    All choices come from the generator, so that the same seed does the same on every store.
     """
 
     committer: Committer

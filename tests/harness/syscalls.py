@@ -50,7 +50,7 @@ async def injected(pid: int, *injections: str) -> AsyncIterator[None]:
         yield
     finally:
         with trio.move_on_after(_LIMIT, shield=True) as limit:
-            process.send_signal(signal.SIGINT)  # it lets go of what it traces
+            process.send_signal(signal.SIGINT)  # the tracer detaches from its process
             await process.wait()
         if limit.cancelled_caught:
             process.kill()

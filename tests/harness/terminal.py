@@ -1,4 +1,4 @@
-"""A command of `pairgate` at a terminal of its own, for what people type and read."""
+"""A command of `pairgate` at a terminal of its own, for tests of input and output."""
 
 import os
 import pty
@@ -27,7 +27,7 @@ class Terminal:
     screen: fdspawn
 
     def sees(self, text: str) -> str:
-        """Return what came before the text when it is on the screen."""
+        """Return the output before the text, once the text is on the screen."""
         self.screen.expect_exact(text)
         return str(self.screen.before)
 

@@ -1,4 +1,4 @@
-"""Each fault does what its name says, and nothing else."""
+"""Each fault has the effect of its name, and no other."""
 
 import random
 
@@ -25,7 +25,7 @@ from tests.harness.chaos_proxy import (
 
 
 class Echo:
-    """Answers each chunk with `<chunk>`, and knows what it got."""
+    """Answers each chunk with `<chunk>`, and keeps the chunks."""
 
     def __init__(self):
         self.received = b""

@@ -1,4 +1,6 @@
-"""A forked process is as one that was started alone, and ends with the process that wanted it."""
+"""
+A forked process behaves as one that was started alone, and ends with the process that requested it.
+"""
 
 import os
 import re
@@ -73,7 +75,7 @@ async def test_each_process_has_its_folder_its_descriptors_and_its_exit_code(
 
         assert (await one.wait(), one.poll()) == (0, 0)
         assert (await other.wait(), other.poll()) == (-signal.SIGKILL, -signal.SIGKILL)
-        one.send_signal(signal.SIGTERM)  # nobody has that number any more
+        one.send_signal(signal.SIGTERM)  # no process has that number any more
         await one.stderr.aclose()
         await other.stderr.aclose()
 

@@ -1,4 +1,4 @@
-"""The measure of what is held counts what is anywhere in an object of the gateway."""
+"""The measure of retained memory counts everything inside an object of the gateway."""
 
 from gateway.domain.entity import EntityPath
 from gateway.engine.locks import Locks

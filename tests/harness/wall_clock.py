@@ -19,7 +19,10 @@ _SWITCH: Final = 5  # milliseconds
 
 @attrs.frozen
 class WallClock:
-    """A clock of its own for all that are started with `environment`; time passes as it does."""
+    """
+    A clock of its own for all processes that are started with `environment`; its time passes at the
+    usual rate.
+    """
 
     file: Path
 

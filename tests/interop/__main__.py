@@ -128,7 +128,7 @@ def _run(tests: Path, suite: str, port: int, workers: int, words: str) -> dict[s
         "REQUESTS_CA_BUNDLE": trusted,
         "WEBSOCKET_CLIENT_CA_BUNDLE": trusted,
     }
-    settings = BUILD / "pytest.ini"  # else those of this project
+    settings = BUILD / "pytest.ini"  # otherwise the tests of this project
     settings.write_text("[pytest]\n")
     options = ["-c", str(settings), f"--rootdir={tests}"]
     options += ["-p", "interop_plugin", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-q"]

@@ -1,4 +1,4 @@
-"""A namespace in memory, a listener on it, and what it does."""
+"""A namespace in memory, a listener on it, and the listener's work."""
 
 import random
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class Harness:
     store: MemoryBroker = attrs.field(init=False)
     broker: Any = attrs.field(init=False)
     events: list[Event] = attrs.field(factory=list, init=False)
-    items: list[Any] = attrs.field(factory=list, init=False)  # that were done
+    items: list[Any] = attrs.field(factory=list, init=False)  # messages that were handled
     errors: list[Exception] = attrs.field(factory=list, init=False)
     is_completed: bool = attrs.field(default=False, init=False)
 

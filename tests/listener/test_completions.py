@@ -21,7 +21,7 @@ FIVE = [Delivery(message=Message(message_id=str(n)), sequence_number=n) for n in
 
 @attrs.define(eq=False)
 class OneByOne:
-    """Completes after a second, but what is `lost`."""
+    """Completes after a second, except deliveries in `lost`."""
 
     lost: frozenset[int] = frozenset()
     done: list[int] = attrs.field(factory=list)

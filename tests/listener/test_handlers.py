@@ -1,4 +1,4 @@
-"""Handlers that block, and who is to blame when many messages fail."""
+"""Handlers that block, and the blame when many messages fail."""
 
 import threading
 from functools import partial

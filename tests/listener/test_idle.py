@@ -164,7 +164,7 @@ async def test_an_unannounced_message_is_found_within_a_minute_where_a_sender_ma
     listener = await harness.listen(nothing, triggers=Triggers())
     await trio.sleep(5 * HOUR)
     before = polled.polls[ORDERS]
-    await harness.send("m1")  # as a syphon of its own brings it home: nobody announces it
+    await harness.send("m1")  # as moved home by a syphon of its own, which doesn't announce it
     await until(lambda: bool(harness.items), seconds=61.0)
 
     assert before <= 5 * 61 + 20

@@ -188,7 +188,7 @@ async def test_work_that_is_done_when_the_listener_is_cancelled_is_settled(harne
     scope = trio.CancelScope()
 
     async def handle(item):
-        scope.cancel()  # done, and nobody was told yet
+        scope.cancel()  # handled, and not settled yet
 
     await harness.send("m1")
     listener = harness.listener(handle)

@@ -21,7 +21,7 @@ from tests.listener.harness import Harness, ids, nothing, until, virtual_time
 pytestmark = virtual_time
 
 QUEUES = 2 * OPENED_AT_ONCE + 20
-SECONDS = 1.0  # that an open takes
+SECONDS = 1.0  # seconds that an open takes
 TIMEOUT = ListenerOptions().answer_timeout
 
 

@@ -67,7 +67,7 @@ async def test_two_listeners_one_drained_under_load_do_all_that_is_on_disk(tmp_p
 
     assert set(handled) == set(SENT)
     assert left == 0
-    assert set(handled.values()) == {1}  # nobody was killed: nothing is done twice
+    assert set(handled.values()) == {1}  # no process was killed: no message is handled twice
 
 
 @virtual_time
@@ -124,7 +124,7 @@ async def test_listeners_that_are_killed_in_the_middle_lose_nothing(tmp_path: Pa
                 process.kill()
 
     assert set(noted()) == set(SENT)
-    assert len(noted()) <= len(SENT) + 3 * 64  # what was in hand when it was killed comes again
+    assert len(noted()) <= len(SENT) + 3 * 64  # messages in progress at the kill come again
 
 
 @pytest.mark.slow
@@ -147,5 +147,5 @@ async def test_a_process_that_is_killed_while_it_waits_finds_all_answers_after_i
         left = await kept.keys()
 
     assert restarted.stdout == b"0 2 4 6 8\n"
-    assert set(asked_again) == {"3", "4"}  # those that have been answered aren't asked for again
+    assert set(asked_again) == {"3", "4"}  # answered requests aren't repeated
     assert left == []

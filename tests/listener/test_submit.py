@@ -1,4 +1,4 @@
-"""Values that are submitted, and what a listener makes of them."""
+"""Values that are submitted, and the items of a listener."""
 
 from itertools import count
 from typing import Any

@@ -146,7 +146,7 @@ async def test_an_endpoint_that_is_down_poisons_nothing_and_is_asked_by_one_mess
     is_down = False
     await until(lambda: len(harness.items) == 100)
 
-    assert in_outage < 32 + 80  # those that were on their way, and one about each minute
+    assert in_outage < 32 + 80  # the messages in progress, and about one each minute
     assert len({message_id for at, message_id in calls[40:in_outage]}) == 1
     assert max(item.attempt for item in harness.items) <= 2
     assert await harness.dead_letters() == []
@@ -163,7 +163,7 @@ async def test_an_endpoint_that_comes_and_goes_brings_no_message_nearer_to_poiso
         attempts.append(item.attempt)
         if trio.current_time() < rest:
             raise EndpointDown(retry_after=10.0)
-        rest = trio.current_time() + 10.0  # as one that takes no more than that
+        rest = trio.current_time() + 10.0  # as a message that takes no longer
         await trio.sleep(0.1)
 
     harness.poll(counts_returns=counts_returns)

@@ -1,4 +1,4 @@
-"""A process that listens to a store and notes what it has done: STORE NOTES."""
+"""A process that listens to a store and notes its work: STORE NOTES."""
 
 import random
 import sys

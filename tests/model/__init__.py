@@ -1,1 +1,1 @@
-"""The protocol of failover and syphon, small enough to look at every history that it has."""
+"""The protocol of failover and syphon, small enough to explore every history."""

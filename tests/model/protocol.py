@@ -24,7 +24,7 @@ class Send(enum.IntEnum):
     IDLE = 0
     OPEN = 1  # the gateway has it, and nothing is on its way
     PRIMARY_ASKED = 2
-    PRIMARY_APPLIED = 3  # its answer is on its way
+    PRIMARY_APPLIED = 3  # the answer is on its way
     BACKLOG_ASKED = 4
     BACKLOG_APPLIED = 5
     TAKEN = 6  # a broker said so; the producer doesn't know yet
@@ -101,11 +101,11 @@ class Syphon(NamedTuple):
 class State(NamedTuple):
     messages: tuple[Message, ...]
     syphons: tuple[Syphon, ...]
-    troubles: int  # that may still come
+    troubles: int  # attempts that may still arrive
 
 
 class View(NamedTuple):
-    """A syphon, and the one message that its next step is about: locked by it, or free."""
+    """A syphon, and the message of its next step: locked by it, or free."""
 
     number: int  # of the syphon
     syphon: Syphon
@@ -116,7 +116,7 @@ class View(NamedTuple):
 Label = tuple[Step, int, int]  # of which message, of which syphon; -1: of none
 Move = tuple[Label, State]
 
-# A step touches one message, and at most one syphon: what it makes of them, at how many troubles.
+# A step changes one message, and at most one syphon: their new states, and the number of troubles.
 SendStep = tuple[Step, Message, int]
 SyphonStep = tuple[Step, Syphon, Message, int]
 
@@ -126,7 +126,7 @@ UNSENT: Final = Message(Send.IDLE, False, 1, False, 0, 0, ())
 
 @attrs.frozen(kw_only=True, eq=False)
 class Design:
-    """The right design, and what each wrong one does instead."""
+    """The right design, and the deviation of each wrong one."""
 
     name: str = "the right one"
     acks_early: bool = False  # before a broker has it

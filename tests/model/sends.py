@@ -45,7 +45,7 @@ def late_steps(message: Message) -> Iterator[SendStep]:
 
 
 def _answer(message: Message, design: Design) -> tuple[Step, Send]:
-    """The gateway gives up; what it may say hangs on whether any attempt had no answer."""
+    """The gateway gives up; its possible answers depend on whether any attempt had no answer."""
     if design.acks_early:
         return Step.ANSWER_ACKED, Send.ACKED
     if message.tainted:
@@ -76,7 +76,7 @@ def _troubles(message: Message, design: Design) -> Iterator[SendStep]:
 
 def _left_behind(message: Message) -> Message:
     """
-    Leave the attempt: a request that wasn't applied yet is late, and nobody waits for its answer.
+    Leave the attempt: a request that wasn't applied yet is late, and its answer isn't awaited.
     """
     left = message._replace(allowed=message.allowed + 1)
     if message.send is Send.PRIMARY_ASKED:

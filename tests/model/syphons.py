@@ -23,7 +23,7 @@ def syphon_steps(view: View, design: Design) -> Iterator[SyphonStep]:
     """Yield the next steps of that syphon with that message, and the troubles that may hit it."""
     syphon = view.syphon
     if syphon.stale and _owns(view):
-        # A settlement of an earlier copy arrives, and hits what is locked by now.
+        # A settlement of an earlier copy arrives, and applies to the copy that is locked then.
         yield _settle(view._replace(syphon=syphon._replace(stale=False)), Phase.IDLE)
     if syphon.phase in STEPS:
         yield from STEPS[syphon.phase](view, design)
@@ -36,7 +36,7 @@ def _lock(view: View, design: Design) -> Iterator[SyphonStep]:
     for copy, owner in enumerate(message.copies):
         if owner != FREE:
             continue
-        done = _key(index, copy, design) in syphon.remembered  # so that only settling is left
+        done = _key(index, copy, design) in syphon.remembered  # so that only the settlement is left
         phase = Phase.ACCEPTED if done else Phase.LOCKED
         locked = Syphon(phase, index, copy, syphon.remembered, syphon.stale)
         yield Step.LOCK, locked, with_owner(message, copy, view.number), 0

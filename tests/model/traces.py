@@ -1,8 +1,8 @@
 """
 Is a recorded history a way through the model? Each message's records are read as its steps.
 
-What nobody records (a request is applied, a lock runs out) may have happened in between: all
-states are kept in which the model may be. A record that fits none of them deviates.
+Unrecorded steps (a request is applied, a lock expires) may have happened in between: all states are
+kept in which the model may be. A record that fits none of them deviates.
 
 The model has no time. Of a message with a time to live a copy may come to its end wherever it is:
 unseen on the primary, parked by a syphon on the backlog. Whether it was time judges `verdict.py`.
@@ -31,8 +31,8 @@ from gateway.checker.verdict import EXPIRED
 from tests.model.protocol import GONE, Design, Message, Send, State, Step, start, with_owner
 from tests.model.steps import moves
 
-# One copy stands for all that a message may be in at once: it may lose its lock, remember what it
-# knows of one copy, and take the next.
+# One copy stands for all copies of a message: it may lose its lock, keep its memory of one copy,
+# and take the next.
 SYPHONS: Final = 1
 TROUBLES: Final = 1  # always as many again: a history may have any number
 DESIGN: Final = Design()
@@ -143,7 +143,7 @@ def _after(states: set[State], record: Record) -> Iterator[State]:
     else:
         steps = _steps(record)
         if isinstance(record, Unknown):
-            yield from states  # perhaps the client's connection died, and the gateway goes on
+            yield from states  # perhaps the client's connection died, and the gateway continues
         if not steps.isdisjoint(NOT_TAKEN):
             # A client whose gateway or connection died may learn of it before the attempts end.
             yield from (state for state in states if state.messages[0].send is Send.UNKNOWN)
@@ -152,7 +152,7 @@ def _after(states: set[State], record: Record) -> Iterator[State]:
 
 
 def _dead_lettered(states: set[State]) -> Iterator[State]:
-    """A syphon gives a copy back, which ends there or not: nobody says what it was answered."""
+    """A syphon gives a copy back, which ends there or not, as the answer isn't recorded."""
     for state in states:
         copy = state.syphons[0].copy
         for (step, _, _), after in moves(state, DESIGN):
@@ -188,7 +188,7 @@ def _steps(record: Record) -> frozenset[Step]:
 
 
 def _closure(states: Iterable[State]) -> set[State]:
-    """Return the states with all that steps which no record shows may lead to."""
+    """Return the states, with all states that unrecorded steps may lead to."""
     found = set(states)
     queue = list(found)
     while queue:
@@ -219,7 +219,8 @@ def _normal(state: State) -> State:
     syphon = syphon._replace(copy=copies.get(syphon.copy, -1), remembered=known)
     kept = message._replace(
         allowed=1,
-        late_primary=0 if message.arrived else message.late_primary,  # it would change nothing
+        # The step would change nothing.
+        late_primary=0 if message.arrived else message.late_primary,
         copies=tuple(owner for _, _, owner, _ in left),
     )
     return State((kept,), (syphon,), TROUBLES)

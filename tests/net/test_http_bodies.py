@@ -1,4 +1,6 @@
-"""The memory that bodies take: who may send one, how much of them there is at once, what stays."""
+"""
+The memory of bodies: the clients that may send one, the bytes at a time, the memory that stays.
+"""
 
 import gc
 import weakref
@@ -164,7 +166,7 @@ async def test_who_waits_for_room_is_served_in_turn_and_may_leave(autojump_clock
 )
 @pytest.mark.parametrize("watched", [False, True])
 async def test_a_connection_that_ended_leaves_no_cycle_of_references(sent, watched, exchange):
-    """Python looks for garbage seldom: memory that only garbage collection frees stays for long."""
+    """Python seldom collects garbage: memory that only garbage collection frees stays for long."""
     server = exchange.server(cancels_when_gone=lambda request: watched)
     kept = []
     client, end = memory_stream_pair()

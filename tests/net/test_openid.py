@@ -1,4 +1,4 @@
-"""The keys of an identity provider: found, read, and what is wrong with them."""
+"""The keys of an identity provider: found, read, and refused."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from tests.harness.openid import OpenIdProvider
 
 @attrs.define(eq=False)
 class Site:
-    """A provider at a port of this machine; `answers` replaces what it says at a path."""
+    """A provider at a port of this machine; `answers` replaces its answer at a path."""
 
     url: str
     provider: OpenIdProvider

@@ -20,7 +20,7 @@ UPGRADE = (
 
 
 def telling(name):
-    """A handler that answers with its name and what it got first."""
+    """A handler that answers with its name and the first bytes that it got."""
 
     async def handler(stream):
         await stream.send_all(name + b":" + await stream.receive_some())

@@ -1,4 +1,4 @@
-"""Unix sockets: whose file it is, who may open it, and who has."""
+"""Unix sockets: the owner of the file, its permissions, and the connected users."""
 
 import fcntl
 import os

@@ -76,7 +76,7 @@ CALLERS_FAULT: Final = (
     Untrusted,
 )
 LONGEST_TEST: Final = 6 * 3600.0  # virtual seconds
-BEGINNING: Final = 1024.0  # not 0, which hides what is added to a moment or taken from it
+BEGINNING: Final = 1024.0  # not 0, which would hide an error in a sum of moments
 
 E = TypeVar("E", bound=Event)
 

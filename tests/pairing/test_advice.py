@@ -1,4 +1,4 @@
-"""Gateways of a cluster tell each other which entities they suspect."""
+"""Gateways of a cluster advise each other of the entities that they suspect."""
 
 import attrs
 import pytest

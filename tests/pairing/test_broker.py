@@ -180,7 +180,7 @@ async def test_while_suspect_one_send_tries_and_the_others_are_diverted_soon(har
             nursery.start_soon(one, number)
 
     assert sorted(ended, key=lambda end: end[1]) == [(AcceptedBy.BACKLOG, 0.25)] * 4 + [
-        (AcceptedBy.BACKLOG, 10.0)  # probes are answered, so that it goes on waiting
+        (AcceptedBy.BACKLOG, 10.0)  # probes are answered, so that the send waits on
     ]
     assert harness.primary.sends() == 2
 
@@ -504,7 +504,7 @@ async def test_one_backlog_queue_that_hangs_is_enough_to_ask_a_primary_that_is_b
         accepted_by = await send(pair)()
 
     assert accepted_by is AcceptedBy.PRIMARY
-    assert timed.seconds == pytest.approx(10.0)  # one attempt on the backlog
+    assert timed.seconds == pytest.approx(10.0)  # an attempt on the backlog
 
 
 async def test_the_other_backlog_queues_get_their_turn_when_one_hangs_and_the_primary_too(harness):
@@ -518,7 +518,7 @@ async def test_the_other_backlog_queues_get_their_turn_when_one_hangs_and_the_pr
         accepted_by = await send(pair)()
 
     assert accepted_by is AcceptedBy.BACKLOG
-    assert timed.seconds == pytest.approx(11.0)  # one attempt there, one second for the primary
+    assert timed.seconds == pytest.approx(11.0)  # an attempt there, and a second for the primary
 
 
 async def test_the_spool_takes_what_both_refuse(harness):

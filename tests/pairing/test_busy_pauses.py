@@ -20,7 +20,7 @@ def pauses(events):
 
 
 async def waits_of(senders, pauses):
-    """Return the seconds that each of so many senders waits now."""
+    """Return the seconds that each of a number of senders waits now."""
     started, waits = trio.current_time(), []
 
     async def wait():
@@ -244,7 +244,7 @@ async def test_a_success_of_an_entity_without_a_pause_changes_nothing(pauses):
 
 
 async def busy_in_a_row(pauses: BusyPauses, answers: int) -> list[float]:
-    """The pauses after so many answers of a namespace that names no time, each to a new send."""
+    """The pauses after busy answers of a namespace that names no time, each to a new send."""
     found = []
     for _ in range(answers):
         pauses.begin(ORDERS, Busy(retry_after=1.0, backs_off=True))

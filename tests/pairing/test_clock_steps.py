@@ -15,7 +15,7 @@ from tests.pairing.harness import ORDERS, QUEUE, Harness, message, send, virtual
 pytestmark = virtual_time
 
 HOUR = timedelta(hours=1)
-SECONDS = timedelta(seconds=5)  # that an expiry may be off
+SECONDS = timedelta(seconds=5)  # the error that an expiry may have
 TRUE = VirtualClock()
 # The owners of clocks that are set together: one process, or all of one machine.
 WHO = [
@@ -102,9 +102,10 @@ def longer_life(who: tuple[str, ...], ahead: timedelta) -> timedelta:
     See the table in docs/explanation/semantics.md.
     """
     if ahead > timedelta(0) and who == ("primary",):
-        return ahead  # of what it took while its own clock was in doubt
+        return ahead  # of the messages that it took while its own clock was in doubt
     if ahead > timedelta(0) and "secondary" in who and "gateway" in who:
-        return timedelta(seconds=60)  # no clock tells how long those waited that were diverted then
+        # No clock shows the waiting time of messages that were diverted then.
+        return timedelta(seconds=60)
     return timedelta(0)
 
 

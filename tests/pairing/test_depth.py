@@ -313,7 +313,7 @@ def told_so(
     secondary: MemoryBroker, monkeypatch: pytest.MonkeyPatch, **counts: float
 ) -> dict[str, float]:
     """
-    Let the secondary tell these counts of its first backlog queue; the returned dict may change.
+    Let the secondary report these counts of its first backlog queue; the returned dict may change.
     """
     listed = secondary.list_queues
 

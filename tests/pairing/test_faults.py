@@ -106,7 +106,7 @@ async def test_duplicate_detection_takes_the_second_copy(harness):
 
 
 async def test_what_appears_late_is_not_sent_again(harness):
-    """Service Bus: what was acknowledged may take minutes to be seen."""
+    """Service Bus: an acknowledged message may take minutes to appear."""
     pair = await harness.pair()
     await harness.syphon(states=pair.states)
     harness.primary.fail(refuse(Unavailable, "down"), Operation.SEND, times=1)
@@ -117,7 +117,7 @@ async def test_what_appears_late_is_not_sent_again(harness):
     await trio.sleep(HOUR)
 
     assert await harness.primary.ids() == ["m1"]
-    assert harness.primary.sends() == 2  # one that failed, and the syphon's
+    assert harness.primary.sends() == 2  # an attempt that failed, and the syphon's
 
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 3652])
@@ -176,7 +176,7 @@ class Deadly:
 
 
 async def die_at_the_message(harness, batch):
-    """A syphon's life. Of its death nobody is told: what it had locked stays so."""
+    """A syphon's life. Its death isn't noticed: the messages that it had locked stay locked."""
     primary, source = Namespace(harness.primary.store), Namespace(harness.secondary.store)
     for namespace in (primary, source):
         await harness.nursery.start(namespace.broker.run)

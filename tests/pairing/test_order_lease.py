@@ -253,7 +253,7 @@ async def test_the_next_orderer_sends_behind_what_the_last_one_diverted(harness)
 
 async def test_what_a_gateway_knew_before_it_was_orderer_again_doesnt_count(harness):
     one, other = await gateway(harness), await gateway(harness)
-    assert await one.send("a") is PRIMARY  # so it knows that the key is at home
+    assert await one.send("a") is PRIMARY  # so the gateway knows that the key is at home
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
     assert await other.send("b") is BACKLOG
     harness.primary.heal()
@@ -324,7 +324,7 @@ async def test_the_last_orderer_doesnt_go_on_once_another_has_the_lease(harness)
     with Timed() as took:
         await one.send("d")
 
-    assert took.seconds > lease.POLL / 2  # it asked for the lease
+    assert took.seconds > lease.POLL / 2  # the gateway asked for the lease
     assert other.pair.order_status().leases == 0
 
 

@@ -208,7 +208,7 @@ async def test_a_wait_in_vain_isnt_repeated_soon(harness):
 
 
 async def after_a_restart(harness: Harness, messages: int, **options) -> Pair:
-    """A gateway that knows nothing of an outage, in which so many messages were diverted."""
+    """A gateway that doesn't know of an outage in which a number of messages was diverted."""
     before = await ordered_pair(harness)
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
     for number in range(messages):

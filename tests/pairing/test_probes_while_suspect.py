@@ -128,7 +128,8 @@ async def test_a_probe_that_is_refused_is_no_success_and_no_failure(harness, err
 
     await trio.sleep(19.0)
     in_doubt = pair.states.state_of(ORDERS)
-    accepted_by = await send(pair, message("m2"))()  # it is reachable, so that a send may try
+    # The primary is reachable, so that a send may try.
+    accepted_by = await send(pair, message("m2"))()
 
     assert in_doubt is State.SUSPECT
     assert accepted_by is AcceptedBy.PRIMARY
@@ -252,7 +253,7 @@ async def test_the_trial_that_brings_an_entity_back_must_be_fast(harness):
 
     accepted_by = await send(pair, message("m2"))()
 
-    assert accepted_by is AcceptedBy.PRIMARY  # its message is accepted all the same
+    assert accepted_by is AcceptedBy.PRIMARY  # the message is accepted nevertheless
     after = [event.after for event in harness.events.of(EntityStateChanged)]
     assert after == ["secondary", "half-open", "secondary"]
 

@@ -103,7 +103,7 @@ async def test_an_unknown_outcome_goes_to_the_caller_where_a_duplicate_hurts(har
 
     assert isinstance(error, OutcomeUnknown)
     assert await harness.secondary.ids(QUEUE) == []
-    # The unknown outcome is an outage all the same.
+    # The unknown outcome counts as an outage, too.
     assert pair.states.state_of(ORDERS) in {State.SECONDARY, State.HALF_OPEN}
 
 

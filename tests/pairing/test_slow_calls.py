@@ -1,4 +1,6 @@
-"""Late is down: what a send that isn't answered soon, or is answered late, means for its entity."""
+"""
+Late is down: the effect of a send that isn't answered soon, or is answered late, on its entity.
+"""
 
 import random
 import statistics
@@ -144,7 +146,8 @@ async def test_a_diverted_send_keeps_its_id(harness):
     assert accepted_by is AcceptedBy.BACKLOG
     [copy] = await harness.secondary.messages(QUEUE)
     assert copy.message_id == "m1"
-    assert await harness.primary.ids() == ["m1"]  # it may have arrived: its outcome was unknown
+    # The message may have arrived: its outcome was unknown.
+    assert await harness.primary.ids() == ["m1"]
 
 
 async def test_a_slow_send_is_an_exception_when_a_later_one_was_accepted(harness):
@@ -295,7 +298,7 @@ async def test_entities_without_slow_sends_take_no_memory(harness):
     pair = await harness.pair()
     fresh = entries(pair.states.evidence)
     await produce(harness, pair, 5.0)
-    used = entries(pair.watch)  # it knows the limit of a send now
+    used = entries(pair.watch)  # the pair knows the limit of a send now
     assert entries(pair.states.evidence) == fresh
 
     harness.primary.fail(Slow(3.0), SEND, times=1)

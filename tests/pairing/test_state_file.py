@@ -58,7 +58,7 @@ def file_of(harness, pair, path, **pauses):
 
 
 async def saved(path, condition):
-    """The content of the file, as soon as it is so."""
+    """The content of the file, as soon as the condition holds."""
     with trio.fail_after(30):
         while True:
             if path.is_file() and condition(found := parse(path.read_bytes())):
@@ -191,7 +191,7 @@ async def test_a_file_is_replaced_whole(harness, path):
     await state.save()
 
     with reader:
-        assert parse(reader.read()).states == ()  # who reads the old one reads all of it
+        assert parse(reader.read()).states == ()  # a reader of the old file reads all of it
     assert path.stat().st_ino != old
     assert [each.name for each in path.parent.iterdir()] == ["state.json"]
 

@@ -41,7 +41,7 @@ def make(events):
 @pytest.fixture
 def is_pause(make, events):
     """
-    A function that tells whether states with these options take a pulse that is so late for a
+    A function that returns True if states with these options count a heartbeat that is so late as a
     pause.
     """
 

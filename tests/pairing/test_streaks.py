@@ -72,7 +72,7 @@ async def test_sends_that_fail_together_are_one_failure(autojump_clock):
     backoffs = EntityBackoffs(rng=rng, observer=Heard(), load=load, largest=100)
     rest = Backoff(first=1.0, cap=300.0, jitter=0.0)
 
-    for _ in range(10):  # one for each backlog queue
+    for _ in range(10):  # an attempt for each backlog queue
         backoffs.back_off(ORDERS, rest, "no answer")
     started = trio.current_time()
     await backoffs.wait_until_resumed(ORDERS)

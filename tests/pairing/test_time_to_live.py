@@ -1,4 +1,4 @@
-"""A time to live runs while the gateway has the message, on whichever way it goes on."""
+"""A time to live runs while the gateway has the message, whichever way the message takes."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Topics behind a pair: a diverted message comes to the subscriptions as one that wasn't."""
+"""Topics behind a pair: a diverted message arrives at the subscriptions like any other."""
 
 import pytest
 import trio

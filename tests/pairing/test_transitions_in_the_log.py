@@ -1,4 +1,4 @@
-"""The log tells each change of an entity's state in one line, with its reason."""
+"""The log has each change of an entity's state in one line, with its reason."""
 
 import json
 from itertools import pairwise

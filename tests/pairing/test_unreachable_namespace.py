@@ -31,7 +31,7 @@ SEND, PROBE = Operation.SEND, Operation.PROBE
 
 
 async def queues(harness, number):
-    """Create so many queues on the primary."""
+    """Create a number of queues on the primary."""
     made = [EntityPath(f"queue-{index}") for index in range(number)]
     for queue in made:
         await harness.primary.store.create_queue(queue, QueueProperties())
@@ -227,8 +227,8 @@ async def test_when_it_is_back_its_entities_are_back_soon_after(harness):
 
 async def wait_in_outage(harness, period):
     """
-    A thousand queues of a frozen primary, sent to one by one: the seconds that their producers
-    waited after the first `attempt_timeout`, and the longest wait.
+    Send to a thousand queues of a frozen primary, one after the other; return the seconds that
+    their producers waited after the first `attempt_timeout`, and the longest wait.
     """
     pair = await harness.pair()
     made = await queues(harness, 1000)

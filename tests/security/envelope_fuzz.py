@@ -1,5 +1,5 @@
 """
-Envelopes that somebody has changed, as long as you like; everything is seeded.
+Forged envelopes, as long as you like; everything is seeded.
 
 Usage: python -m tests.fuzz envelopes SECONDS
 """
@@ -154,13 +154,13 @@ def resigned(message: Message, codec: Envelope) -> Message:
     properties = {**message.properties, KEY_ID: codec.keys[0].id}
     try:
         return codec.sign(attrs.evolve(message, properties=properties))
-    except (MessageError, LookupError):  # nobody can make that MAC
+    except (MessageError, LookupError):  # no attacker can make that MAC
         return message
 
 
 @attrs.define(eq=False)
 class HostileEncryption(MessageEncryption):
-    """Encrypts these bytes, whatever message it is given: its user has the key."""
+    """Encrypts fixed bytes instead of the given message: its user has the key."""
 
     plain: bytes = b""
 
@@ -206,8 +206,8 @@ def read(message: Message, codec: Envelope) -> tuple[Any, ...] | None:
 
 def fuzz(seed: int, go_on: Callable[[int], bool]) -> int:
     """
-    Messages while `go_on(n)`; return how many there were. A fault raises, with n: an error that is
-    none of a message, or a changed message that is moved.
+    Messages while `go_on(n)`; return how many there were. A fault raises, with n: an error that
+    isn't a message's, or a changed message that is moved.
     """
     done = 0
     while go_on(done):

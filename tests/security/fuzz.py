@@ -70,7 +70,7 @@ ORDERS, SESSIONS, DUPS, TOPIC = map(EntityPath, ("orders", "sessions", "dups", "
 ENTITIES: Final = ["orders", "sessions", "dups", "news", "news/Subscriptions/all", "nothing"]
 ACCOUNT, KEY = "contoso", b"a key for tests only"
 PATIENCE: Final = 30.0  # seconds for one request
-# That this kind of namespace can't do something is no failure.
+# An operation that this kind of namespace lacks is no failure.
 FINE: Final = {501}
 INTERNAL: Final = {"amqp:internal-error", "com.microsoft:container-close"}
 
@@ -314,7 +314,7 @@ class Direct:
 
 @attrs.frozen
 class Deferred:
-    """Messages that were put aside, asked for by their numbers."""
+    """Messages that were deferred, requested by their numbers."""
 
     numbers: Sequence[int]
 
@@ -359,7 +359,7 @@ async def answer(sdk: Sdk, *links: amqp.LinkId) -> amqp.Event | None:
         await sdk._more.park()
 
 
-# --- what is asked
+# --- requests
 
 entities: Final = st.sampled_from(ENTITIES)
 

@@ -42,8 +42,8 @@ def head(method: str, target: str, *fields: tuple[str, str]) -> bytes:
 
 async def ask(port: int, data: bytes, enough: int | None = None) -> bytes:
     """
-    The head of the first answer to these bytes, or so many bytes of it; empty: the connection ended
-    without any.
+    The head of the first answer to these bytes, or a number of its bytes; empty: the connection
+    ended without an answer.
     """
     with trio.fail_after(PATIENCE):
         stream = await trio.open_tcp_stream("127.0.0.1", port)

@@ -1,4 +1,4 @@
-"""`pairgate check` refuses all that `pairgate serve` refuses, and names the key."""
+"""`pairgate check` refuses every configuration that `pairgate serve` refuses, and names the key."""
 
 import socket
 from datetime import UTC, datetime
@@ -138,7 +138,7 @@ def test_stores_that_are_there_are_left_as_they_are(folder: Path) -> None:
 async def test_beside_a_gateway_that_runs_its_ports_are_good(
     url: str, gateways: Gateways, certificates: Path
 ) -> None:
-    """The ports themselves tell whether a gateway has them, where nothing is locked."""
+    """Without a locked store, the ports themselves show whether a gateway has them."""
     tls = TLS.replace("tls/", f"{certificates}/tls/")
     config = every_port().replace("embedded:here.db", url) + ENDPOINT + tls
     gateway = await gateways.start(config)

@@ -1,4 +1,4 @@
-"""Changed envelopes harm nobody. `make fuzz` tries more of them."""
+"""Changed envelopes do no harm. `make fuzz` tries more of them."""
 
 import pytest
 

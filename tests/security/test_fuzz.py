@@ -1,4 +1,4 @@
-"""Requests with values at the ends of their types harm nobody. `make fuzz` tries more of them."""
+"""Requests with values at the ends of their types do no harm. `make fuzz` tries more of them."""
 
 import pytest
 from hypothesis import given, settings

@@ -135,6 +135,6 @@ def test_user_metadata_of_any_depth_is_somebody_elses_text(deep: str) -> None:
 def test_a_message_id_has_at_most_128_characters() -> None:
     check_message_id("x" * 128)
     check_message_id(Typed(Kind.ULONG, 2**64 - 1))
-    check_message_id(b"x" * 1000)  # which Service Bus doesn't show
+    check_message_id(b"x" * 1000)  # an id that Service Bus doesn't show
     with pytest.raises(InvalidRequest):
         check_message_id("x" * 129)

@@ -1,4 +1,4 @@
-"""Clients that connect and say nothing of use take the place of nobody."""
+"""Clients that connect and send nothing useful take no other client's place."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

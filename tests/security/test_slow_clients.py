@@ -93,7 +93,7 @@ class Connection:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def drip(self, data: bytes) -> None:
-        """Say one byte a second, and read what comes."""
+        """Send a byte each second, and read the answer."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._read)
             try:
@@ -240,7 +240,7 @@ RECEIVER: Final = (
     + frame(0x13, [None, uint(1000), uint(0), uint(1000), uint(0), uint(0), uint(50)])
 )
 HEARTBEAT: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
-# The port; the bytes that a client says first, and those that it repeats; and the limit.
+# The port; the bytes that a client sends first, and those that it repeats; and the limit.
 UNREAD: Final = {
     "requests over REST": ("service-bus-http", SEND, SEND, WRITE),
     "requests to Storage Queue": ("storage-queue", LIST, LIST, WRITE),

@@ -1,4 +1,4 @@
-"""Nobody can tell a lock token or a pop receipt from others that he has seen."""
+"""A client can't guess a lock token or a pop receipt from others that it has seen."""
 
 import base64
 import random

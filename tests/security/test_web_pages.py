@@ -1,4 +1,4 @@
-"""Pages of other sites, where the only key is the one that everybody knows."""
+"""Pages of other sites, where the only key is the well-known one."""
 
 from collections.abc import Callable
 

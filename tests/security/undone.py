@@ -1,4 +1,4 @@
-"""Namespaces in which a bug ends a step at any call, and all that they hold, to compare."""
+"""Namespaces in which a bug ends a step at any call, and their whole state, for a comparison."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ from tests.harness.store_work import connection_of
 Work = Callable[[Namespace, Now], Any]
 
 _ROOT: Final = str(Path(gateway.__file__).parent)
-# Where a step runs; what undoes it is left alone.
+# The modules in which a step runs; the code that undoes it is left alone.
 _PLACES: Final = tuple(
     f"{_ROOT}/{place}"
     for place in (
@@ -61,7 +61,7 @@ class PlantedBug(Exception):
 
 @attrs.define(eq=False)
 class Bug:
-    """Raises at the call of that number in a step, if there are so many."""
+    """Raises at the call of that number in a step, if the step has that many."""
 
     number: int = 0
     calls: int = 0

@@ -41,7 +41,7 @@ HEALTHY: Final = {
 
 @attrs.frozen
 class Case:
-    """Series that make an alert fire, the same in health, and what the alert is about."""
+    """Series that make an alert fire, the same series in health, and the alert's subject."""
 
     fires: Mapping[str, str]
     quiet: Mapping[str, str]
@@ -275,7 +275,7 @@ def unit_tests(name: str) -> list[dict[str, Any]]:
 
 
 def job_of(rule: Mapping[str, Any]) -> dict[str, str]:
-    """Sums are by what they name; a figure itself keeps its job."""
+    """The job of a series: a sum has the labels that it is by; a figure itself keeps its job."""
     return {} if "sum by" in rule["expr"].split("\n")[0] else {"job": "pairgate"}
 
 

@@ -1,4 +1,4 @@
-"""The audit log: each line is on the disk, whatever happens to the file."""
+"""The audit log: each line reaches the disk, even if the file is moved or removed."""
 
 import json
 import threading

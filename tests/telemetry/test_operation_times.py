@@ -51,7 +51,7 @@ def took(*seconds: float) -> Distribution:
 
 @attrs.frozen
 class Stand:
-    """A namespace in memory that answers late, and what is measured of it."""
+    """A namespace in memory that answers late, and its measured times."""
 
     faulty: FaultyBroker
     broker: Watched

@@ -67,7 +67,7 @@ def test_a_depth_that_is_told_late_does_not_matter_while_messages_move(bench: Be
     bench.counts.moved(ORDERS, 40)
 
     assert bench.read(100, later=1.0) == {"orders": 60}
-    assert bench.read(100) is None  # it stays so: somebody else has put 40 there
+    assert bench.read(100) is None  # the count stays: another gateway has put 40 there
 
 
 def test_messages_that_others_diverted_make_it_unknown_until_the_backlog_is_empty(

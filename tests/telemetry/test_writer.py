@@ -1,4 +1,4 @@
-"""The thread that writes the log: what it does when nobody reads, and when the disk is full."""
+"""The thread that writes the log, when no process reads it, and when the disk is full."""
 
 import errno
 import fcntl

@@ -108,7 +108,7 @@ def test_a_backup_beside_work_is_the_store_at_one_moment_since_its_beginning(tmp
     began = len(served.work.worlds) - 1
 
     def between(_seconds: float) -> None:
-        # Otherwise the store would grow as fast as its copy
+        # Otherwise the store would grow as fast as its copy.
         if len(served.work.worlds) < began + 80:
             served.run(rng.choice((0, 0, 1, 3)))
         if rng.random() < 0.2:

@@ -89,7 +89,7 @@ async def test_who_waits_for_room_goes_on_as_soon_as_something_is_settled(rabbit
                 async with trio.open_nursery() as nursery:
                     if len(done) + len(held) < MANY:
                         nursery.start_soon(take)
-                    # The receive waits: no further message may be held
+                    # The receive waits: no further message may be held.
                     await wait_all_tasks_blocked()
                     for each in tuple(held):
                         held.remove(each)

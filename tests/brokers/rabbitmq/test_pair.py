@@ -122,7 +122,7 @@ async def alarm(harness: Harness) -> None:
 
 async def heal(harness: Harness) -> None:
     harness.proxy.fault = Pass()
-    # A connection that has lost bytes hangs, which would be a second outage
+    # A connection that has lost bytes hangs, which would be a second outage.
     harness.proxy.reset_all()
     await control(harness.nodes.process("primary"), "set_vm_memory_high_watermark", "0.4")
 

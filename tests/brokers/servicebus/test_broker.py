@@ -360,7 +360,7 @@ async def test_an_empty_poll_is_followed_by_the_next(autojump_clock):
         found = await receiver.receive(1)
 
     assert len(found) == 1
-    # A namespace that doesn't wait isn't polled in a tight loop
+    # A namespace that doesn't wait isn't polled in a tight loop.
     assert trio.current_time() - began == 2.0
 
 

@@ -15,7 +15,7 @@ def getaddrinfo(host, port, *arguments, **named):
     text = host.decode() if isinstance(host, bytes) else host
     if not text.endswith((".test", ".test.localhost")):
         return real(host, port, *arguments, **named)
-    # The file is replaced as a whole
+    # The file is replaced as a whole.
     known = dict(line.split() for line in NAMES.read_text().splitlines())
     if text not in known:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")

@@ -39,7 +39,7 @@ def resolve_here(host: Any, port: Any, *rest: Any, **options: Any) -> Any:
 
 
 socket.getaddrinfo = resolve_here
-# The AMQP client trusts the authorities of this package, whatever OpenSSL is told.
+# The AMQP client trusts the authorities of this package, whatever OpenSSL's settings.
 importlib.import_module("certifi").where = lambda: os.environ["SSL_CERT_FILE"]
 
 
@@ -141,7 +141,7 @@ class Named:
 
 
 class Preparer:
-    """A decorator that gives a test what it prepares, as arguments with names."""
+    """A decorator that passes prepared values to a test, as arguments with names."""
 
     def __init__(self, **wanted: Any) -> None:
         self.wanted = wanted
@@ -218,7 +218,7 @@ class OfQueueRule(Preparer):
 
 
 def wrapped(test: Any, provide: Any, hidden: Any = frozenset()) -> Any:
-    """The test with more arguments; pytest sees those that it must fill in itself."""
+    """The test with more arguments; pytest sees only the arguments that it must fill in itself."""
     if inspect.iscoroutinefunction(test):
 
         async def run(*rest: Any, **given: Any) -> Any:

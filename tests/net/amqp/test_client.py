@@ -119,7 +119,7 @@ async def test_a_detach_that_nobody_waits_for_any_more_is_one_too(peer_and_clien
 
 
 async def test_of_too_many_unsettled_deliveries_the_oldest_are_released(peer_and_client, nursery):
-    """The consumers never settle the deliveries, or a peer sends messages that nobody can read."""
+    """The consumers never settle the deliveries, or a peer sends unreadable messages."""
     peer, client = peer_and_client
     link = await attached(client, most_unsettled=10)
     link.set_credit(100)

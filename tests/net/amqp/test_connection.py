@@ -1,4 +1,4 @@
-"""An AMQP connection on a stream: who is told what, who waits, and how it ends."""
+"""An AMQP connection on a stream: its events, its waits, and its end."""
 
 from functools import partial
 
@@ -74,7 +74,7 @@ class Peer:
             engine.settle(event.delivery, ACCEPTED)
 
     async def wait_for(self, kind, count=1):
-        """The last event of this kind, once there are so many."""
+        """The last event of this kind, once `count` of them have come."""
         with trio.fail_after(30):
             while sum(isinstance(event, kind) for event in self.told) < count:
                 self.news = trio.Event()
@@ -463,7 +463,7 @@ class SendAndReceive(MessagingHandler):
 
 
 class Echo(Peer):
-    """A server that sends to its one receiver whatever comes in."""
+    """A server that sends all incoming messages to its only receiver."""
 
     def handle(self, event):
         super().handle(event)

@@ -37,7 +37,7 @@ def crash(peer, error):
 
 
 class Server:
-    """A real HTTP server that counts what it was asked."""
+    """A real HTTP server that counts its requests."""
 
     def __init__(self):
         self.requests = []
@@ -81,7 +81,7 @@ async def client_of(nursery):
 
 
 def scripted(*answers):
-    """A client whose n-th connection answers whatever comes with the n-th bytes, and ends."""
+    """A client whose n-th connection answers any request with the n-th bytes, and ends."""
     streams = []
     answers = list(answers)
 

@@ -102,7 +102,7 @@ def test_an_ordinary_request_is_plain() -> None:
         b"Expect: 100-continue",
         b"Transfer-Encoding: chunked",
         b"UPGRADE: websocket",
-        b"Connection : close",  # no field at all, but who knows what others take it for
+        b"Connection : close",  # no field at all, but other parsers may accept it as one
         b"No colon",
         b": no name",
         b"Name: \x01",
@@ -129,7 +129,8 @@ Outcome = tuple[Response, bool] | str
 
 def outcome_of(answer: bytes, method: str, *, plain: bool) -> Outcome | None:
     """
-    The response that a client reads, and whether its connection goes on; None: it waits for more.
+    The response that a client reads, and whether its connection stays open; None: it waits for
+    more.
     """
     codec = ClientCodec("here", Request(method=method, target="/"), MAX_BODY, plain=plain)
     codec.build()

@@ -281,7 +281,7 @@ async def test_a_slow_handler_has_no_deadline_here(exchange, autojump_clock):
 
 
 class Waiting:
-    """A handler that waits, and what became of it."""
+    """A handler that waits, and records its end."""
 
     def __init__(self):
         self.fate = None

@@ -169,7 +169,7 @@ async def test_nothing_follows_a_pong_that_was_cancelled_in_the_middle(autojump_
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(client.send, Ping(payload=b"p"))
-        with trio.move_on_after(1):  # nobody reads the pong
+        with trio.move_on_after(1):  # the pong isn't read
             await client.server.receive_some()
 
     with pytest.raises(trio.BrokenResourceError, match="in part"):

@@ -1,4 +1,4 @@
-"""A lost connection to RabbitMQ tells which messages were not sent, and a silent peer is dead."""
+"""A lost connection to RabbitMQ reports which messages were not sent, and a silent peer is dead."""
 
 import random
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def greeting(channels: int = 100, max_frame: int = 131_072) -> bytes:
 
 
 class Peer:
-    """A broker that says what it is told to, and reads what it is told to."""
+    """A broker that writes and reads on the test's command."""
 
     def __init__(
         self, pair: Callable[[], tuple[trio.abc.Stream, trio.abc.Stream]] = memory_stream_pair
@@ -70,7 +70,7 @@ class Peer:
         return self.connection
 
     async def read_until(self, kind: type[base.Frame]) -> None:
-        """Read what comes, up to that method."""
+        """Read up to that method."""
         seen = b""
         while kind.index.to_bytes(4) not in seen:
             seen += bytes(await self.stream.receive_some(65536))
@@ -85,7 +85,9 @@ class Peer:
         await self.say(number, commands.Channel.OpenOk())
 
     async def open_lane(self) -> None:
-        """Answer to who opens channel 1 to send on it, and asks by a first message if it may."""
+        """
+        Answer a client that opens channel 1 to send on it, and tests its right by a first message.
+        """
         await self.read_until(commands.Channel.Open)
         await self.say(1, commands.Channel.OpenOk())
         await self.read_until(commands.Confirm.Select)
@@ -148,7 +150,8 @@ async def test_what_never_left_the_outbox_was_not_sent(autojump_clock) -> None:
         sender = sender_on(connection)
         nursery.start_soon(outcome_of, sender, results, "handed")
         await peer.open_lane()
-        await trio.testing.wait_all_tasks_blocked()  # now it is being written, and nobody reads
+        # The message is being written now, and the peer doesn't read.
+        await trio.testing.wait_all_tasks_blocked()
         nursery.start_soon(outcome_of, sender, results, "kept")
         await trio.testing.wait_all_tasks_blocked()
         await trio.aclose_forcefully(peer.stream)

@@ -266,7 +266,7 @@ async def test_without_entity_states_a_trials_end_means_nothing(make, half_open)
     backoffs.end_trial(trial, None)
     backoffs.release_trial(trial)
 
-    assert half_open.begin_trial(ORDERS) is None  # it is still on its way
+    assert half_open.begin_trial(ORDERS) is None  # the send is still on its way
 
 
 async def test_a_diverted_entity_backs_off_until_it_comes_back(make, half_open, nursery):

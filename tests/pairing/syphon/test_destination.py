@@ -25,7 +25,7 @@ MEMORY = Identity("memory", "1")
 
 @attrs.define(eq=False)
 class Named(ForwardingBroker):
-    """A namespace that says who it is, or fails to."""
+    """A namespace that reports its identity, or fails to."""
 
     broker: Broker | None = None
     says: Identity | Exception = EAST

@@ -456,7 +456,7 @@ async def test_a_queue_that_takes_its_time_to_be_left_is_left_or_given_up(harnes
             return self
 
         async def __aexit__(self, *_):
-            await trio.sleep(seconds)  # noqa: ASYNC102 that is what it does wrong
+            await trio.sleep(seconds)  # noqa: ASYNC102 the planted mistake
 
     drain = harness.make_drain()
     drain.source = SlowToLeave()
@@ -765,7 +765,8 @@ async def test_a_pause_ends_when_messages_are_given_back(harness):
     harness.primary.fail(Refuse(), SEND, times=1)
     await harness.syphon(batch=1, retry=Backoff(first=5.0, cap=5.0, jitter=0.0))
 
-    await trio.sleep(5.1)  # it has looked at 0, 0.6, 1.8 and 4.2 s, and would pause until 6.7 s
+    # The drain has looked at 0, 0.6, 1.8 and 4.2 s, and would pause until 6.7 s.
+    await trio.sleep(5.1)
 
     assert "0" in await harness.primary.ids()
 
@@ -940,7 +941,7 @@ async def test_the_next_batch_is_taken_while_the_last_one_is_moved(harness):
         at_once = max(at_once, harness.primary.broker.under_way(SEND))
 
     assert at_once == MAX_BATCHES
-    assert trio.current_time() - started < 10.0  # one after the other they take twenty
+    assert trio.current_time() - started < 10.0  # one after the other, the settlements take twenty
 
 
 async def test_a_syphon_that_is_killed_sends_no_more_twice_than_it_had_claimed(harness):
@@ -986,7 +987,7 @@ async def test_after_a_failure_there_is_one_batch_in_progress_again(harness):
     harness.primary.fail(Refuse(), SEND, times=MAX_BATCHES)
     harness.primary.fail(Slow(1.0), SEND)
     await harness.events.first(SyphonBackedOff)
-    await trio.sleep(1.0)  # what was on its way by then has its answer
+    await trio.sleep(1.0)  # the sends in progress have their answers by then
 
     at_once = 0
     for _ in range(40):

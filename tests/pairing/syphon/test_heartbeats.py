@@ -82,7 +82,7 @@ class Place:
         )
 
     async def start(self, host: str, secondary: Broker | None = None) -> Callable[[], None]:
-        """Start a syphon's heartbeats; return what ends them."""
+        """Start a syphon's heartbeats; return the scope that ends them."""
         self._syphons += 1
         number = self._syphons
         heartbeats = Heartbeats(

@@ -212,7 +212,7 @@ async def test_a_send_is_given_up_after_three_attempt_time_outs(harness):
 
 
 async def test_what_is_suspended_isnt_given_back_for_a_moment_when_a_send_is_given_up(harness):
-    """A message that is given back would stand before all that the drain hasn't looked at yet."""
+    """A released message would stand before all messages that the drain hasn't received yet."""
     await harness.divert(message("1"))
     await harness.divert(message("2"))
     harness.primary.fail(Hang(), SEND)
@@ -274,7 +274,7 @@ async def test_a_complete_whose_answer_is_lost_is_done(harness):
 
 @pytest.fixture(params=["one by one", "together"])
 def settling(request, harness):
-    """The backlog's receiver settles several deliveries one by one, or together."""
+    """The backlog's receiver settles several deliveries separately, or together."""
     if request.param == "one by one":
         harness.secondary.broker.receiver = FaultyReceiver
 
@@ -362,7 +362,7 @@ async def test_a_syphon_that_ends_while_it_sends_loses_nothing(harness):
     first.cancel()
     harness.primary.heal()
     await harness.syphon()
-    await trio.sleep(1.0)  # what it had locked was released, so nobody waits for a lock
+    await trio.sleep(1.0)  # the killed syphon's locks were released, so no receiver waits for one
 
     assert await harness.primary.ids() == ["m1"]
     assert await harness.secondary.ids(QUEUE) == []
@@ -499,7 +499,7 @@ async def test_a_message_that_expires_while_it_waits_its_turn_is_dead_lettered(h
     harness.primary.fail(Refuse(), SEND, times=1)
     await harness.syphon(
         retry=Backoff(first=1.0, cap=1.0, jitter=0.0), max_drain_rate=1 / 60
-    )  # one a minute
+    )  # one attempt a minute
 
     await trio.sleep(200.0)
 
@@ -557,7 +557,7 @@ async def test_our_time_to_live_past_the_end_of_the_calendar_is_kept(harness):
 
 
 async def strip(harness):
-    """Make what is on the backlog what a legacy client would have written."""
+    """Rewrite the messages on the backlog as a legacy client would have written them."""
     messages = await harness.secondary.messages(QUEUE)
     await harness.secondary.empty(QUEUE)
     legacy = [

@@ -1,4 +1,4 @@
-"""The messages of ordered entities move in the order of their session, whatever fails."""
+"""The messages of ordered entities move in the order of their session, despite any failure."""
 
 import attrs
 import pytest
@@ -218,7 +218,7 @@ async def test_the_queues_are_found_without_the_right_to_list(harness):
 
 
 def same_queue(entity, *, first: int = 0, number: int) -> list[Message]:
-    """Return so many messages, each of a key of its own, that all belong to one backlog queue."""
+    """Return messages, each of a key of its own, that all belong to one backlog queue."""
     names = (f"m{index}" for index in range(first, first + 100 * number))
     all_of_them = (message(name, session_id=name) for name in names)
     return [each for each in all_of_them if key_of(entity, each).number == 0][:number]

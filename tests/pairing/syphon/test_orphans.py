@@ -158,7 +158,7 @@ async def test_while_nothing_waits_it_is_looked_once_an_hour(harness):
 
 
 class Lagging:
-    """The counts of ten seconds ago, as RabbitMQ's management tells them; moved after 1 s."""
+    """The counts of ten seconds ago, as RabbitMQ's management reports them; moved after 1 s."""
 
     def __init__(self):
         self.moved = trio.current_time() + 1.0
@@ -180,7 +180,7 @@ async def test_counts_that_lag_are_given_their_time(harness):
 
 
 class OnceUnknown:
-    """Another process receives, so that nobody can count what it has locked; then it is gone."""
+    """Another process receives, so that its locked messages can't be counted; then it is gone."""
 
     def __init__(self):
         self.known_from = trio.current_time() + 1000.0

@@ -38,7 +38,7 @@ async def load(harness):
 
 
 async def rounds(load, number, seconds):
-    """Send so many rounds of as many sends as may be in flight, each answered after that time."""
+    """Send rounds of as many sends as may be in flight, each answered after the given time."""
     for _ in range(number):
         async with trio.open_nursery() as nursery:
             for _ in range(load.limit):

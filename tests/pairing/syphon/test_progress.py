@@ -1,4 +1,4 @@
-"""A syphon tells the progress of the backlog as a whole."""
+"""A syphon reports the progress of the backlog as a whole."""
 
 import attrs
 import trio

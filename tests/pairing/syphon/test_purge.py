@@ -1,4 +1,4 @@
-"""A purge deletes what an operator has seen of a backlog queue, and no more."""
+"""A purge deletes the messages of a backlog queue that an operator has seen, and no more."""
 
 from typing import Any
 
@@ -149,7 +149,7 @@ async def test_a_cancelled_purge_tells_what_it_has_deleted(harness: Harness) -> 
     await filled(harness, 3)
     async with harness.secondary.store.open_receiver(QUEUE) as syphon:
         await syphon.receive(1)
-        with trio.move_on_after(1.0):  # it waits for the locked message
+        with trio.move_on_after(1.0):  # the purge waits for the locked message
             await purge_confirmed(harness, 3)
 
     assert harness.events.of(BacklogPurged) == [

@@ -21,7 +21,7 @@ IDS = [str(number) for number in range(8)]
 
 
 async def divert_and_try(harness, *ids, entity=ORDERS, times=1):
-    """Put messages on the backlog that were taken and given back that many times."""
+    """Put messages on the backlog that were received and released a number of times."""
     await harness.divert(*map(message, ids), entity=entity)
     async with harness.secondary.store.open_receiver(QUEUE) as receiver:
         for _ in range(times):

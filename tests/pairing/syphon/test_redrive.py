@@ -450,7 +450,7 @@ async def test_a_namespace_without_dead_letters_says_so(harness):
 
 @attrs.frozen
 class Uncounted:
-    """A namespace that doesn't tell how many dead letters a queue has."""
+    """A namespace that doesn't report the number of a queue's dead letters."""
 
     inner: object
 

@@ -1,4 +1,4 @@
-"""A syphon finds its backlog queues, tells a stall, and competes with others without loss."""
+"""A syphon finds its backlog queues, reports a stall, and competes with others without loss."""
 
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -133,7 +133,7 @@ class WithoutSessions(ForwardingBroker):
 
 
 class Endless:
-    """A namespace that has each queue that is asked for."""
+    """A namespace that has each requested queue."""
 
     def __init__(self, *, lists: bool) -> None:
         self.lists = lists
@@ -219,7 +219,7 @@ async def test_a_secondary_that_is_down_at_the_start_is_found_later(harness):
 async def test_a_secondary_that_was_down_for_a_moment_is_asked_again_soon(harness):
     await harness.divert(message())
     harness.secondary.fail(Refuse())
-    await harness.syphon()  # which looks for new queues once a minute
+    await harness.syphon()  # the syphon looks for new queues once a minute
     await trio.sleep(5.0)
     harness.secondary.heal()
 

@@ -1,4 +1,4 @@
-"""The credentials of the rights table: what each permits, and how a client shows it."""
+"""The credentials of the rights table: their rights, and the way in which a client shows them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

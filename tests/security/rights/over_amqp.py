@@ -114,7 +114,7 @@ class Operation:
     on: frozenset[Kind]
     run: Run
     below: str = ""
-    locks: bool = False  # it concerns the lock of another client
+    locks: bool = False  # the operation concerns the lock of another client
 
     def allows(self, permit: Permit, entity: Entity) -> bool:
         """The verdict for a client with that permit."""
@@ -216,7 +216,7 @@ async def _send(world: World, sdk: LinkedSdk, entity: Entity) -> None:
 
 async def _receive(world: World, sdk: LinkedSdk, entity: Entity) -> None:
     link = await _attach(sdk, we_send=False, address=f"amqps://localhost/{entity.written}")
-    if entity.kind is not Kind.DEAD_LETTERS:  # which are empty
+    if entity.kind is not Kind.DEAD_LETTERS:  # the dead letters are empty
         sdk.engine.grant(link, 1)
         transfer = await sdk.delivery(link)
         await sdk.settle(transfer, amqp.ACCEPTED)

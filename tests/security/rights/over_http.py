@@ -36,7 +36,7 @@ _NAMESPACE: Final = frozenset({Kind.NAMESPACE})
 
 @attrs.frozen
 class Asked:
-    """A request, without credentials, and what has to hold if it was refused."""
+    """A request, without credentials, and the condition that must hold if it was refused."""
 
     request: Request
     lock: str | None = None

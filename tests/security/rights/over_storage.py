@@ -118,7 +118,9 @@ Allows = Callable[[Operation, str], bool]
 
 @attrs.frozen
 class StorageCredential:
-    """A credential of the Queue service: what it allows, and how a request shows it."""
+    """
+    A credential of the Queue service: its permissions, and the way in which a request shows it.
+    """
 
     name: str
     allows: Allows
@@ -142,7 +144,7 @@ def _by_key(key: bytes) -> Sender:
 
 
 def _by_sas(values: dict[str, str], *, queue: str | None = None, key: bytes = KEY) -> Sender:
-    """`queue`: the one that the signature is for; None: of the account."""
+    """`queue`: the queue that the signature is for; None: a signature of the account."""
 
     async def send(client: Client, request: Request, _: str) -> Any:
         sig = build_sas(values, account=ACCOUNT, queue=queue, key=key)
@@ -183,7 +185,7 @@ def by_delegation(
 ) -> StorageCredential:
     """
     A signature for one queue, by a user delegation key that a client gets with its token; for one
-    user, if given, and shown with that token of somebody.
+    user, if given, and shown with that user's token.
     """
 
     def allows(operation: Operation, queue: str) -> bool:

@@ -202,7 +202,7 @@ SPELLINGS = tuple(
 
 
 def foreign(world: World) -> set[str]:
-    """The entities that the namespace was asked for, and that no policy of the client covers."""
+    """The entities of the namespace's requests that no policy of the client covers."""
     asked = {Entity(entity.key, Kind.QUEUE).owner for entity in world.broker.entities}
     return asked - OWN
 

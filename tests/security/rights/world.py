@@ -152,7 +152,7 @@ class World:
             if token is not None:
                 await self.leases.renew(path, token)
                 return token
-        except LockLost:  # it was settled by an earlier row
+        except LockLost:  # the message was settled by an earlier row
             pass
         await self.put(entity)
         (delivery,) = await self.leases.receive(path, 1)

@@ -79,7 +79,7 @@ def hear(seed: object, kind: Kind, pieces: list[bytes], rng: Rng, *, by_client: 
 
 
 def _closed(pieces: list[bytes]) -> bool:
-    """True if a close may be among the pieces: then the reason is the peer's, whatever it is."""
+    """True if a close may be among the pieces: any reason may then be the peer's."""
     return any(b"\x53\x18" in piece for piece in pieces)
 
 

@@ -1,4 +1,4 @@
-"""Two engines that push bytes at each other, for the tests of whatever stands on them."""
+"""Two engines that push bytes at each other, for tests of the layers above."""
 
 import attrs
 
@@ -46,7 +46,7 @@ class Pair:
         return self
 
     def attach(self, session=None, **fields):
-        """A link that the server has not answered: the client's id, and what the server sees."""
+        """A link that the server has not answered: the client's id, and the server's event."""
         session = session or self.client.begin()
         fields = {"source": Terminus(address="s"), "target": Terminus(address="t")} | fields
         fields = {"name": f"link-{session}", "we_send": True} | fields

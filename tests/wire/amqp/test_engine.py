@@ -283,7 +283,7 @@ def test_a_detach_is_told_and_answered_once(pair, closed):
 
 
 def lingering(pair, **fields):
-    """A link that lingers: the client's id, and what the server was told."""
+    """A link that lingers: the client's id, and the server's event."""
     ours, attached = pair.attach(**fields)
     pair.server.accept(attached.link, lingers=True)
     pair.pump()

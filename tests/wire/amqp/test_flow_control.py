@@ -1,4 +1,7 @@
-"""Windows of sessions, credit of links: what waits for them, and how both sides count."""
+"""
+Windows of sessions, credit of links: the transfers that wait for them, and the counts of both
+sides.
+"""
 
 import pytest
 
@@ -38,7 +41,7 @@ FAILED = AmqpError(condition="amqp:internal-error", description="failed")
 
 
 def sending_server(window):
-    """A server with a link on which it sends, to a raw client with a window of so many frames."""
+    """A server with a link on which it sends, to a raw client with a window of `window` frames."""
     server = anonymous_server()
     server.feed(AMQP_HEADER + frame(OPEN, ["raw", None, uint(512)]))
     server.open()

@@ -1,4 +1,4 @@
-"""Frames byte by byte; and those that break the protocol end the session or the connection."""
+"""Frames byte by byte; frames that break the protocol end the session or the connection."""
 
 from itertools import accumulate, pairwise
 

@@ -1,4 +1,4 @@
-"""Encoded messages: section by section, unchanged bytes, and what is no message."""
+"""Encoded messages: section by section, unchanged bytes, and bytes that are no message."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Frames in an order that nobody foresaw are answered, or end the connection: never silence."""
+"""Frames in any order are answered, or end the connection: the engine is never silent."""
 
 import random
 from collections import Counter
@@ -46,7 +46,7 @@ STATES = [None, *(described(code, []) for code in (0x24, 0x25, 0x26, 0x27))]
 
 @attrs.define(eq=False)
 class Peer:
-    """Says what the protocol mostly allows, and remembers what it has begun."""
+    """Sends frames that the protocol mostly allows, and remembers its links and deliveries."""
 
     rng: random.Random
     links: dict[tuple[int, int], bool] = attrs.field(factory=dict)  # whether the peer receives
@@ -128,7 +128,7 @@ class Peer:
 
 @attrs.define(eq=False)
 class Server:
-    """Answers whatever it likes, with ids that may be void."""
+    """Answers at random, with ids that may be void."""
 
     rng: random.Random
     engine: Engine = attrs.field(factory=anonymous_server)

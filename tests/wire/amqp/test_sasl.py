@@ -1,4 +1,4 @@
-"""SASL on AMQP: who is let in, and what is said to the others."""
+"""SASL on AMQP: the accepted clients, and the answers to the others."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Two engines at random: what one end does is what the other is told, to the end."""
+"""Two engines at random: each action of one end becomes an event of the other, to the end."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""AMQP 1.0's type system: byte vectors, round trips, and what hostile bytes may not do."""
+"""AMQP 1.0's type system: byte vectors, round trips, and hostile bytes."""
 
 import sys
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,8 +1,7 @@
 """
-Two engines that do whatever they may, in any order, over a stream that is cut anywhere.
-
-Everything follows from a seed. `Conversation.run` says whether what one end did is what the other
-was told; a `Watcher` at each end, whether the bytes keep to the specification.
+Two engines that do anything that they may, in any order, over a stream that is cut anywhere.
+Everything follows from a seed. `Conversation.run` checks that the actions of one end are the events
+of the other; a `Watcher` at each end checks the bytes against the specification.
 """
 
 import random
@@ -320,7 +319,7 @@ class End:
             return
 
     def settle(self) -> None:
-        """Settle what came; or confirm an outcome that was asked for."""
+        """Settle a received delivery; or confirm an outcome that the peer asked for."""
         for delivery in self._some(self.deliveries):
             link, message = self.deliveries[delivery]
             if link.we_send and message.state is None:
@@ -339,7 +338,7 @@ class End:
     def detach(self) -> None:
         for link in self._where(lambda link: link.accepted is not False):
             if self.cautious and not link.answered:
-                continue  # Proton takes what comes then for another link's
+                continue  # Proton takes later frames for another link's
             error = self.rng.choice((None, None, ERROR))
             awaited, closed = self.rng.random() < 0.5, self.rng.random() < 0.8
             self.engine.detach(link.id, error, closed=closed, awaited=awaited)
@@ -425,7 +424,8 @@ class Conversation:
     def run(self, steps: int) -> None:
         """
         Raises:
-            AssertionError: an end was told what the other didn't do, or broke the protocol.
+            AssertionError: an event of an end has no action of the other, or an end broke the
+                protocol.
         """
         self.client.engine.open()
         self.client.begin()
@@ -490,7 +490,10 @@ class Conversation:
         raise AssertionError(f"no rest: {[self._waiting(end) for end in self.ends]}")
 
     def _waiting(self, end: End) -> list[str]:
-        """Return the names of what an end can still do by itself, or must still be told."""
+        """
+        Return the names of the actions that an end can still do by itself, or of the events that it
+        lacks.
+        """
         links = [each.name for each in end.links.values() if not each.answered]
         drained = [each.name for each in end.links.values() if each.draining]
         unsettled = [link.name for link, _ in end.deliveries.values()]
@@ -501,7 +504,7 @@ class Conversation:
             assert end.closed == []
             assert end.watcher.into.whole
             assert end.engine.unsettled == 0
-            # Proton counts what waited for the credit of links that are gone.
+            # Proton counts messages that waited for the credit of links that are gone.
             assert end.lenient or end.engine.unsent == 0
         mine, theirs = ({link.name: link for link in end.links.values()} for end in self.ends)
         assert mine.keys() == theirs.keys()

@@ -1,5 +1,6 @@
 """
-Reads what one engine writes and what it is told, and checks the first against AMQP 1.0, part 2.
+Reads the bytes that an engine writes and reads, and checks the written ones against AMQP 1.0, part
+2.
 
 It knows only what the engine itself can know by then, and asserts what must be true of each frame.
 """
@@ -229,7 +230,7 @@ class Watcher:
         assert link.count is not None
         advanced = ahead(frame.delivery_count, link.count)
         assert advanced >= 0, "a sender's count goes back"
-        if advanced:  # it gives back what is left
+        if advanced:  # the flow gives back the remaining credit
             assert link.limit is not None
             assert ahead(link.limit, frame.delivery_count) >= 0, "more given back than there was"
             link.count = frame.delivery_count

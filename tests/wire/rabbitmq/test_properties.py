@@ -1,4 +1,4 @@
-"""Messages travel through AMQP 0-9-1 as they are, and what has a place there stands there."""
+"""Messages travel through AMQP 0-9-1 unchanged, and fields that exist there are set there."""
 
 import tracemalloc
 from datetime import UTC, datetime, timedelta

@@ -52,7 +52,7 @@ ODD = {name: DATES if text == DATE else ANY_TEXT for name, text in USUAL.items()
 
 @st.composite
 def items(draw: st.DrawFn) -> str:
-    """A message in which one element, or what follows, may be odd."""
+    """A message in which one element, or the part after it, may be odd."""
     odd = draw(st.sampled_from([*USUAL, "nothing"]))
     parts = [f"<{name}>{text}</{name}>" for name, text in USUAL.items() if name != odd]
     if odd in USUAL:

@@ -1,4 +1,7 @@
-"""The codec of the Queue service: whatever is built is read as the same, and bad input is named."""
+"""
+The codec of the Queue service: built requests and answers are read unchanged, and bad input is
+named.
+"""
 
 import base64
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Signatures: what both SDKs' own signers have made, and what mustn't pass."""
+"""Signatures: those of both SDKs' own signers pass, and forged ones don't."""
 
 import base64
 import json

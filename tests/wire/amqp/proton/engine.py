@@ -107,7 +107,7 @@ class Engine(Links):
             yield waiting.popleft()
 
     def take(self, most: int) -> bytes:
-        """Return about `most` bytes to be written next; empty if there are none now."""
+        """Return about `most` bytes to be written next; empty if nothing is to be written now."""
         if self._out:
             data = bytes(self._out)
             self._out.clear()
@@ -122,7 +122,7 @@ class Engine(Links):
         return b"".join(pieces)
 
     def allow_partial(self, size: int) -> None:
-        """Allow that many bytes of unfinished messages from now on."""
+        """Set the limit for the bytes of unfinished messages from now on."""
         self._arrivals.max_partial = size
 
     @property

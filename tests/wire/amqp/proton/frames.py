@@ -167,9 +167,7 @@ class Inbound:
 
     @property
     def links(self) -> int:
-        """
-        The number of links that the peer has attached and not detached, whatever we did with them.
-        """
+        """The number of links that the peer has attached and not detached, even if we have."""
         return len(self._incoming)
 
     def _skip_header(self, data: bytes) -> int:
@@ -181,7 +179,7 @@ class Inbound:
         return 8
 
     def _read(self, data: bytes, start: int, body: int, end: int, channel: int) -> bytes | None:
-        """Process one frame; return what Proton gets instead of it."""
+        """Process a frame; return the bytes that Proton gets instead of it."""
         code, list_at = _descriptor(data, body)
         if code == TRANSFER:
             return self._transfer(data, start, list_at, end, channel)

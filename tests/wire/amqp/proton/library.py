@@ -45,7 +45,7 @@ def push(transport: Pointer, data: memoryview) -> int:
 
 
 def pull(transport: Pointer, most: int) -> bytes:
-    """Take at most `most` bytes that Proton has written; empty: there are none."""
+    """Take at most `most` bytes that Proton has written; empty: nothing is written."""
     pending = lib.pn_transport_pending(transport)
     if pending <= 0:
         return b""

@@ -1,6 +1,6 @@
 """
-The fixed part of a transfer frame (AMQP 1.0, part 2, 2.7.5), read as fast as Python can: it is
-read once more for each message, only because Proton doesn't tell what it found.
+The fixed part of a transfer frame (AMQP 1.0, part 2, 2.7.5), read as fast as Python can: it is read
+once more for each message, only because Proton doesn't report its fields.
 """
 
 import struct
@@ -12,7 +12,7 @@ SMALL: Final = 64  # bytes: what is no longer can't nest deep
 
 _NULL, _FALSE = 0x40, 0x42
 _NOTHING = bytes((_NULL, _FALSE))
-_ABORTED = 9  # its place among the fields
+_ABORTED = 9  # the place of the state among the fields
 
 _u32 = struct.Struct(">I")
 _size_and_count = struct.Struct(">II")
