@@ -310,7 +310,7 @@ def _signed_by(policies: Mapping[str, AccessPolicy], claim: Claim) -> AccessPoli
 
 def check_expiry(claim: Claim, now: datetime) -> None:
     """
-    Return if the claim is valid at that time.
+    Check that the claim is valid at that time.
 
     Raises:
         Refused: it has expired.
@@ -322,7 +322,7 @@ def check_expiry(claim: Claim, now: datetime) -> None:
 
 def authorize(policies: Sequence[AccessPolicy], claim: Claim, access: Access) -> None:
     """
-    Return if the claim and one of its client's policies allow the access.
+    Check that the claim and one of its client's policies allow the access.
 
     Raises:
         Refused: the resource doesn't cover the path, no policy covers the entity, or a right is
@@ -355,10 +355,10 @@ _KINDS: Final[Mapping[type, str]] = {
 
 def check_policies(policies: Sequence[AccessPolicy], claim: Claim) -> None:
     """
-    Return if the claim's client has a policy at all.
+    Check that the claim's client has a policy at all.
 
     Raises:
-        Refused: it has none.
+        Refused: the client has no policy.
     """
     if not policies:
         kind = _KINDS.get(type(claim.identity), "this token")

@@ -76,7 +76,7 @@ class Claim:
 
     def check(self, data: bytes) -> None:
         """
-        Return if these are the bytes that were stored.
+        Check that these are the bytes that were stored.
 
         Raises:
             ClaimCorrupt: the size or the hash differs.

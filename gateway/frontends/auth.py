@@ -131,15 +131,15 @@ class Authorizer:
     def challenges(self) -> Sequence[str]:
         """
         The values of WWW-Authenticate in a refusal over HTTP: the kinds of credentials that may be
-        accepted (RFC 9110, 15.5.2), and where to get a bearer token.
+        accepted (RFC 9110, 15.5.2), and the source of a bearer token.
         """
         return [f'{SAS} realm="{REALM}"', *self.bearer_challenge]
 
     @property
     def bearer_challenge(self) -> Sequence[str]:
         """
-        The challenge that says where to get a bearer token, as in `challenges`; empty: none is
-        accepted.
+        The challenge that names the source of a bearer token, as in `challenges`; empty: no bearer
+        token is accepted.
         """
         source = None if self.issuers is None else self.issuers.token_source
         if source is None:
@@ -250,7 +250,7 @@ class Authorizer:
         return claim
 
     def note_refused(self, error: NotAuthorized) -> None:
-        """Tell `on_refused` of a client that gets this error."""
+        """Call `on_refused` for a client that gets this error."""
         if not isinstance(error, Refused):  # raised by the codec
             error = Refused(str(error), Refusal.MALFORMED)
         keys = (key for policy in self._policies.values() for key in policy.keys)
@@ -259,7 +259,7 @@ class Authorizer:
         self._on_refused(name, error.why)
 
     def seconds_left(self, claim: Claim) -> float:
-        """For how many seconds the claim stays valid, unless the policies change."""
+        """The seconds for which the claim stays valid, unless the policies change."""
         if claim.expires >= _NEVER:
             return math.inf
         return claim.expires + claim.skew.total_seconds() - self._wall_clock().timestamp()
@@ -276,14 +276,14 @@ class Authorizer:
         )
 
     def _key_of(self, name: str, fits: Callable[[str], bool]) -> str | None:
-        """The key that matches, of the policy with that name; every key is compared in any case."""
+        """The matching key of the policy with that name; every key is compared in any case."""
         policy = self._policies.get(name)
         fitting = [key for key in (policy.keys if policy else _NOBODY) if fits(key)]
         return fitting[0] if policy and fitting else None
 
     def check(self, claim: Claim, access: Access) -> None:
         """
-        Return if the claim allows the access now, however long ago it was authenticated.
+        Check that the claim allows the access now, however long ago it was authenticated.
 
         A caller that has no other claim to try passes the error to `note_refused`, or calls
         `require`.

@@ -18,19 +18,19 @@ class Elsewhere(Protocol):
         ...
 
     def seal(self, entity: EntityPath, token: bytes) -> str:
-        """The namespace's token as clients get it: each of them can open it."""
+        """The namespace's token in the form for clients: each of the gateways can open it."""
         ...
 
     def unseal(self, entity: EntityPath, lock_token: str) -> bytes | None:
-        """The namespace's token of that entity; None: none of them has sealed it."""
+        """The namespace's token of that entity; None: no gateway has sealed it."""
         ...
 
     def new_token(self) -> str:
-        """A lock token by which they know that this process holds the delivery."""
+        """A lock token by which the others know that this process holds the delivery."""
         ...
 
     def is_elsewhere(self, lock_token: str) -> bool:
-        """True if one of them has made that token."""
+        """True if one of the others has made that token."""
         ...
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
@@ -39,7 +39,7 @@ class Elsewhere(Protocol):
 
         Raises:
             LockLost: also if that process is gone.
-            HolderSilent: it was asked and didn't answer.
+            HolderSilent: that process didn't answer.
         """
         ...
 

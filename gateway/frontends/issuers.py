@@ -3,7 +3,7 @@ The identity providers whose tokens a process accepts, and their keys.
 
 Keys are read in the background: at the start, regularly, and when a token names a key that isn't
 known. While a provider is down, the keys that it had last stay in use. A request waits for a read
-only if its token's key isn't known, and not for long.
+only if its token's key isn't known, and only for a short time.
 """
 
 import math
@@ -37,7 +37,7 @@ WAIT_SECONDS: Final = 3.0  # of a request, for the keys of its token
 PAUSE: Final = 10.0  # seconds between two reads that tokens with unknown keys cause
 _FIRST_RETRY: Final = 1.0  # seconds after a failure, doubled with each further one
 _LAST_RETRY: Final = 60.0
-# The resource of a token that says nothing of one: the whole endpoint.
+# The resource of a token that names none: the whole endpoint.
 EVERYTHING: Final = "amqp://any/"
 
 
@@ -63,7 +63,7 @@ class Provider:
     options: IssuerOptions
     read: ReadKeys
     observer: Observer
-    on_changed: Callable[[], None]  # tokens that were valid may not be any more
+    on_changed: Callable[[], None]  # tokens that were valid may be invalid afterwards
     keys: KeySet | None = attrs.field(default=None, init=False)
     authorization_endpoint: str | None = attrs.field(default=None, init=False)
     failure: str | None = attrs.field(default=None, init=False)  # of the last read
@@ -146,7 +146,7 @@ class Provider:
 @attrs.define(eq=False, kw_only=True)
 class Issuers:
     """
-    The identity providers of one process. `run` has to run.
+    The identity providers of one process. `run` must be running.
 
     A token is checked in two steps: `prepare` may wait for its key, `identify` never waits.
     """
@@ -193,8 +193,8 @@ class Issuers:
     @property
     def token_source(self) -> tuple[str, str] | None:
         """
-        The URL where a client gets a token, and the token's audience, as text for a header: of the
-        first provider whose names fit one. None: no token is accepted.
+        The URL where a client gets a token, and the token's audience, as text for a header, of the
+        first provider whose names fit into one. None: no token is accepted.
         """
         for provider in self.providers:
             where = provider.authorization_endpoint or provider.issuer.issuer
@@ -278,11 +278,11 @@ class Issuers:
 
     def check(self, identity: Identity) -> None:
         """
-        Return if an earlier verified token would be accepted again under the present keys and
+        Check that an earlier verified token would be accepted again under the present keys and
         options. Its dates aren't checked.
 
         Raises:
-            NotAuthorized: it isn't.
+            NotAuthorized: it wouldn't be accepted.
         """
         named = (each for each in self._providers.values() if each.issuer.name == identity.issuer)
         provider = next(named, None)

@@ -6,7 +6,8 @@ message is abandoned. A receipt is valid for that time and doesn't survive the p
 restart the lock holds for its own duration, and then the message is delivered again.
 
 In a cluster, before a namespace that hides messages itself and whose receipts any process can use
-(`HidesMessages`, `SettlesByToken`), clients get those, sealed, and nothing is held here.
+(`HidesMessages`, `SettlesByToken`), clients get the namespace's receipts, sealed, and no lock is
+held here.
 """
 
 import math
@@ -142,7 +143,7 @@ class LeasedVisibility:
         return ()  # noqa: ASYNC910 it has waited
 
     async def _told(self, entity: EntityPath) -> str | None:
-        """The queue's user metadata; if it can't be read now, the last one."""
+        """The queue's user metadata; if it can't be read now, the last known one."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         known, until = self._texts.get(entity.key, (None, now))
@@ -314,8 +315,8 @@ class LeasedVisibility:
         try:
             await self._renew(held)
         except BrokerError:
-            # The lock is lost, which the lease reports too, or it still holds and there is time to
-            # try again.
+            # The lock is lost, which the lease reports too, or it still holds and there is time for
+            # another try.
             await trio.sleep(_PAUSE)
 
     async def _give_back(self, held: _Held) -> None:
@@ -384,14 +385,17 @@ class LeasedVisibility:
 
 
 def _handed_out(delivery: Delivery) -> TakenMessage:
-    """A message of which the client gets the namespace's receipt, sealed."""
+    """The message for the client, with the namespace's receipt, sealed."""
     receipt = PopReceipt(0, 0, token=delivery.lock_token or "")
     return TakenMessage(delivery=delivery, receipt=receipt)
 
 
 @contextmanager
 def _as_storage_says() -> Iterator[None]:
-    """A message that doesn't exist is told from a receipt that isn't the current one."""
+    """
+    Raise `MessageNotFound` instead of `LockLost` if the message doesn't exist, as Storage Queue
+    does.
+    """
     try:
         yield
     except LockLost as error:

@@ -1,9 +1,9 @@
 """
 Locked deliveries that wait for their settlement between two HTTP requests.
 
-A receiver is a scope, and HTTP has none: a client receives a message with one request and settles
-it with another. So one task per queue holds a receiver open, requests share it, and each locked
-delivery is a lease until it is settled or its lock expires.
+A receiver is a scope, and HTTP has no scopes: a client receives a message with one request and
+settles it with another. So one task per queue holds a receiver open, requests share it, and each
+locked delivery is a lease until it is settled or its lock expires.
 
     first request for a queue      a task enters the receiver's scope
     requests                       share the receiver, several at once
@@ -13,7 +13,7 @@ delivery is a lease until it is settled or its lock expires.
                                    another receiver
 
 In a cluster, a client may get the token of the namespace itself instead, where any process can
-settle with that (`SettlesByToken`). The cluster seals it, and nothing is held here.
+settle with that (`SettlesByToken`). The cluster seals the token, and no lock is held here.
 """
 
 import math
@@ -62,7 +62,7 @@ class LeaseOptions:
     idle_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     open_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
     close_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
-    # Used if the namespace doesn't report how long its locks hold: deliveries are abandoned after
+    # Used if the namespace doesn't report the duration of its locks: deliveries are abandoned after
     # this time.
     lock_duration: float = attrs.field(default=60.0, validator=validators.gt(0.0))
 
@@ -130,7 +130,7 @@ class Leases:
         Wait for at least one delivery; return at most `limit`, each locked and leased.
 
         With `any_token`, the client takes lock tokens of other forms than a UUID, and keeps them
-        when it renews. Then a delivery isn't leased whose token any gateway can settle with.
+        when it renews. A delivery whose token any gateway can settle with is then not leased.
 
         A cancellation loses nothing.
 
@@ -143,7 +143,7 @@ class Leases:
 
     async def hides(self, entity: EntityPath) -> bool:
         """
-        Return whether `receive_hidden` is possible: in a cluster, before a namespace that hides
+        Return True if `receive_hidden` is possible: in a cluster, before a namespace that hides
         messages itself and has tokens that any gateway can settle with. Raises as `open`.
         """
         if self.elsewhere is None or not self.elsewhere.seals:
@@ -203,7 +203,7 @@ class Leases:
                 try:
                     deliveries = await take(receiver)
                 except (MessageNotFound, NotSupported):
-                    raise  # says nothing about the receiver
+                    raise  # such an error says nothing about the receiver
                 except BrokerError:
                     self._retire(shared)
                     raise
@@ -424,7 +424,7 @@ class Leases:
         return lock_token.lower() in self._leases
 
     def lock_of(self, lock_token: str) -> LockEnds:
-        """The end of that lease, unless it is renewed; `OVER` if there is no such lease."""
+        """The end of that lease, unless the lease is renewed; `OVER` if there is no such lease."""
         lease = self._leases.get(lock_token.lower())
         return OVER if lease is None else lease.lock
 
@@ -510,7 +510,7 @@ class Leases:
             self._retire(shared)  # leaving its scope releases the delivery
 
     def _retire(self, shared: SharedReceiver) -> None:
-        """Receive no more from it. What it has delivered may still be settled."""
+        """Receive no more from the receiver. Its deliveries may still be settled."""
         shared.retired = True
         if self._receivers.get(shared.entity.key) is shared:
             del self._receivers[shared.entity.key]
@@ -572,7 +572,7 @@ class Leases:
         return elsewhere if elsewhere.is_elsewhere(lock_token) else None
 
     def _end(self, lock_token: str, lease: Lease) -> None:
-        """End a lease, unless that was done while the caller waited."""
+        """End a lease, unless it ended while the caller waited."""
         token = lock_token.lower()
         if self._leases.get(token) is lease:
             del self._leases[token], lease.shared.leases[token]

@@ -30,7 +30,7 @@ class Refusals:
     _observer: Observer
     # By the endpoint's protocol and the reason, since the start.
     counts: Counter[tuple[str, str]] = attrs.field(factory=Counter, init=False)
-    # Of this window, with how often each was repeated since it was reported.
+    # The refusals of this window, each with its repetitions since it was reported.
     _told: dict[CredentialsRefused, int] = attrs.field(factory=dict, init=False)
     _reports: Changes = attrs.field(factory=Changes, init=False)
 

@@ -17,7 +17,7 @@ from gateway.ports import Receiver
 
 @attrs.frozen(eq=False)
 class Adopted:
-    """A delivery of which the client has the namespace's token, while a request uses it."""
+    """A delivery of which the client has the namespace's token, during a request that uses it."""
 
     receiver: Receiver
     by_token: SettlesByToken  # the same
@@ -63,14 +63,17 @@ class SharedReceiver:
                 yield Adopted(receiver, by_token, delivery)
 
     def closes_at(self, idle_timeout: float) -> float:
-        """The time to close it, as far as known now; later if it is used in the meantime."""
+        """
+        The time to close the receiver, as far as known now; later if the receiver is used in the
+        meantime.
+        """
         if self.users:
             return trio.current_time() + idle_timeout
         ends = [lease.lock.latest for lease in self.leases.values()]
         return max([self.last_used if self.retired else self.last_used + idle_timeout, *ends])
 
     def __enter__(self) -> None:
-        """Use it; several users may at once."""
+        """Use the receiver; several users may use it at once."""
         self.users += 1
 
     def __exit__(self, *_: object) -> None:

@@ -31,14 +31,14 @@ class WebGuard:
     The guard of one endpoint. An allowed origin (`http://localhost:3000`) also allows its host.
     """
 
-    is_open: Callable[[], bool]  # whether clients need no secret, now
+    is_open: Callable[[], bool]  # returns True if clients need no secret now
     allowed_origins: frozenset[str] = frozenset()
     # True if this connection's client has rights by its certificate. A browser shows its
     # certificate in requests of any site's pages.
     has_certificate: Callable[[], bool] = lambda: False
 
     def refusal(self, headers: Headers) -> str | None:
-        """The reason why the request is refused; None if it isn't."""
+        """The reason why the request is refused; None: it is allowed."""
         host = (headers.get("Host") or "").lower()
         if not self.is_open():
             proves = headers.get("Authorization") is not None or not self.has_certificate()

@@ -205,7 +205,7 @@ class EntityStates:
 
     async def wait_verdict(self, entity: EntityPath, deadline: float) -> bool:
         """
-        Wait for the verdict on a suspect entity. False: there is none before the deadline, or
+        Wait for the verdict on a suspect entity. False: there is no verdict before the deadline, or
         waiting is useless, as the trial or probe has failed or has been silent for `suspect_wait`.
         """
         await trio.lowlevel.checkpoint()

@@ -18,7 +18,7 @@ class Stream:
     reader is.
 
     A stream keeps announcements only of the queues that it subscribed to; None subscribes to all
-    queues. Then it keeps at most a hundred, and beyond that a single `EVERYTHING`.
+    queues. It then keeps at most a hundred, and beyond that a single `EVERYTHING`.
     """
 
     _queues: frozenset[EntityPath] | None

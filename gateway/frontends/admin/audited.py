@@ -39,7 +39,9 @@ class Notes(Protocol):
 
 @attrs.define(eq=False)
 class Unnamed:
-    """Calls without a name in the present window: anybody may make them, as often as they like."""
+    """
+    Calls without a name in the present window. Any client may make them, as often as it likes.
+    """
 
     _began: datetime | None = attrs.field(default=None, init=False)
     _noted: int = attrs.field(default=0, init=False)

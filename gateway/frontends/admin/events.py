@@ -6,7 +6,7 @@ The events of the process as server-sent events (WHATWG HTML, 9.2).
     GET /events?follow=false         ends after those that are kept
 
 `Last-Event-ID` resumes after that event. A reader that missed some gets `event: gap` first, with
-their number (null: they were of another process).
+their number (null: the events were another process's).
 """
 
 import json

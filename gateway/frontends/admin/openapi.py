@@ -2,7 +2,7 @@
 The description of the endpoint `admin` in OpenAPI 3.1, served at `/openapi.json`.
 
 It is made from the classes that the codecs read and write, and from the enumerations of actions, so
-that it can't say anything else. A test compares its paths with those in the code.
+that it can't differ from them. A test compares its paths with those in the code.
 """
 
 import enum
@@ -75,7 +75,9 @@ class Operation:
 
 
 def openapi_answer(request: Request) -> Response | None:
-    """The description; None if the request is for another path. It needs no credentials."""
+    """
+    The description; None if the request is for another path. The request needs no credentials.
+    """
     if request.path != PATH:
         return None
     headers = Headers.of({"Content-Type": JSON, "Cache-Control": "no-cache"})

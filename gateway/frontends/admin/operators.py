@@ -33,8 +33,8 @@ def check_right(
     whole namespace.
 
     A client authenticates by HTTP Basic with name and key of a policy, or by a token that Service
-    Bus would accept. On loopback without access policies it needs neither; its name is empty then,
-    as it is over a Unix socket, whose file's permissions are the access control.
+    Bus would accept. On loopback without access policies it needs neither; its name is then empty,
+    as over a Unix socket, whose file's permissions are the access control.
 
     Raises:
         NotAuthorized: the text says why not.
@@ -59,7 +59,7 @@ def operator_of(authorizer: Authorizer, request: Request) -> Operator:
     The client, if it may steer the process: an operator has the right to manage every entity.
 
     Raises:
-        NotAuthorized: it doesn't have that right.
+        NotAuthorized: the client doesn't have that right.
         InvalidRequest: the Authorization header is malformed.
     """
     name, visit = check_right(authorizer, request, Right.MANAGE, None), current_visit()
@@ -69,7 +69,7 @@ def operator_of(authorizer: Authorizer, request: Request) -> Operator:
 
 
 def is_operator(authorizer: Authorizer, request: Request) -> bool:
-    """True if the client may steer. It only asks: a missing right isn't reported as refused."""
+    """True if the client may steer. A missing right isn't reported as refused."""
     text = request.headers.get("Authorization")
     if current_visit().user is not None or (text is None and authorizer.is_open):
         return True

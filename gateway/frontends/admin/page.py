@@ -43,7 +43,7 @@ _SAFETY: Final = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
-    ("Cache-Control", "no-cache"),  # asked again each time: the ETag answers
+    ("Cache-Control", "no-cache"),  # requested again each time: the ETag answers
 )
 
 

@@ -26,11 +26,11 @@ class Readiness:
         return self.reason not in {STARTING, SERVING}
 
     def begin(self) -> None:
-        """The process takes work from now on, unless it ends already."""
+        """Note that the process takes work from now on, unless it ends already."""
         if self.reason == STARTING:
             self.reason = SERVING
 
     def end(self, reason: str) -> None:
-        """The process takes no more work. The first reason stays."""
+        """Note that the process takes no more work. The first reason stays."""
         if not self.is_ending:
             self.reason = reason

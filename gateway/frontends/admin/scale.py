@@ -18,13 +18,13 @@ from gateway.wire.pairgate.scale import MISSING, Figures
 AT_ONCE: Final = 16  # requests to the namespace
 PAGE: Final = 100
 MANY: Final = 10  # queues for which a list is worth its requests
-# Nobody can receive from entities in these states, however many listeners there are.
+# No listener can receive from entities in these states.
 _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
 
 @attrs.frozen(eq=False, kw_only=True)
 class ScaleFigures:
-    """Asks the namespace."""
+    """Requests the figures from the namespace."""
 
     broker: Broker
     wall_clock: WallClock
@@ -35,7 +35,7 @@ class ScaleFigures:
         The figures of one entity.
 
         Raises:
-            EntityNotFound: it doesn't exist.
+            EntityNotFound: the entity doesn't exist.
             BrokerError: the namespace doesn't answer.
         """
         with answered_within(self.answer_timeout, f"from {entity}"):
@@ -75,10 +75,7 @@ class ScaleFigures:
         return [found[entity.key] for entity in entities]
 
     async def _listed(self, entities: Sequence[EntityPath]) -> Mapping[str, EntityInfo]:
-        """
-        Return those of these queues that a list shows, with half as many requests as queues at
-        most.
-        """
+        """Return the queues that a list shows, with half as many requests as queues at most."""
         wanted = {entity.key for entity in entities}
         prefix, found = _common_prefix(wanted), dict[str, EntityInfo]()
         for number in range(max(1, len(entities) // 2)):

@@ -9,7 +9,7 @@ from gateway.wire.amqp.servicebus.cbs import ACCEPTED, put_token_of
 
 async def answer_token(tokens: Tokens, request: Request) -> Reply:
     """
-    Accept the token or refuse it, in a reply. Its rights are checked later, when a link is
+    Accept the token or refuse it, in a reply. The token's rights are checked later, when a link is
     attached.
     """
     try:

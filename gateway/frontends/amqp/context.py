@@ -27,7 +27,7 @@ from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
 class Need:
     """The permission that a link's client must have for as long as the link lives."""
 
-    rights: tuple[Right, ...]  # any of them is enough
+    rights: tuple[Right, ...]  # any of the rights is enough
     entity: EntityPath
     # The link is to the entity's `$management` node: a token for that address suffices.
     management: bool = False
@@ -58,7 +58,7 @@ class Link(Protocol):
 
 
 def _ignore() -> None:
-    """Nobody waits for it."""
+    """Do nothing, as no task waits for the answer."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -116,7 +116,7 @@ class Context:
 
     def check(self, need: Need) -> None:
         """
-        Return if the client's tokens allow it.
+        Check that the client's tokens allow the operation.
 
         Raises:
             NotAuthorized: the text says why not.

@@ -67,8 +67,8 @@ class CoordinatorLink:
 
     async def open(self) -> None:
         """
-        Answer the attach: with a refusal if the namespace says that it has no transactions. If it
-        doesn't answer in time, each declare gets its own answer.
+        Answer the attach, with a refusal if the namespace reports that it has no transactions. If
+        it doesn't answer in time, each declare gets its own answer.
         """
         await trio.lowlevel.checkpoint()
         engine = self._context.engine
@@ -166,8 +166,8 @@ class CoordinatorLink:
 
     async def _commit_work(self, transaction: Transaction) -> None:
         """
-        Return once the namespace has done all of the work, which includes that of requests which
-        came before the discharge and aren't answered yet.
+        Return once the namespace has done all of the work, including requests that came before the
+        discharge and aren't answered yet.
 
         Raises:
             BrokerError: nothing was done, or that is unknown.

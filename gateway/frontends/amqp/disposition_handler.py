@@ -49,7 +49,7 @@ class DispositionHandler:
         self._together = offered(self._receiver, SettlesMany) is not None
 
     def settle(self, event: DispositionReceived, delivery: Delivery) -> None:
-        """Have a delivery settled soon; returns at once."""
+        """Settle a delivery soon; returns at once."""
         try:
             asked = _Asked(event, delivery, settlement_of(event.state))
         except NotSupported as error:

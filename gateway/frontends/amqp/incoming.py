@@ -121,7 +121,9 @@ class IncomingLink:
 
     def transfer(self, event: TransferReceived) -> None:
         if self._context.closed and not event.settled:
-            return  # the client gets no answer and sends it again: sent here too, it would be twice
+            # The client gets no answer and sends the message again: if sent here too, it would
+            # arrive twice
+            return
         if isinstance(event.state, TransactionalState):
             self._enlist(event, event.state)
             return
@@ -154,7 +156,7 @@ class IncomingLink:
         except _NO_SUCH as error:
             return error
         except BrokerError:
-            return None  # each send gets its own answer
+            return None  # each send then gets its own answer
         return None
 
     async def _measure(self) -> None:
@@ -179,7 +181,7 @@ class IncomingLink:
 
     @property
     def _may_begin(self) -> bool:
-        """True if another step keeps the order and is useful; beside a full step it isn't."""
+        """True if another step keeps the order and is useful, which it isn't beside a full step."""
         if self._working == 0:
             return True
         few = self._in_work < self._context.options.max_group
@@ -252,8 +254,8 @@ class IncomingLink:
 
     def _enlist(self, event: TransferReceived, state: TransactionalState) -> None:
         """
-        Have the messages sent in a transaction. Its messages aren't pending, as their transaction
-        may last: they have limits of their own.
+        Add the messages to a transaction. They don't count as pending, since their transaction may
+        last: they have limits of their own.
         """
         transactions, size = self._context.transactions, len(event.payload)
         read = self._decoded(event)
@@ -299,7 +301,7 @@ class IncomingLink:
             self._fail(amqp_error(ending))
 
     def _refuse(self, event: TransferReceived, error: AmqpError) -> None:
-        """Reject a transfer that counts as none of those in flight."""
+        """Reject a transfer that doesn't count as in flight."""
         self._context.engine.settle(event.delivery, Rejected(error=error))
         if event.settled:
             self._fail(error)
@@ -331,7 +333,7 @@ class IncomingLink:
 
     def _top_up(self) -> None:
         """
-        Give the client credit for all transfers that aren't in flight, once that is half of the
+        Give the client credit for all transfers that aren't in flight, once they are half of the
         window.
         """
         engine, window = self._context.engine, self._context.options.window

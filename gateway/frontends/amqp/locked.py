@@ -143,7 +143,7 @@ async def _check_size(
     receiver: LeasedReceiver | SessionReceiver, deliveries: Sequence[Delivery]
 ) -> None:
     """
-    Return if the messages fit into one reply.
+    Check that the messages fit into one reply.
 
     Raises:
         QuotaExceeded: they don't, and were abandoned.
@@ -175,7 +175,7 @@ def enlist(
     context: Context, entity: EntityPath, operation: ops.UpdateDisposition, to: Transaction
 ) -> ops.Answer:
     """
-    Have deliveries settled when the transaction is committed, deferred ones too.
+    Add the settlements of deliveries, also deferred ones, to the transaction.
 
     Raises:
         BrokerError: as `Transactions.add_settlement` and `Enlists.enlist`.

@@ -68,7 +68,7 @@ class Management:
             return refusal_of(request, error)
 
     def _fail(self, txn_id: bytes, error: GatewayError) -> None:
-        """A request was refused: its transaction can only be rolled back."""
+        """Note that a request was refused: its transaction can only be rolled back."""
         why = error if isinstance(error, BrokerError) else InvalidRequest(str(error))
         with suppress(TransactionRolledBack):  # the transaction was rolled back meanwhile
             self._context.transactions.fail(self._context.transactions.find_joined(txn_id), why)
@@ -107,8 +107,8 @@ class Management:
         self, txn_id: bytes, operation: ops.Operation, asking: trio.CancelScope
     ) -> ops.Answer:
         """
-        A settlement waits for the commit. What changes no message is done at once, and isn't undone
-        by a rollback.
+        Do the operation in a transaction: a settlement waits for the commit. An operation that
+        changes no message is done at once, and isn't undone by a rollback.
         """
         transaction = self._context.transactions.find_joined(txn_id)
         if isinstance(operation, ops.UpdateDisposition):

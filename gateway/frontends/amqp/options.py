@@ -8,7 +8,7 @@ from gateway.wire.amqp.options import EngineOptions
 
 @attrs.frozen(kw_only=True)
 class AmqpOptions:
-    """Times are in seconds, sizes in bytes."""
+    """Options of an AMQP endpoint. Times are in seconds, sizes in bytes."""
 
     namespace: str = "pairgate"  # reported to clients
     # In the configuration, the engine's options stand among these.
@@ -33,7 +33,7 @@ class AmqpOptions:
     max_message_size: int = attrs.field(default=1024 * 1024, validator=validators.ge(1))
     # Transfers that a link may have in flight: its credit is the rest of them.
     window: int = attrs.field(default=1000, validator=validators.ge(1))
-    # For all links of one connection together. Beyond it, the socket isn't read.
+    # For all links of one connection together. Beyond this limit, the socket isn't read.
     max_pending: int = attrs.field(default=4000, validator=validators.ge(1))
     max_pending_bytes: int = attrs.field(default=16 * 1024 * 1024, validator=validators.ge(1))
     # Messages sent to the broker in one step when several wait.

@@ -146,7 +146,7 @@ class OutgoingLink:
             self._scope.deadline = trio.current_time() + self._open_timeout
             with self._scope:
                 self.receiver = await self._opener.__aenter__()
-            # it timed out; or the client has gone, which doesn't matter
+            # the open timed out; or the client has gone, which doesn't matter
             if self.receiver is None:
                 self._context.refuse(self.id, _TIMEOUT)
                 return
@@ -181,8 +181,8 @@ class OutgoingLink:
 
     def _enlist(self, event: DispositionReceived, state: TransactionalState) -> None:
         """
-        Have the delivery settled in a transaction. Until that is committed, and after a rollback,
-        the client has the delivery with its lock, unless it has settled its own side.
+        Add the settlement of the delivery to a transaction. Until that is committed, and after a
+        rollback, the client has the delivery with its lock, unless it has settled its own side.
         """
         if state.outcome is None and not event.settled:
             return  # not an outcome yet
@@ -212,13 +212,16 @@ class OutgoingLink:
         self, id_: DeliveryId, delivery: Delivery, confirmation: Outcome | None
     ) -> None:
         self.unsettled.take(id_)
-        if isinstance(self.receiver, LeasedReceiver):  # its lease may have outlived this link
+        # The delivery's lease may have outlived this link.
+        if isinstance(self.receiver, LeasedReceiver):
             self.receiver.forget(delivery)
         self._context.engine.settle(id_, confirmation)
         self._changed.wake()
 
     def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:
-        """A management request has settled a delivery of this link, or a deferred message."""
+        """
+        Note that a management request has settled a delivery of this link, or a deferred message.
+        """
         self.unsettled.drop_deferred(lock_token)
         id_ = self.unsettled.take_by_token(lock_token)
         if id_ is not None:
@@ -233,7 +236,7 @@ class OutgoingLink:
 
     async def _answer_detach(self) -> None:
         """Answer the client's detach, if there is one, when the session is released."""
-        with trio.move_on_after(self._answer_timeout):  # no client waits for ever
+        with trio.move_on_after(self._answer_timeout):  # so that no client waits for ever
             while not self._released:
                 await self._changed.wait()
         self._context.engine.answer_detach(self.id)
@@ -313,13 +316,13 @@ class OutgoingLink:
             asked = min(room, share)
             deliveries = await self._take(receiver, asked)
             if self._context.pending.closing:
-                break  # no message is completed that can't be written any more: its lock expires
+                break  # a message that can't be written any more isn't completed: its lock expires
             share = min(share * 2, self._context.options.max_taken)
             await self._hand_out(receiver, deliveries)
             if len(deliveries) < asked:
                 share = 1
                 self._give_credit_back()
-        await trio.sleep_forever()  # the client may still settle what it has
+        await trio.sleep_forever()  # the client may still settle its deliveries
 
     async def _wait(self, credit: int) -> None:
         """Wait for credit, or for the client to settle a delivery."""
@@ -330,7 +333,7 @@ class OutgoingLink:
     def _drop_lost(self) -> float:
         """Forget deliveries whose locks have expired; return when the next lock may expire."""
         if not isinstance(self.receiver, LeasedReceiver):
-            return math.inf  # their locks are the session's
+            return math.inf  # the locks of these deliveries are the session's
         now = trio.current_time()
         lost, first = self.unsettled.take_lost(self.receiver.end_of, now)
         for id_ in lost:
@@ -385,7 +388,7 @@ class OutgoingLink:
         assert delivery.lock_token is not None, "it was received with a lock"
         try:
             tag = tag_of(delivery.lock_token)
-        except MessageError as error:  # not the message's fault
+        except MessageError as error:  # the error isn't the message's fault
             self._settling.start_soon(self._give_back, receiver, delivery)
             self._fail(NotSupported(f"AMQP can't express this namespace's deliveries: {error}"))
             return None

@@ -62,7 +62,7 @@ class Pending:
         self.add(size)
 
     def end(self, size: int) -> None:
-        """A transfer is answered, or never will be."""
+        """Note that a transfer is answered, or never will be."""
         self._transfers -= 1
         if self._load is not None:
             self._load.end(size)
@@ -86,13 +86,13 @@ class Pending:
         self._held += size
 
     def release(self, size: int) -> None:
-        """Bytes are held no more."""
+        """Note that the bytes aren't held any more."""
         self._held -= size
         if self._holder is not None:
             self._holder.release(size)
 
     def forget(self) -> None:
-        """The connection has ended, and its transfers with it."""
+        """Note that the connection has ended, and its transfers with it."""
         self.release(self._held)
         if self._load is not None and self._transfers:
             self._load.end(self.bytes, self._transfers)
@@ -135,9 +135,9 @@ class Pending:
 @attrs.define(eq=False)
 class HeldBackStream(trio.abc.HalfCloseableStream):
     """
-    A stream that isn't read from while too much is pending. A large part of its data is returned
-    when it is the client's turn, which lasts until the next call: so the frames of a client with
-    many connections are processed a few at a time, and another client's between them.
+    A stream that isn't read from while too many transfers or bytes are pending. A large part of its
+    data is returned when it is the client's turn, which lasts until the next call: so the frames of
+    a client with many connections are processed a few at a time, and another client's between them.
     """
 
     _inner: trio.abc.Stream

@@ -52,14 +52,19 @@ _TOKEN_SIZE: Final = 64 * 1024
 _ANY: Final = (Right.LISTEN, Right.SEND, Right.MANAGE)
 
 Answer = Callable[[Request, float], Awaitable[Reply]]
-"""Answers one request that was received at that time (by Trio's clock). An exception is a bug."""
+"""
+Answers a request that was received at the given time (by Trio's clock). An exception is a bug.
+"""
 
 _Joined = Transaction | BrokerError | None
-"""The transaction of a request, or why it isn't part of any; None: it asks for none."""
+"""
+The transaction of a request, or the error why it isn't part of any; None: the request names no
+transaction.
+"""
 
 
 def _need(node: Node) -> Need | None:
-    """None: each request is checked instead."""
+    """Return None: each request is checked instead of the link."""
     if node.entity is None:
         return None
     return Need(rights=_ANY, entity=node.entity, management=True)
@@ -92,7 +97,7 @@ class ReplyLink:
     def send(self, payload: bytes) -> None:
         engine, link = self._context.engine, self._attached.link
         if engine.credit(link) <= -_OWED:
-            # A detach would wait behind the replies.
+            # The link isn't detached, since a detach would wait behind the replies.
             text = f"{_OWED} replies wait for the link's credit"
             error = AmqpError(condition="amqp:resource-limit-exceeded", description=text)
             self._context.nursery.start_soon(self._context.connection.close, error)
@@ -170,12 +175,12 @@ class RequestLink:
             return error
 
     def _fail(self, joined: _Joined, error: BrokerError) -> None:
-        """The request isn't done: its transaction can only be rolled back."""
+        """Note that the request isn't done: its transaction can only be rolled back."""
         if isinstance(joined, Transaction):
             self._context.transactions.fail(joined, error)
 
     def _leave(self, joined: _Joined) -> None:
-        """The request is over."""
+        """Note that the request has ended."""
         if isinstance(joined, Transaction):
             self._context.transactions.leave(joined)
 
@@ -198,10 +203,8 @@ class RequestLink:
 
     async def _serve_in_turn(self, event: TransferReceived, since: float, joined: _Joined) -> bool:
         """
-        Answer one request; return False if there is no room for its reply now.
-
-        The request is decoded here and not kept: a decoded value may take a hundred times its
-        bytes.
+        Answer a request; return False if there is no room for its reply now. The request is decoded
+        here and not kept: a decoded value may take a hundred times its bytes.
         """
         await trio.lowlevel.checkpoint()
         engine = self._context.engine
@@ -242,7 +245,7 @@ class RequestLink:
 
     @property
     def _is_small(self) -> bool:
-        """True if replies are small: those to tokens and to the namespace's management are."""
+        """True if replies are small, as those to tokens and to the namespace's management."""
         return self.node.entity is None
 
     @property

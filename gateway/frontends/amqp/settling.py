@@ -1,4 +1,4 @@
-"""The settlement that a receiver's outcome asks for, and how it is confirmed (part 3, 3.4)."""
+"""The settlement that a receiver's outcome asks for, and its confirmation (part 3, 3.4)."""
 
 from collections.abc import Mapping
 from typing import Any, Final

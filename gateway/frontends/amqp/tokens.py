@@ -35,7 +35,7 @@ class Tokens:
 
     _authorizer: Authorizer
     _most: int
-    on_added: Callable[[], None] = lambda: None  # `seconds_left` may have changed then
+    on_added: Callable[[], None] = lambda: None  # called when `seconds_left` may have changed
     _claims: dict[_Audience, dict[str, Claim]] = attrs.field(factory=dict, init=False)
     _count: int = attrs.field(default=0, init=False)
 
@@ -81,10 +81,10 @@ class Tokens:
 
     def check(self, right: Right, entity: EntityPath, *, management: bool = False) -> None:
         """
-        Return if one of the tokens allows this now, on the entity or on its management.
+        Check that one of the tokens allows the operation now, on the entity or on its management.
 
         Raises:
-            NotAuthorized: none does; the text says why not.
+            NotAuthorized: no token allows it; the text says why not.
         """
         path = f"{entity.name}/$management" if management else entity.name
         access = Access(right=right, entity=entity, path=path)
@@ -107,10 +107,10 @@ class Tokens:
 
     def check_any(self) -> None:
         """
-        Return if the connection has a valid token with any right.
+        Check that the connection has a valid token with any right.
 
         Raises:
-            NotAuthorized: it has none.
+            NotAuthorized: the connection has no such token.
         """
         refusal: NotAuthorized = Refused("no token: put one on $cbs first", Refusal.MISSING)
         for of_policies in self._claims.values():

@@ -70,14 +70,15 @@ class Transaction:
 
 @attrs.define(eq=False)
 class Transactions:
-    """The open transactions of one connection. All limits of them are here."""
+    """The open transactions of a connection, and their limits."""
 
     _options: AmqpOptions
     _new_id: Callable[[], UUID]
     _nursery: trio.Nursery
     _pending: Pending  # counts the memory of the transactions for their client
     _open: dict[bytes, Transaction] = attrs.field(factory=dict, init=False)
-    # Discharged and not released: their requests are answered, then they are committed.
+    # Transactions that are discharged and not released: their requests are answered, then they are
+    # committed.
     _discharged: dict[bytes, Transaction] = attrs.field(factory=dict, init=False)
     _timed_out: Bounded[bytes, None] = attrs.field(
         factory=lambda: Bounded(_MOST_REMEMBERED), init=False
@@ -133,7 +134,7 @@ class Transactions:
 
     def add_settlement(self, to: Transaction, enlisted: Enlisted) -> None:
         """
-        Have a delivery settled when the transaction is committed.
+        Add a settlement, which is done when the transaction is committed.
 
         Raises:
             InvalidRequest: the delivery is in a transaction already; this one can only be rolled
@@ -161,7 +162,7 @@ class Transactions:
 
     @staticmethod
     def leave(transaction: Transaction) -> None:
-        """A request that has joined is answered."""
+        """Note that a request that has joined is answered."""
         transaction.requests -= 1
         transaction.fewer.wake()
 
@@ -176,8 +177,8 @@ class Transactions:
 
     async def wait_for_requests(self, transaction: Transaction) -> None:
         """
-        Return once all requests that have joined are answered. If they aren't in the time of a
-        transaction, this one can only be rolled back.
+        Return once all requests that have joined are answered. If they aren't answered within the
+        time limit of a transaction, this transaction can only be rolled back.
         """
         await trio.lowlevel.checkpoint()
         seconds = self._options.transaction_timeout
@@ -218,7 +219,7 @@ class Transactions:
         return found
 
     def release(self, transaction: Transaction) -> None:
-        """The transaction that was taken is committed, or won't be."""
+        """Note that the transaction that was taken is committed, or won't be."""
         del self._discharged[transaction.id]
         self._forget_work(transaction)
 

@@ -74,7 +74,7 @@ class Unsettled:
 
     def check_room(self, count: int) -> None:
         """
-        Return if there is room for `count` more.
+        Check that there is room for `count` more deliveries.
 
         Raises:
             Busy: the client has to settle some deliveries first.

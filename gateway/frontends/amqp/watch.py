@@ -45,7 +45,7 @@ class Drain:
 class Watch:
     """
     Ends links whose tokens have expired, connections without links, and everything when the gateway
-    drains. It has no task: it is called with the connection's ticks.
+    drains. The watch has no task: the connection's ticks call it.
     """
 
     _context: Context
@@ -74,7 +74,10 @@ class Watch:
             self._closing.cancel()
 
     def note_change(self) -> None:
-        """The connection has begun or is open, or a link was attached, is open or has ended."""
+        """
+        Note that the connection has begun or is open, or that a link was attached, is open or has
+        ended.
+        """
         timeout = self._context.options.idle_links_timeout
         self._changed_at = trio.current_time()
         self._idle_at = math.inf if self._context.links else self._changed_at + timeout
@@ -83,16 +86,16 @@ class Watch:
         self._set_next_look()
 
     def drain(self) -> None:
-        """The gateway drains."""
+        """Note that the gateway drains."""
         self._close_soon("The gateway is being shut down.", answers_all=True)
 
     def _note_token(self) -> None:
-        """A token was added: from now on the client may send large messages."""
+        """Note that a token was added: from now on the client may send large messages."""
         self._context.engine.allow_partial(self._context.options.engine.max_partial)
         self._set_next_look()
 
     def _note_policies(self) -> None:
-        """The access policies have changed."""
+        """Note that the access policies have changed."""
         self._look_at = -math.inf
         self._context.connection.tick_by(self._look_at)
 

@@ -1,8 +1,7 @@
 """
-Tells the peers which entities this gateway has come to suspect, so that they needn't find it out by
-time-outs of their own.
-
-It is advice. A peer that can't be told isn't told again, and each peer decides by its own evidence.
+Advises the peers of the entities that this gateway has come to suspect, so that they needn't find
+out by time-outs of their own. Advice to a peer that can't be reached isn't repeated, and each peer
+decides by its own evidence.
 """
 
 from typing import Final
@@ -23,7 +22,7 @@ LONGEST_REASON: Final = 150  # characters
 
 @attrs.define(eq=False)
 class _Untold:
-    """The entities that one peer hasn't been told, each with its moment and its reason."""
+    """The entities of which a peer hasn't been advised, each with its moment and its reason."""
 
     rows: Bounded[str, tuple[EntityPath, float, str]] = attrs.field(
         factory=lambda: Bounded(MOST_UNTOLD)
@@ -31,7 +30,7 @@ class _Untold:
     is_told: bool = False  # True while a task sends the advice to this peer
 
     def take(self, now: float) -> tuple[Suspicion, ...]:
-        """The next ones for one request; none: the peer knows all."""
+        """The next entities for a request; none: the peer knows all."""
         found = list[Suspicion]()
         while self.rows and len(found) < MOST_ADVICE:
             _, (entity, began, reason) = self.rows.popitem(last=False)
@@ -69,7 +68,7 @@ class Advice:
                 self._nursery.start_soon(self._tell, address, untold)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Tell the peers until cancelled."""
+        """Send the advice until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()

@@ -101,7 +101,7 @@ async def connect(stream: trio.abc.Stream, handshake: ClientHandshake) -> Channe
 async def accept(stream: trio.abc.Stream, handshake: ServerHandshake) -> Channel | None:
     """
     Agree on a channel as the side that was connected to; None: the other side has left without a
-    word. The caller's scope is the deadline.
+    byte. The caller's scope is the deadline.
 
     Raises:
         ChannelError: the other side means another gateway, or has another secret.

@@ -67,7 +67,10 @@ class Cluster:
 
     @property
     def takes_advice(self) -> bool:
-        """True if this process sends itself: its own evidence wins over a peer's advice."""
+        """
+        True if this process itself sends to the primary, so that it has evidence of its own, which
+        wins over a peer's advice.
+        """
         return self.processes is None
 
     @property
@@ -76,8 +79,8 @@ class Cluster:
 
     def shown(self, visibility: Visibility) -> Visibility:
         """
-        The `Visibility` as clients see it. That of an embedded store needs no peer: its receipts
-        are the store's own.
+        The `Visibility` as clients see it. The `Visibility` of an embedded store needs no peer: its
+        receipts are the store's own.
         """
         if self.is_alone or not isinstance(visibility, LeasedVisibility):
             return visibility
@@ -101,7 +104,7 @@ class Cluster:
 
     def server_of_process(self, leases: Leases) -> ClusterServer:
         """
-        The server for the other processes of this gateway. That of the parent forwards to other
+        The server for the other processes of this gateway. The parent's server forwards to other
         gateways.
         """
         assert self.processes is not None, "the gateway has workers"

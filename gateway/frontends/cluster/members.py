@@ -1,4 +1,4 @@
-"""The addresses of the gateways of a cluster, and which of them a token means."""
+"""The addresses of the gateways of a cluster, and the gateway that a token names."""
 
 import ipaddress
 import socket
@@ -23,7 +23,7 @@ LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
 
 def normal(address: str) -> str:
     """
-    The one way to write an address, so that all gateways compute the same tag from it.
+    The canonical form of an address, so that all gateways compute the same tag from it.
 
     Raises:
         gateway.net.listeners.CannotListen: it isn't HOST:PORT.
@@ -89,8 +89,8 @@ class Members:
 
     async def find(self, tag: int) -> str | None:
         """
-        The address of the peer with that tag; None: there is no such peer. A tag that is unknown so
-        far has the name looked up, at most once a second.
+        The address of the peer with that tag; None: there is no such peer. An unknown tag causes a
+        look-up of the name, at most once a second.
         """
         await trio.lowlevel.checkpoint()
         if tag not in self._addresses and self._options.service is not None:

@@ -2,8 +2,8 @@
 Asks the gateway, or the process of this one, that holds a delivery to settle it, and the orderer of
 a key to send its messages.
 
-    no connection       nothing was asked: the lock is lost, as far as the client is concerned; or
-                        nothing was sent
+    no connection nothing was sent: the lock is lost, as far as the client is concerned; or nothing
+                        was sent
     no answer           the outcome is unknown, and stays so
     an answer           the other gateway's own result, or its error
 """
@@ -74,7 +74,7 @@ class _Connection:
     idle_since: float | None = None  # None: it is new
 
     def is_usable(self) -> bool:
-        """False if the peer has ended it, or it has been idle for too long."""
+        """False if the peer has ended the connection, or it has been idle for too long."""
         if self.idle_since is not None and trio.current_time() - self.idle_since > IDLE_SECONDS:
             return False
         stream = socket_of(self.channel.stream)
@@ -121,9 +121,9 @@ class Peer:
         process, after a take-over.
 
         Raises:
-            LockLost: the peer can't be asked; nothing was sent.
+            LockLost: the peer can't be reached; nothing was sent.
             Busy: too many requests to it are under way; nothing was sent.
-            HolderSilent: it was asked, and didn't answer in time, or its answer was no answer.
+            HolderSilent: the request was sent, and there was no answer in time, or an invalid one.
             BrokerError: its own error.
         """
         content, until = build_request(request), trio.current_time() + self._options.timeout
@@ -161,7 +161,7 @@ class Peer:
             answer = await self._asked(content, until)
         except MessageTooLarge as error:
             raise NotSupported(str(error)) from error
-        except (LockLost, Busy) as error:  # Busy: with requests that it doesn't answer
+        except (LockLost, Busy) as error:  # Busy: with requests that the peer doesn't answer
             raise Unreachable(str(error)) from error
         except HolderSilent as error:
             raise NoAnswer(str(error)) from error
@@ -225,7 +225,7 @@ class Peer:
             answer = await self._exchange(self._idle.pop(0), content)
             if answer is not None and not isinstance(answer, _NOT_HELD):
                 return answer
-        # Or clients with locks that have expired would cost a handshake with each request.
+        # Otherwise clients with expired locks would cost a handshake with each request.
         if trio.current_time() - made < AFTER_TAKE_OVER:
             return None
         try:
@@ -328,7 +328,7 @@ class Peer:
 
 
 async def _close(connections: Sequence[_Connection]) -> None:
-    """Close them all, also if cancelled."""
+    """Close all connections, also if cancelled."""
     await trio.lowlevel.cancel_shielded_checkpoint()
     with trio.CancelScope(shield=True):
         for each in connections:
@@ -337,8 +337,8 @@ async def _close(connections: Sequence[_Connection]) -> None:
 
 async def _sent(channel: Channel, content: bytes) -> bool:
     """
-    False if the connection broke before the system had taken the whole frame: then the peer never
-    opens it, and nothing was asked.
+    False if the connection broke before the system had taken the whole frame: the peer then never
+    opens it, and does nothing.
     """
     try:
         await channel.send(content)

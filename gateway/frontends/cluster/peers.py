@@ -1,4 +1,4 @@
-"""All peers of a gateway, and the processes of its own: which of them to ask for a delivery."""
+"""All peers of a gateway, and its own processes: finds the holder of a delivery."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -52,7 +52,8 @@ class Peers:
     _observer: Observer
     _dial: Dial = dial_tcp
     processes: Processes | None = None  # None: this gateway has one
-    _peers: dict[str, Peer] = attrs.field(factory=dict, init=False)  # `run` removes those that left
+    # `run` removes peers that have left.
+    _peers: dict[str, Peer] = attrs.field(factory=dict, init=False)
 
     def new_token(self) -> str:
         """A lock token of this gateway."""
@@ -144,7 +145,7 @@ class Peers:
         await peer.ask(NameOrderer(self.own, queue), connects=True)
 
     async def _member(self, address: str) -> str:
-        """The address, if it is that of a peer: others may write into the lease queue."""
+        """The address, if it is that of a peer: other clients may write into the lease queue."""
         if await self._members.find(tag_of(address)) != address:
             raise Unreachable(f"{address} is no gateway of this cluster")
         return address

@@ -39,15 +39,15 @@ WRITE_SECONDS: Final = 10.0
 
 
 Advise = Callable[[EntityPath, float, str], object]
-"""Takes advice on an entity: for how many seconds a peer has suspected it, and why."""
+"""Takes advice on an entity: the seconds for which a peer has suspected it, and the reason."""
 
 
 def ignore(entity: EntityPath, age: float, reason: str) -> None:
-    """A gateway without a pair has no use for advice."""
+    """Do nothing: a gateway without a pair has no use for advice."""
 
 
 class HeldHere(Protocol):
-    """The deliveries of this gateway alone, as `gateway.frontends.leases.Leases` has them."""
+    """The deliveries of this gateway alone, as in `gateway.frontends.leases.Leases`."""
 
     async def settle_here(
         self, entity: EntityPath, lock_token: str, settlement: Settlement
@@ -121,7 +121,7 @@ class ClusterServer:
             return None
 
     async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
-        """The answer; an error of the namespace, or of the request, is one too."""
+        """The answer, which may be an error of the namespace or of the request."""
         await trio.lowlevel.checkpoint()
         try:
             request = parse_request(content)

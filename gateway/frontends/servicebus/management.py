@@ -71,7 +71,10 @@ async def _manage(
 
 
 def _check_standard(wish: atom.PutQueue | atom.PutTopic) -> None:
-    """An update may have the size that a client has read, which changes nothing."""
+    """
+    Check that the entity has no message size of its own, as in the Standard tier. An update may
+    have the size that a client has read, which changes nothing.
+    """
     if wish.properties.max_message_size is not None and not wish.update:
         raise InvalidRequest(
             f"MaxMessageSizeInKilobytes: {wish.entity}: no entity of the Standard tier"
@@ -130,7 +133,7 @@ async def _page(
     The page that the client asks for. `read` returns the entries from a number on, sorted by name.
 
     A continued list begins behind the name that ended the page before. That name has moved if
-    entries before it were created or deleted meanwhile: so it is looked for.
+    entries before it were created or deleted meanwhile, so its place is searched for.
     """
     skip, after = wish.skip, wish.after.lower()
     if not after or not wish.top:

@@ -93,11 +93,11 @@ class ServiceBusRestFrontend:
     leases: Leases
     authorizer: Authorizer
     wall_clock: WallClock
-    # Of a worker: answers everything but sends, as locks are in one process.
+    # In a worker: answers all requests except sends, as locks are in one process.
     on_parent: Callable[[Request], Awaitable[Response]] | None = None
     new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it
     options: RestOptions = attrs.field(factory=RestOptions)
-    # Of the broker, which isn't asked again for each message.
+    # The broker's ways to send, which are looked up only once.
     _send: Send[AcceptedBy] = attrs.field(init=False)
     _longest_send: Callable[[], float] = attrs.field(init=False)
 
@@ -167,7 +167,7 @@ class ServiceBusRestFrontend:
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
         answer: rest.Answer
         if isinstance(operation, rest.ReceiveMessages):
-            answer = await self._receive(operation)  # the parts that need a timeout have their own
+            answer = await self._receive(operation)  # parts that need a timeout have their own
         else:
             answer = await self._answer_in_time(operation, self._seconds(request, operation))
         return servicebus_answers.build_response(operation, answer, origin)

@@ -163,8 +163,8 @@ class Accounts:
     @property
     def challenge(self) -> str | None:
         """
-        The WWW-Authenticate header of a refusal, as the service writes it: where to get a token,
-        and for what. None: no token is accepted.
+        The WWW-Authenticate header of a refusal, as the service writes it: the source of a token,
+        and the resource. None: no token is accepted.
         """
         issuers = None if self._authorizer is None else self._authorizer.issuers
         source = None if issuers is None else issuers.token_source
@@ -215,7 +215,7 @@ class Accounts:
     def _authenticated(
         self, request: Request, address: Address, version: str | None, token: Claim | None
     ) -> Credential:
-        """As `authenticate`, for a request with such a token, if with any."""
+        """As `authenticate`, for a request with the given token, if it has one."""
         authorization = request.headers.get("Authorization")
         if authorization is not None and token is None:
             self._check_signature(request, address, version, authorization)
@@ -266,10 +266,10 @@ class Accounts:
 
     def authorize_token(self, claim: Claim, operation: storage.Operation, address: Address) -> None:
         """
-        Return if an access policy gives the token's client the right to this operation now.
+        Check that an access policy gives the token's client the right to this operation now.
 
         Raises:
-            StorageRefusal: none does.
+            StorageRefusal: no policy does.
         """
         assert self._authorizer is not None, "it has verified the token"
         queue = None if address.queue is None else EntityPath.parse(address.queue)
@@ -288,10 +288,10 @@ class Accounts:
         version: str | None,
     ) -> storage.UserDelegationKey:
         """
-        A user delegation key for a client that came with a bearer token.
+        A user delegation key for a client with a bearer token.
 
         Raises:
-            StorageRefusal: it came with another credential, or may have no such key.
+            StorageRefusal: the client has another credential, or may have no such key.
         """
         if not isinstance(credential, Claim) or not isinstance(credential.identity, Identity):
             raise failed("Only authentication scheme Bearer is supported.", Refusal.NOT_ALLOWED)

@@ -36,7 +36,7 @@ from gateway.wire.storage_queue.signing import sign
 
 LONGEST: Final = timedelta(days=7)
 FIRST_WITH_USERS: Final = "2025-07-05"  # the first version whose signatures may name their user
-_OBJECT_ID: Final = "oid"  # the claim by which Entra ID knows a user
+_OBJECT_ID: Final = "oid"  # the claim by which Entra ID identifies a user
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +76,7 @@ class Delegation:
             identity = self.authorizer.delegated(claim)
         except NotAuthorized as error:
             raise not_permitted(error) from error
-        if not identity.name.isprintable():  # a line feed would end its line of the signed text
+        if not identity.name.isprintable():  # a line feed would end the line of the signed text
             raise StorageRefusal("AuthorizationFailure", "The token's subject can't be signed.")
         key = UserDelegationKey(
             object_id=identity.subject,
@@ -137,8 +137,8 @@ class Delegation:
 
 def _check_user(sas: Sas, token: Claim | None, issuer: str) -> None:
     """
-    Return if the token is of the user whom the signature names: one of the same provider as the
-    key's owner, known by the claim `oid`, or by its subject if the token has no such claim.
+    Check that the token is of the user whom the signature names: a user of the same provider as the
+    key's owner, identified by the claim `oid`, or by its subject if the token has no such claim.
 
     Raises:
         StorageRefusal: AuthenticationFailed.

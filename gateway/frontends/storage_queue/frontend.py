@@ -244,7 +244,7 @@ class StorageQueueFrontend:
 
 
 async def _in_turn(work: Callable[[], Awaitable[Response]], size: int) -> Response:
-    """The result of `work`, once it is the turn of this client's request."""
+    """The result of `work`, which runs when it is the turn of this client's request."""
     usage, turn, response = begin_request(), None, None
     try:
         turn = await take_turn(size)

@@ -29,7 +29,7 @@ from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
 PATIENCE: Final = 1.0  # seconds that a namespace has for its answer
 MOST_REMEMBERED: Final = 1000  # queues
 SETTINGS: Final = EntityPath("x-pairgate/storage-queue")
-_TRIES: Final = 10  # of an update that concurrent updates interfere with
+_TRIES: Final = 10  # tries of an update that concurrent updates interfere with
 
 
 def notes_of(info: EntityInfo) -> Notes:
@@ -48,7 +48,7 @@ class LastNotes:
 
     async def read(self, queue: EntityPath) -> Notes:
         """
-        The notes of that queue; empty if there is no such queue.
+        The notes of that queue; empty if the queue doesn't exist.
 
         Raises:
             BrokerError: the namespace is unavailable and the notes were never read, or it refuses

@@ -1,6 +1,7 @@
 """
-Receive settings in a queue's metadata: `defaulttimeout`, for how many seconds a get hides messages
-if it doesn't say so itself, and `poisonthreshold`, how often a message may be received.
+Receive settings in a queue's metadata: `defaulttimeout`, the seconds for which a get hides messages
+if it names no time itself, and `poisonthreshold`, the number of times that a message may be
+received.
 """
 
 import functools
@@ -27,7 +28,7 @@ _KNOWN_TEXTS: Final = 1000  # many queues have the same metadata, which is parse
 
 def check_settings(queue: str, metadata: Mapping[str, str]) -> None:
     """
-    Return if both settings are valid.
+    Check that both settings are valid.
 
     Raises:
         StorageRefusal: InvalidMetadata, with the key and its limit.
