@@ -1,6 +1,6 @@
 """
 Completes handled messages; if the namespace can, all that are due at one moment in one step. A
-completion must reach the namespace, because the message would otherwise be handled twice: so a task
+completion is sent at least once, because the message would otherwise be handled twice: so a task
 that waits for its completion isn't cancelled, and a timeout limits its wait.
 """
 
@@ -36,7 +36,8 @@ class Completions:
     receiver: Receiver
     limit: float
     _together: bool = attrs.field(init=False)
-    _next: list[_Completion] = attrs.field(factory=list, init=False)  # the first one leads
+    # The first completion's task leads.
+    _next: list[_Completion] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._together = offered(self.receiver, SettlesMany) is not None

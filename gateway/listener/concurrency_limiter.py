@@ -1,4 +1,7 @@
-"""Limits how many messages a listener locks at once, and which queue's message is handled next."""
+"""
+Limits the number of messages that a listener locks at once, and chooses the queue whose message is
+handled next.
+"""
 
 from collections import deque
 
@@ -25,7 +28,7 @@ class ConcurrencyLimiter:
 
     @property
     def is_busy(self) -> bool:
-        """True if messages wait for a handler: more of them would only wait too."""
+        """True if messages wait for a handler: further messages would only wait, too."""
         return bool(self._waiting)
 
     @property
@@ -52,14 +55,14 @@ class ConcurrencyLimiter:
             self._note()
 
     def try_acquire(self) -> bool:
-        """Acquire a place for a handler without waiting; return whether one was free."""
+        """Acquire a place for a handler without waiting; return True if a place was free."""
         if self.running >= self.parallel:
             return False
         self.running += 1
         return True
 
     async def acquire(self, queue: str) -> None:
-        """Wait for a place for a handler. A cancellation acquires none."""
+        """Wait for a place for a handler. A cancellation acquires no place."""
         await trio.lowlevel.checkpoint_if_cancelled()
         granted = trio.Event()
         self._waiting.setdefault(queue, deque()).append(granted)

@@ -25,7 +25,7 @@ SHORTEST: Final = 0.1  # seconds, even if the handler asks for a longer pause
 
 @attrs.define(eq=False, kw_only=True)
 class Endpoint:
-    """Tells if the endpoint that the handlers of one listener need is up."""
+    """Knows if the endpoint that the handlers of a listener need is up."""
 
     pause: Backoff
     rng: random.Random
@@ -39,7 +39,7 @@ class Endpoint:
         return self._failures > 0
 
     async def wait_for_turn(self) -> bool:
-        """Return when messages may be received; whether only a single one, for the trial."""
+        """Return when messages may be received; True: only a single message, for the trial."""
         await trio.lowlevel.checkpoint()
         while self.is_down:
             if self._trial is not None:
@@ -70,8 +70,8 @@ class Endpoint:
 
     def fail(self, who: object, retry_after: float | None) -> float | None:
         """
-        The endpoint is down; return the pause if `who` is the trial, and None if another message
-        is.
+        Note that the endpoint is down; return the pause if `who` is the trial, and None if another
+        message is.
         """
         if self._trial is None:
             self._trial = who
@@ -90,7 +90,7 @@ class Endpoint:
             self.leave(who)
 
     def leave(self, who: object) -> None:
-        """Another message may become the trial."""
+        """Note that another message may become the trial."""
         if self._trial is who:
             self._trial = None
             self._changes.note()

@@ -56,7 +56,7 @@ def _is_async(work: Any) -> bool:
 @attrs.define(eq=False)
 class Blame:
     """
-    Tells a failing message from a failing endpoint: with the endpoint, all messages fail.
+    Distinguishes a failing message from a failing endpoint: with the endpoint, all messages fail.
 
     From the fifth consecutive failure of different messages on, without a success in between, the
     endpoint is to blame. Each message's failure is attributed to it a few times only, so that five

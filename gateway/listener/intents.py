@@ -43,7 +43,7 @@ async def update(store: Versioned[S], key: str, edit: Callable[[S], S], *, attem
 
 def steps(*each: Callable[[Item[T]], Awaitable[None]]) -> Handler[T]:
     """
-    A handler that does these steps one after the other, from the first one on in each attempt.
+    A handler that does these steps one after the other, in each attempt from the first step on.
     """
 
     async def handle(intent: Item[T]) -> None:

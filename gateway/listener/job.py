@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 Handler = Callable[[Item[T]], Awaitable[Settlement | None]]
 """
-Handles one message. None: it is done, and completed. A settlement is carried out. `EndpointDown`
-pauses the listener; after any other error the message is delivered again, until it is poison. The
-handler is cancelled before the message's lock expires.
+Handles one message. None: the message is done, and is completed. A settlement is carried out.
+`EndpointDown` pauses the listener; after any other error the message is delivered again, until it
+is poison. The handler is cancelled before the message's lock expires.
 """
 
 
@@ -31,17 +31,18 @@ class Subscriber(Protocol[T]):
     """An observer of the items of one listener. Its methods never raise and never block."""
 
     def on_item(self, item: Item[T]) -> None:
-        """A handler has done the item, and it is settled."""
+        """Called when a handler has processed the item, and the item is settled."""
         ...
 
     def on_error(self, queue: EntityPath, error: Exception) -> None:
         """
-        A queue couldn't be received from, or a message couldn't be parsed, settled or handled.
+        Called when a queue couldn't be received from, or a message couldn't be parsed, settled or
+        handled.
         """
         ...
 
     def on_completed(self) -> None:
-        """The listener has ended."""
+        """Called when the listener has ended."""
         ...
 
 

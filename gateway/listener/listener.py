@@ -5,8 +5,8 @@ time.
     listener = QueueListener(broker=broker, queues="orders", format=Json(Order), handle=handle, ...)
     await nursery.start(listener.run)
 
-A message is completed after its handler has returned, and not before: a message whose handler is
-cancelled or fails, or ends with the process, is delivered again. Handlers must be idempotent.
+A message is completed only after its handler has returned: a message whose handler is cancelled or
+fails, or ends with the process, is delivered again. Handlers must be idempotent.
 """
 
 import random
@@ -112,7 +112,8 @@ class QueueListener(Generic[T]):
         Listen until drained. A cancellation also cancels handlers, whose messages are delivered
         again; handled messages are settled before. A listener runs once.
 
-        It has started when each queue is open, or couldn't be opened at the first attempt.
+        The listener has started when each queue is open, or couldn't be opened at the first
+        attempt.
         """
         with ExitStack() as subscriptions:
             locks = Locks()

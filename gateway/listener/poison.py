@@ -37,7 +37,7 @@ def poison_queue(queue: EntityPath) -> EntityPath:
 
 @attrs.define(eq=False)
 class Burial:
-    """Dead-letters one message, over as many attempts as that takes."""
+    """Dead-letters a message, in as many attempts as necessary."""
 
     _is_copied: bool = attrs.field(default=False, init=False)  # to the poison queue
 
@@ -50,8 +50,8 @@ class Burial:
         again.
 
         Raises:
-            BrokerError: it failed, and the message will be delivered again. `EntityNotFound`: there
-                is no poison queue.
+            BrokerError: the message wasn't dead-lettered, and will be delivered again.
+                `EntityNotFound`: there is no poison queue.
         """
         if self._is_copied:
             await session.settle(delivery, Complete())

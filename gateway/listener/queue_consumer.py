@@ -71,8 +71,8 @@ class QueueConsumer(Generic[T]):
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
-        Receive until drained. It has started when the queue is open, or couldn't be opened at the
-        first attempt: further attempts follow.
+        Receive until drained. The consumer has started when the queue is open, or couldn't be
+        opened at the first attempt: further attempts follow.
         """
         self._starting = task_status
         self.stats.operations.start(trio.current_time())
@@ -215,7 +215,7 @@ class QueueConsumer(Generic[T]):
             self._total -= 1
 
     async def _wait_for_more(self, session: QueueSession[T]) -> int:
-        """Return when messages are wanted, and how many at most."""
+        """Return the maximum number of messages, once messages are wanted."""
         await self.limiter.wait_for_more(self.queue.key)
         is_trial = await self.endpoint.wait_for_turn()
         return 1 if is_trial else self.job.options.batch
@@ -237,7 +237,7 @@ class QueueConsumer(Generic[T]):
         seen: int,
     ) -> bool:
         """
-        True if the task whose receive found nothing ends; if not, wait until the next receive.
+        True if the task whose receive found nothing ends; otherwise wait until the next receive.
         """
         await trio.lowlevel.checkpoint()
         if self._draining.is_set():
@@ -262,8 +262,8 @@ class QueueConsumer(Generic[T]):
 
     async def _watch_subscription(self, session: QueueSession[T]) -> None:
         """
-        Start a task if none is left and a message was announced, or if `sweep` has passed, in which
-        a sender may have announced nothing.
+        Start a task if none is left, when a message was announced, or when `sweep` has passed, as a
+        sender may have announced nothing.
         """
         while True:
             seen = self.subscription.notifications
@@ -295,7 +295,7 @@ class QueueConsumer(Generic[T]):
     def _detect(
         self, session: QueueSession[T], deliveries: list[Delivery], was_idle: bool, limit: int
     ) -> None:
-        """Work was detected: decide whether more tasks are needed, in a task of its own."""
+        """Decide if the detected work needs more tasks, in a task of its own."""
         is_full = len(deliveries) >= limit
         now = trio.current_time()
         if self._takers is None or not (was_idle or is_full) or now < self._next_scale:
@@ -310,7 +310,8 @@ class QueueConsumer(Generic[T]):
         sample = Sample(depth=depth, oldest_age=age, tasks=self._total, is_batch_full=is_full)
         wanted = min(self.job.on_work(sample), self.job.options.max_tasks)
         if self.limiter.is_busy or self.job.load() > self.job.options.max_load:
-            wanted = min(wanted, self._total)  # more would only wait, or slow down the other queues
+            # More tasks would only wait, or slow down the other queues.
+            wanted = min(wanted, self._total)
         self.job.observer.report(
             WorkDetected(queue=self.queue, depth=depth, tasks=max(wanted, self._total))
         )
@@ -329,7 +330,7 @@ class QueueConsumer(Generic[T]):
     # Failures
 
     def _note_failure(self, error: BrokerError) -> None:
-        """Tasks that fail together share one backoff."""
+        """Count a failure; tasks that fail together share one backoff."""
         now = trio.current_time()
         if now >= self._paused_until:
             self._failures += 1
@@ -339,8 +340,8 @@ class QueueConsumer(Generic[T]):
 
     def _give_up_receiver(self) -> bool:
         """
-        Replace the receiver, which may be broken for good: the next one is opened when this one has
-        no messages left.
+        Replace the receiver, which may be broken for good: the next receiver is opened when this
+        one has no messages left.
         """
         if self._works or self._takers is None:
             return False

@@ -2,7 +2,8 @@
 Triggers: senders wake listeners, so that an idle queue isn't polled.
 
 A `Triggers` is the receiving end of a channel. The code that carries triggers between processes
-calls `publish` for each that arrives, and `lose` and `regain` when the channel breaks and is back.
+calls `publish` for each trigger that arrives, and `lose` and `regain` when the channel breaks and
+is back.
 """
 
 from collections.abc import Iterator
@@ -26,8 +27,8 @@ class Trigger:
 @attrs.define(eq=False)
 class Subscription:
     """
-    The triggers of one queue, as a rising number. A listener that remembers the number before it
-    receives, and then waits for another number, misses none.
+    The triggers of a queue, as a rising number. A listener that remembers the number before it
+    receives, and then waits for another number, misses no trigger.
     """
 
     _triggers: "Triggers | None" = None
@@ -94,15 +95,15 @@ class Triggers:
                     del self._subscriptions[key]
 
     def lose(self, channel: str = "") -> None:
-        """The channel is broken: from now on listeners poll, with backoff."""
+        """Note that the channel is broken: from now on listeners poll, with backoff."""
         self._lost.add(channel)
         self.is_connected = False
         self.publish_all()
 
     def regain(self, channel: str = "") -> None:
         """
-        The channel is back: listeners receive once, for messages of the meantime, and then wait,
-        unless another channel is lost.
+        Note that the channel is back: listeners receive once, for messages of the meantime, and
+        then wait, unless another channel is lost.
         """
         self._lost.discard(channel)
         self.is_connected = not self._lost

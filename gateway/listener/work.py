@@ -49,7 +49,7 @@ class Work(Generic[T]):
     # The settlement if the message is released now; None: it can't be released.
     _if_released: Settlement | None = attrs.field(default=UNTOUCHED, init=False)
     _verdict: Settlement | None = attrs.field(default=None, init=False)
-    _is_lost: bool = attrs.field(default=False, init=False)  # whether the lock is
+    _is_lost: bool = attrs.field(default=False, init=False)  # True: the lock is lost
     _burial: poison.Burial = attrs.field(factory=poison.Burial, init=False)
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class Work(Generic[T]):
         self.renew_at = now + soon if self.session.job.options.renew else inf
 
     async def _judge(self) -> Settlement:
-        """Have the message handled; return its settlement."""
+        """Handle the message; return its settlement."""
         session, options = self.session, self.session.job.options
         attempts, most = self.delivery.delivery_count, options.poison_threshold
         if most is not None and attempts > most:
@@ -154,7 +154,7 @@ class Work(Generic[T]):
         return True
 
     async def _handle(self, item: Item[T]) -> Settlement | Exception:
-        """The handler's result; its error if it fails."""
+        """Run the handler; return its result, or its error."""
         self._began = trio.current_time()
         failure: Exception | None = None
         settlement: Settlement = Complete()
@@ -168,7 +168,7 @@ class Work(Generic[T]):
         return settlement if failure is None else failure
 
     def _pause(self, down: EndpointDown) -> bool:
-        """True if this message is the trial."""
+        """Pause the listener, as the endpoint is down; True: this message is the trial."""
         seconds = self.session.endpoint.fail(self, down.retry_after)
         if seconds is None:
             return False
@@ -223,7 +223,7 @@ class Work(Generic[T]):
             failures += 1
 
     async def _try_to_settle(self, settlement: Settlement) -> bool:
-        """True if the namespace has settled the message, or never will."""
+        """Try to settle the message; True: the namespace has settled it, or never will."""
         session = self.session
         try:
             if isinstance(settlement, DeadLetter):
@@ -235,7 +235,7 @@ class Work(Generic[T]):
         return self._has_ended(settlement, None)
 
     def _has_ended(self, settlement: Settlement, verdict: BrokerError | None) -> bool:
-        """Note the result; return whether it is final."""
+        """Note the result; return True if it is final."""
         if verdict is None:
             self._note_settled(settlement)
             return True

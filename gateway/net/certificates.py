@@ -21,13 +21,13 @@ _LIST: Final = b"X509 CRL"
 
 @attrs.frozen(kw_only=True)
 class CertificateName:
-    """The parts of a certificate by which people find it. Of a revocation list: its issuer."""
+    """The parts of a certificate by which people find it; of a revocation list, its issuer."""
 
     subject: str
     serial: str  # hexadecimal; of a revocation list its number, or empty
     starts: datetime
     expires: datetime
-    hosts: tuple[str, ...] = ()  # the names that it is for
+    hosts: tuple[str, ...] = ()  # the names that the certificate is for
 
     def __str__(self) -> str:
         return f"{self.short}, valid until {self.expires:%Y-%m-%dT%H:%M:%SZ}"
@@ -78,7 +78,7 @@ def name_of(der: bytes) -> CertificateName | None:
 def _unreadable() -> tuple[type[Exception], ...]:
     """
     The errors of a file, certificate or extension that is missing or can't be read. A peer may show
-    anything, and OpenSSL reads some certificates that `cryptography` doesn't.
+    any bytes, and OpenSSL reads some certificates that `cryptography` doesn't.
     """
     from cryptography import x509
 
@@ -118,7 +118,7 @@ def _of_client(certificate: "x509.Certificate") -> ClientCertificate:
     subject = certificate.subject.rfc4514_string()
     names = {subject} if subject else set[str]()
     for attribute in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME):
-        # Written as a name of its own, so that a comma in it is escaped.
+        # Written as a name of its own, so that a comma in the value is escaped.
         names.add(x509.Name([attribute]).rfc4514_string())
     return ClientCertificate(
         subject=_bounded(subject),
@@ -149,7 +149,7 @@ def _alternative_names(certificate: "x509.Certificate") -> "x509.SubjectAlternat
 
 
 def foreign_block(data: bytes) -> str | None:
-    """The label of the first PEM block that is no revocation list; None: all are."""
+    """The label of the first PEM block that isn't a revocation list; None: all blocks are."""
     found = (label for label in _LABEL.findall(data) if label != _LIST)
     other: bytes | None = next(found, None)
     return None if other is None else other.decode("ascii")

@@ -1,9 +1,9 @@
 """
-Limits of each client in this process, so that one can't take everything from the others.
+Limits of each client in this process, so that no client can take all resources from the others.
 
 A client is a credential: the name of an access policy or a storage account, an identity of a token,
-the subject of a certificate. Before a connection has shown one, and where none is needed, it is the
-connection's address.
+the subject of a certificate. Before a connection has shown a credential, and where none is needed,
+the client is the connection's address.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ from gateway.net.waiters import Waiters
 
 RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many
 MOST_NAMES: Final = 32  # clients whose refusals are counted by name
-# As Service Bus says it when it throttles: SDKs know it by the words and by the code.
+# The text and code with which Service Bus throttles: SDKs recognize it by both.
 _TEXT: Final = (
     "The request was terminated because the client is being throttled: it has {} {} already, the"
     " most allowed. Error code: 50002. Please wait 10 seconds and try again."
@@ -36,7 +36,7 @@ class ClientOptions:
     max_requests: int = attrs.field(default=0, validator=validators.ge(0))
     # Bytes of bodies over HTTP that come after their head, and of messages over AMQP, in flight.
     max_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(0))
-    # Requests in progress at a time while other clients have some, too.
+    # Requests in progress at a time while other clients have requests, too.
     share: int = attrs.field(default=16, validator=validators.ge(0))
 
 
@@ -52,7 +52,8 @@ class ClientLoad:
     requests: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
     line: Line = attrs.field(init=False)
-    reading: Line = attrs.field(init=False)  # of its connections that have read much at once
+    # Of the client's connections that have read much at once.
+    reading: Line = attrs.field(init=False)
     _less: Waiters = attrs.field(factory=Waiters, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -64,7 +65,7 @@ class ClientLoad:
         Count a connection.
 
         Raises:
-            Busy: the client has as many as it may.
+            Busy: the client has as many connections as it may.
         """
         most = self.clients.options.max_connections
         if most and self.connections >= most:
@@ -90,12 +91,12 @@ class ClientLoad:
         self.bytes += size
 
     def end(self, size: int = 0, count: int = 1) -> None:
-        """The requests are answered."""
+        """Note that the requests are answered."""
         self.requests -= count
         self.release(size)
 
     def hold(self, size: int) -> None:
-        """Count bytes that no request in flight has any more."""
+        """Count bytes that are held without a request in flight."""
         self.bytes += size
 
     def release(self, size: int) -> None:
@@ -146,7 +147,7 @@ class Clients:
         return found
 
     def forget(self, load: ClientLoad) -> None:
-        """The client has nothing in flight any more."""
+        """Forget a client that has nothing in flight any more."""
         if self._loads.get(load.name) is load:
             del self._loads[load.name]
 

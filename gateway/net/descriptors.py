@@ -13,7 +13,7 @@ import trio
 
 from gateway.net.unix import client_of
 
-MOST_DESCRIPTORS: Final = 250  # of one message; Linux allows 253
+MOST_DESCRIPTORS: Final = 250  # descriptors of one message; Linux allows 253
 LONGEST_MESSAGE: Final = 1024 * 1024
 _CHUNK: Final = 64 * 1024
 
@@ -120,7 +120,7 @@ def duplicates(descriptors: Sequence[int]) -> list[int]:
     Further descriptors of these sockets, which the caller closes.
 
     Raises:
-        OSError: too many files are open; none of them stays open then.
+        OSError: too many files are open; no new descriptor stays open then.
     """
     made: list[int] = []
     try:

@@ -1,6 +1,6 @@
 """
-Opens connections to servers within a time, and classifies failures. After a failure, nothing was
-sent.
+Opens connections to servers within a time limit, and classifies failures. After a failure, nothing
+was sent.
 """
 
 import errno
@@ -91,8 +91,8 @@ async def open_tcp(host: str, port: int) -> trio.SocketStream:
 @contextmanager
 def looking_up(host: str) -> Iterator[None]:
     """
-    Names are looked up in a thread. If no thread can be started, that is an OSError, too, as any
-    other lack of resources.
+    A context for the look-up of names, which runs in a thread. If no thread can be started, an
+    OSError is raised, as for any other lack of resources.
     """
     try:
         yield
@@ -116,8 +116,8 @@ def late_refusal(
     where: object, tls: ssl.SSLContext | None, error: BaseException | None
 ) -> Untrusted | None:
     """
-    The error for a connection that broke before the server had answered, if that is because the
-    server refuses the client's certificate, as it does after the handshake in TLS 1.3; else None.
+    The error for a connection that broke before the server's answer because the server refuses the
+    client's certificate, as it does after the handshake in TLS 1.3; None: there was another cause.
     """
     cause = None if error is None else error.__cause__ or error
     if cause is None or not is_certificate_alert(cause):

@@ -1,4 +1,4 @@
-"""A TCP stream that asks the kernel at once, at half the cost of Trio's `SocketStream`."""
+"""A TCP stream that calls the kernel at once, at half the cost of Trio's `SocketStream`."""
 
 import os
 
@@ -15,7 +15,7 @@ class DirectStream(trio.abc.HalfCloseableStream):
     of an exchange is never there yet, and a send that the kernel takes at once isn't a checkpoint.
 
     A task that receives between its sends lets others run, because each receive waits for the
-    kernel. One that only sends needs a checkpoint of its own.
+    kernel. A task that only sends needs a checkpoint of its own.
     """
 
     transport_stream: trio.SocketStream

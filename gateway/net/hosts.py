@@ -24,7 +24,7 @@ class Hosts:
     The hosts at which a server can be reached.
 
     The first host is a random one, so that many gateways spread over a cluster. Each later use
-    begins with the host after the one tried last, which has failed or has lost its connection
+    begins with the host after the last tried one, which has failed or has lost its connection
     since.
     """
 
@@ -45,9 +45,9 @@ class Hosts:
         others.
 
         Raises:
-            BrokerError: it failed with all hosts; names each host, and each cause once. Its class
-                is that of all failures, or Unavailable if they differ: a refusal by one node isn't
-                definite while another node can't be asked.
+            BrokerError: `use` failed with all hosts; names each host, and each cause once. Its
+                class is that of all failures, or Unavailable if they differ: a refusal by one node
+                isn't definite while another node can't be reached.
         """
         end = trio.current_time() + seconds
         failures: list[tuple[Place, BrokerError]] = []

@@ -56,7 +56,7 @@ class ListenerOptions:
 
 
 def _ignore(peer: str, error: BaseException) -> None:
-    """A lost connection is no event."""
+    """Ignore the end of a lost connection."""
 
 
 @attrs.frozen(eq=False)
@@ -168,7 +168,7 @@ class Listener:
         options: ListenerOptions | None = None,
         file: unix.SocketFile | None = None,
     ) -> None:
-        """`file` is that of a Unix socket, which is removed at the end."""
+        """`file` is the file of a Unix socket, which is removed at the end."""
         # The most waiting clients that are accepted in one turn of the scheduler. With 1, the
         # clients that wait at a socket are spread over the processes that share it.
         self.at_once = AT_ONCE
@@ -199,7 +199,7 @@ class Listener:
         return port
 
     def limit_clients(self, clients: Clients) -> None:
-        """From now on connections count for the limits of their clients."""
+        """Count connections for the limits of their clients from now on."""
         self._visits.clients = clients
 
     async def serve(
@@ -229,18 +229,21 @@ class Listener:
             self._remove_file()
 
     async def aclose(self) -> None:
-        """Free the port of a listener that is never served."""
+        """Free the port of a listener that never serves."""
         for each in self._sockets:
             await each.aclose()
         self._remove_file()
         await trio.lowlevel.checkpoint()
 
     def borrow_file(self) -> None:
-        """The file of a Unix socket is another process's, and stays, until `own_file` is called."""
+        """
+        Leave the file of a Unix socket at the end, as another process's, unless `own_file` is
+        called.
+        """
         self._owns_file = False
 
     def own_file(self) -> None:
-        """The socket's file belongs to this process from now on."""
+        """Note that the socket's file belongs to this process from now on."""
         self._owns_file = True
 
     def leave_file(self) -> None:
@@ -254,7 +257,7 @@ class Listener:
     async def _contained(  # noqa: ASYNC910 the handler waits
         self, handler: ConnectionHandler, stream: trio.SocketStream
     ) -> None:
-        """The one place where exceptions of connections end."""
+        """The only place where exceptions of connections end."""
         peer = ""
         try:
             peer, user = _peer_of(stream)
@@ -395,7 +398,7 @@ def _accept_waiting(listener: trio.SocketListener) -> trio.SocketStream | None:
     try:
         client, _ = borrowed.accept()
     except OSError:
-        return None  # an error that lasts is met again, and handled, where clients are waited for
+        return None  # a lasting error occurs again, and is handled, at the next wait for clients
     finally:
         borrowed.detach()
     return trio.SocketStream(trio.socket.from_stdlib_socket(client))

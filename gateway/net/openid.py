@@ -23,7 +23,7 @@ _OK: Final = 200
 
 
 class ProviderFailed(Exception):
-    """The keys of an identity provider can't be read now; the text says why, and where."""
+    """The keys of an identity provider can't be read now; the text has the reason and the place."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +41,7 @@ class KeySource:
 
 @attrs.frozen(kw_only=True)
 class Provided:
-    """The keys of a provider, and where its users sign in."""
+    """The keys of a provider, and the address at which its users sign in."""
 
     keys: KeySet
     authorization_endpoint: str | None = None
@@ -64,7 +64,7 @@ class KeyReader:
         The provider's keys now.
 
         Raises:
-            ProviderFailed: it doesn't answer soon, or its answer is of no use.
+            ProviderFailed: the provider doesn't answer soon, or its answer is unusable.
         """
         await trio.lowlevel.checkpoint()
         try:
@@ -74,7 +74,7 @@ class KeyReader:
             where = self.source.keys_url or self._discovery
             raise ProviderFailed(f"{where}: no answer within {FETCH_SECONDS:g} s") from error
         except ProviderFailed:
-            self._tls = None  # a file of authorities may be another one next time
+            self._tls = None  # the file of authorities may have changed by the next time
             raise
 
     @property
@@ -146,8 +146,8 @@ class KeyReader:
 
 def why_no_url(url: str) -> str | None:
     """
-    The reason why keys can't be fetched from that URL; None if they can. Over plain HTTP anybody on
-    the way could replace them, except on this machine.
+    The reason why keys can't be fetched from that URL; None if they can. Over plain HTTP the keys
+    could be replaced on the way, except on this machine.
     """
     try:
         parts = urlsplit(url)

@@ -2,8 +2,8 @@
 A connection shared by many callers: dialled on demand, with a backoff after failures.
 
 A failed dial is remembered for a pause. During the pause, a caller with an alternative gets that
-failure at once; a caller without one passes the time of its request, and waits for a dial that
-begins later.
+failure at once; a caller without an alternative passes the time of its request, and waits for a
+dial that begins later.
 """
 
 import math

@@ -1,5 +1,5 @@
 """
-A single port serves several protocols, which are told apart by the first bytes of a connection.
+A single port serves several protocols, which are recognized by the first bytes of a connection.
 
   0x16                          TLS; the first bytes inside are looked at in turn
   AMQP                          AMQP 1.0
@@ -41,7 +41,7 @@ class Opening(enum.Enum):
 
     @classmethod
     def of(cls, data: bytes) -> "Opening | None":
-        """None: more bytes are needed."""
+        """The protocol of these bytes; None: more bytes are needed."""
         if any(kind.value.startswith(data) and data != kind.value for kind in cls):
             return None
         return next(kind for kind in cls if data.startswith(kind.value))
@@ -61,7 +61,8 @@ class Sniffer:
     Serves connections of all these protocols, each by its own handler.
 
     A protocol without a handler is refused. Plain text is refused where TLS is required, as it
-    always is if clients must show a certificate; such a client is told so in its own protocol.
+    always is if clients must show a certificate; such a client gets the refusal in its own
+    protocol.
     """
 
     amqp: ConnectionHandler | None = None
@@ -135,7 +136,7 @@ class Sniffer:
         return self.requires_tls or self.tls.verify_mode is ssl.CERT_REQUIRED
 
     async def _tell_to_use_tls(self, stream: trio.abc.Stream, opening: Opening) -> None:
-        """Send the answer that the protocol has for this, and give the client time to read it."""
+        """Send the protocol's own refusal of plain text, and give the client time to read it."""
         answer = _AMQP_OVER_TLS
         if opening is not Opening.AMQP:
             answer = _PLAIN_REFUSED % (self.server_name.encode("ascii"), len(_USE_TLS), _USE_TLS)
@@ -212,7 +213,7 @@ class RewoundStream(trio.abc.Stream):
 
 
 class HalfCloseableRewoundStream(RewoundStream, trio.abc.HalfCloseableStream):
-    """The same, for a stream whose sending half can be closed."""
+    """A rewound stream whose sending half can be closed."""
 
     __slots__ = ()
 

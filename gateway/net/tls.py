@@ -83,9 +83,9 @@ class FileContext(ssl.SSLContext):
 
     made_of: AnyTlsOptions
     problem: TlsFileError | None
-    loads: int  # how often the files were read successfully
+    loads: int  # the number of times that the files were read successfully
     _fill: Callable[[ssl.SSLContext, Any], None]
-    _current: ssl.SSLContext | None  # None: this one
+    _current: ssl.SSLContext | None  # None: this context
     _stamps: Sequence[object]
 
     @classmethod
@@ -145,8 +145,8 @@ def server_context(options: TlsOptions) -> FileContext:
 
 def client_context(options: ClientTlsOptions | None = None) -> FileContext:
     """
-    A client's context: TLS 1.2 or later. The server's certificate is always checked, and its name
-    unless the certificate is pinned.
+    A client's context: TLS 1.2 or later. The server's certificate is always checked, and its name,
+    too, unless the certificate is pinned.
 
     Raises:
         TlsFileError: a file can't be read, or has invalid content.
@@ -244,8 +244,8 @@ def _load_authorities(context: ssl.SSLContext, path: Path, field: str) -> None:
 
 def _load_revoked(context: ssl.SSLContext, path: Path | None) -> None:
     """
-    From then on a peer's certificate is looked up in the lists, and refused if its issuer has none
-    there.
+    Load the revocation lists: from then on a peer's certificate is looked up in them, and refused
+    if its issuer has no list there.
     """
     if path is None:
         return

@@ -31,8 +31,8 @@ _CERTIFICATE_ALERTS: Final = (
     "ALERT_CERTIFICATE_UNKNOWN",
     "ALERT_UNKNOWN_CA",
 )
-# After a handshake, a connection has one of these: its messages are watched no more, since that
-# takes 4 µs for each record.
+# After a handshake, a connection has one of these contexts: its messages aren't watched any more,
+# since that takes 4 µs for each record.
 _QUIET: Final = {
     True: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
     False: ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -69,13 +69,13 @@ class _Handshake:
         return self._object
 
     def end(self) -> None:
-        """Watch the connection no more: its handshake has succeeded."""
+        """Stop watching the connection, whose handshake has succeeded."""
         if isinstance(self._object, WatchedObject):
             self._object.shown = b""
             self._object.context = _QUIET[self._object.server_side]
 
     def shown(self) -> CertificateName | None:
-        """The certificate that the peer has shown; None: none, or not known."""
+        """The certificate that the peer has shown; None: it has shown none, or that isn't known."""
         found = self._object
         if not isinstance(found, WatchedObject) or not found.shown:
             return None
@@ -84,8 +84,8 @@ class _Handshake:
 
 def first_certificate(message: bytes, *, is_1_3: bool) -> bytes:
     """
-    The first certificate of a message Certificate (RFC 8446, 4.4.2; RFC 5246, 7.4.2); empty if
-    there is none.
+    The first certificate of a message Certificate (RFC 8446, 4.4.2; RFC 5246, 7.4.2); empty if the
+    message has no certificate.
     """
     rest = message[_HEAD:]
     if is_1_3:
@@ -135,8 +135,8 @@ async def accept_tls(
 
     Raises:
         trio.TooSlowError: the handshake took too long.
-        UntrustedCertificate: the client has no certificate, or one that isn't trusted.
-        trio.BrokenResourceError: it failed, or the connection was lost.
+        UntrustedCertificate: the client has no certificate, or an untrusted one.
+        trio.BrokenResourceError: the handshake failed, or the connection was lost.
     """
     handshake = _Handshake(context)
     secured = trio.SSLStream(
@@ -165,7 +165,7 @@ async def accept_tls(
 def _why_no_client(
     context: ssl.SSLContext, handshake: _Handshake, cause: BaseException | None
 ) -> UntrustedCertificate | None:
-    """The reason why a client's handshake failed; None: not because of a certificate."""
+    """The reason why a client's handshake failed; None: the cause isn't a certificate."""
     options = context.made_of if isinstance(context, FileContext) else None
     if not isinstance(options, ClientTlsOptions | None):
         return None
@@ -202,7 +202,9 @@ def is_certificate_alert(error: BaseException | None) -> bool:
 def _why_no_server(
     context: ssl.SSLContext, handshake: _Handshake, cause: BaseException | None
 ) -> UntrustedCertificate | None:
-    """The reason why a server's handshake failed; None: not because of the client's certificate."""
+    """
+    The reason why a server's handshake failed; None: the cause isn't the client's certificate.
+    """
     options = context.made_of if isinstance(context, FileContext) else None
     authority = options.client_ca if isinstance(options, TlsOptions) else None
     if getattr(cause, "reason", None) == _NO_CERTIFICATE:

@@ -1,10 +1,10 @@
 """
 The order of work among clients: while several have work, each has a few requests in progress at a
-time, and its others wait in a line of its own. So the time that a request waits doesn't depend on
-how many requests, connections or bytes another client has.
+time, and its others wait in a line of its own. So the waiting time of a request doesn't depend on
+the number of requests, connections or bytes of another client.
 
-A single client isn't held back. A request that takes longer than `LONGEST` counts no more: it waits
-for something else than this process. A request counts with its own bytes and with those of the
+A single client isn't held back. A request that takes longer than `LONGEST` doesn't count any more,
+since it doesn't wait for this process. A request counts with its own bytes and with those of the
 answer that it may get, which is as large as the client's latest answers: many small requests with
 large answers take as much of the event loop as large requests do.
 """
@@ -25,7 +25,7 @@ NEWEST: Final = 0.25  # share of the latest answer in the mean of a client's ans
 
 @attrs.define(eq=False)
 class Turn:
-    """A request in progress, or one that waits for its turn."""
+    """A request that is in progress, or waits for its turn."""
 
     line: "Line"
     count: int
@@ -33,7 +33,7 @@ class Turn:
     began: float = 0.0
     counts: bool = False
     begun: trio.Event | None = None  # of one that waits
-    # Of one that waits; only the first one of a line looks at the time.
+    # Of a waiting request; only the first of a line has a deadline.
     wait: trio.CancelScope | None = None
 
     def end(self, answer: int = 0) -> None:
@@ -44,7 +44,9 @@ class Turn:
 
 @attrs.define(eq=False)
 class Contention:
-    """The two clients that had a request last: whether there is another one than a given client."""
+    """
+    The two clients that had a request last, to tell if another client than a given one has work.
+    """
 
     most: int  # requests of one client in progress, while others have work; 0: any number
     _latest: str | None = attrs.field(default=None, init=False)
@@ -58,7 +60,7 @@ class Contention:
         self._latest_at = now
 
     def is_alone(self, line: "Line", now: float) -> bool:
-        """True if no other client had a request lately."""
+        """True if no other client has had a request in the last `RECENT` seconds."""
         others = self._other_at if line.client == self._latest else self._latest_at
         return others < now - RECENT
 
@@ -98,7 +100,7 @@ class Line:
                 limit = LONGEST if self._waiting[0] is turn else math.inf
                 with trio.move_on_after(limit) as turn.wait:
                     await turn.begun.wait()
-                self._let_on()  # some may have taken too long to count
+                self._let_on()  # some requests may have taken too long to count
         except BaseException:
             if turn.begun.is_set():
                 self.end(turn)
@@ -110,8 +112,8 @@ class Line:
 
     def step(self, most: int, most_bytes: int) -> tuple[int, int]:
         """
-        The numbers of messages and bytes that the client may put into one step of at most that
-        many: while another client has work, as much as it may have in progress.
+        The numbers of messages and bytes that the client may put into a step, `most` and
+        `most_bytes` at most: while another client has work, as many as it may have in progress.
         """
         share = self._contention.most
         if not share or self._contention.is_alone(self, trio.current_time()):
@@ -123,7 +125,7 @@ class Line:
         self._answer += NEWEST * (size - self._answer)
 
     def end(self, turn: Turn) -> None:
-        """The request is done."""
+        """Note that the request has ended."""
         self._uncount(turn)
         if self._in_progress and self._in_progress[0] is turn:
             self._in_progress.popleft()

@@ -52,7 +52,7 @@ class SocketFile:
     _inode: int
 
     def remove(self) -> None:
-        """Remove it, unless another process has bound the path meanwhile."""
+        """Remove the file, unless another process has bound the path meanwhile."""
         with suppress(OSError):
             found = self.path.stat()
             if (found.st_dev, found.st_ino) == (self._device, self._inode):
@@ -72,16 +72,18 @@ def file_of(path: Path) -> SocketFile:
 
 def bind(path: Path, mode: int, backlog: int) -> tuple[socket.socket, SocketFile]:
     """
-    Listen on a new socket with that file mode; no moment has a wider one. A file that a dead
-    process has left is replaced. A missing folder is created.
+    Listen on a new socket with that file mode, which is never wider, not even for a moment. A file
+    that a dead process has left is replaced. A missing folder is created.
 
     Raises:
-        OSError: a process listens there (EADDRINUSE), the file is no socket, or it can't be made.
+        OSError: a process listens there (EADDRINUSE), the file is no socket, or the file can't be
+            made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        # Of two processes that start, one must not take the other's new file for a dead one's.
+        # If two processes start at once, neither must mistake the other's new file for that of a
+        # dead process.
         _lock(folder)
         _remove_dead(path)
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

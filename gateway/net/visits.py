@@ -66,7 +66,7 @@ class Visit:
         return self.client or self.owner
 
     def load(self) -> ClientLoad | None:
-        """The load of its client; None: the client has no limits."""
+        """The load of the connection's client; None: the client has no limits."""
         return None if self.clients is None else self.clients.load(self.client_name)
 
     def begin_wait(self) -> None:
@@ -79,7 +79,7 @@ class Visit:
         self.scope.deadline = trio.current_time() + self.patience
 
     def begin_work(self) -> None:
-        """Note that a request has arrived completely: from now on the server needs the time."""
+        """Note that a request has arrived completely: from now on the time is the server's."""
         if not self.is_authorized:
             self.is_busy = True
             self.scope.deadline = math.inf
@@ -110,7 +110,7 @@ class Visit:
         self._strangers.pop(self, None)
 
     def leave(self) -> None:
-        """The connection has ended."""
+        """Note that the connection has ended."""
         self.end()
         if self._connected is not None:
             self._connected.disconnect()
@@ -177,8 +177,8 @@ def note_certificate(der: bytes) -> None:
 @contextmanager
 def on_behalf_of(certificate: bytes) -> Iterator[None]:
     """
-    While the context lasts, this task serves a client of another process, whose handshake of TLS
-    has authenticated it by that certificate; empty: by none.
+    A context in which this task serves a client of another process, whose TLS handshake has
+    authenticated it by that certificate; empty: by none.
     """
     token = _current.set(Visit(is_authorized=True, certificate=certificate))
     try:
@@ -232,7 +232,7 @@ def largest_step(most: int, most_bytes: int) -> tuple[int, int]:
 
 
 def _load_in_turn() -> ClientLoad | None:
-    """The load of this task's client; None: no order is kept."""
+    """The load of this task's client; None: the port keeps no order."""
     visit = _current.get(None)
     if visit is None or visit.clients is None or not visit.clients.options.share:
         return None

@@ -21,5 +21,5 @@ class Waiters:
 
     def wake(self) -> None:
         """Wake all tasks that wait."""
-        if self._lot:  # called for each message, and mostly no task waits
+        if self._lot:  # called for each message, mostly without a waiting task
             self._lot.unpark_all()

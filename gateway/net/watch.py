@@ -47,7 +47,7 @@ class Watch:
         while True:
             with pause:
                 await trio.sleep_forever()
-            if trio.current_time() >= self._due:  # otherwise the request was just answered
+            if trio.current_time() >= self._due:  # the request was just answered otherwise
                 self._looked = trio.Event()
                 with trio.CancelScope() as self._looking:
                     await self._look()

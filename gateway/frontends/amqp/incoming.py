@@ -122,7 +122,7 @@ class IncomingLink:
     def transfer(self, event: TransferReceived) -> None:
         if self._context.closed and not event.settled:
             # The client gets no answer and sends the message again: if sent here too, it would
-            # arrive twice
+            # arrive twice.
             return
         if isinstance(event.state, TransactionalState):
             self._enlist(event, event.state)

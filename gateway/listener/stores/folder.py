@@ -3,7 +3,7 @@ Versioned values in a folder, a file for each.
 
     .lock              held while a value is written
     orders%2F17        the value of the key `orders/17`, after a line with its ETag
-    .xyz...            a value being written; a crash leaves it there, and it means nothing
+    .xyz... a value being written; a crash may leave the file, which has no meaning
 """
 
 import fcntl
@@ -81,7 +81,7 @@ class FolderValues(InThread):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep all other writers out, in this process and in others."""
+        """Exclude all other writers, in this process and in others."""
         with (self.path / ".lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

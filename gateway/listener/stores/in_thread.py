@@ -39,7 +39,7 @@ class InThread(abc.ABC):
 
     @abc.abstractmethod
     def _in_words(self, work: Callable[[], T]) -> T:
-        """Do the work; its errors are the gateway's, and name the store."""
+        """Do the work, with errors of the gateway's own classes that name the store."""
 
     @abc.abstractmethod
     def _read(self, key: str) -> tuple[bytes | None, str]: ...

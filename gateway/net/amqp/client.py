@@ -168,7 +168,7 @@ class AmqpClient:
         link = self.links.get(event.link)
         if link is not None:
             link.attached(event)
-        else:  # opened by the peer: a client serves no links
+        else:  # a link that the peer has opened: a client serves no links
             error = AmqpError(condition="amqp:not-implemented", description="This is a client.")
             self.engine.refuse(event.link, error)
 
@@ -269,7 +269,7 @@ class ClientLink:
         return error_from_condition(self.why.condition, self.why.description)
 
     def close(self, *, because: AmqpError | None = None) -> None:
-        """Detach, unless the link is void; it is void then, for the given reason."""
+        """Detach, unless the link is void; afterwards the link is void, for the given reason."""
         if self.why is None:
             self.client.links.pop(self.id, None)
             self.engine.detach(self.id)

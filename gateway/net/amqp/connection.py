@@ -89,14 +89,14 @@ class AmqpConnection:
         options: AmqpConnectionOptions | None = None,
         judge: Judge | None = None,
     ) -> None:
-        """`judge` decides about credentials about which `sasl` can't; nothing is read meanwhile."""
+        """`judge` decides about credentials that `sasl` can't judge; nothing is read meanwhile."""
         self._judge = judge
         self._touched = Waiters()  # of tasks that wait for a change of the engine
         self._written = Waiters()  # of tasks that wait for room
         self.engine = Engine(engine, sasl=sasl, wake=self._touched.wake)
         self._stream = stream
         self._options = options or _DEFAULTS
-        # Called with each tick; returns when (by Trio's clock) it wants the next one.
+        # Called with each tick; returns the time (by Trio's clock) of the next wanted tick.
         self.on_tick: Callable[[], float] = _never
         self.broken: BaseException | None = None  # with which the peer was read last
         self._opened = False
@@ -151,16 +151,16 @@ class AmqpConnection:
             await self._written.wait()
 
     def be_silent(self) -> None:
-        """Write nothing until `speak`, `speak_once` or `close`; reading goes on."""
+        """Write nothing until `speak`, `speak_once` or `close`; reading continues."""
         self._silent = True
 
     def speak(self) -> None:
-        """Write everything that waits, in one go."""
+        """Write all waiting bytes together."""
         self._silent = False
         self._touched.wake()
 
     def speak_once(self) -> None:
-        """Write everything that waits, in one go, and be silent again if it was before."""
+        """Write all waiting bytes together, and be silent again if the connection was silent."""
         self._speaks_once = True
         self._touched.wake()
 

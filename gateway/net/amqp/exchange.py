@@ -134,7 +134,7 @@ class Exchange:
             mine.answered.set()
 
     def end(self) -> None:
-        """Note that one of the links has ended, which makes the other one useless."""
+        """Note that one of the links has ended, which makes the other useless."""
         if self._ended:
             return
         self._ended = True

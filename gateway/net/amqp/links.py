@@ -28,7 +28,7 @@ from gateway.wire.amqp.events import (
 
 WINDOW: Final = 1000  # messages in flight per link
 MOST_UNSETTLED: Final = 100_000  # deliveries of one link
-RELEASED_SHARE: Final = 10  # the share of them that is released to make room
+RELEASED_SHARE: Final = 10  # the share of the deliveries that is released to make room
 _LARGE: Final = 16 * 1024  # bytes of a message that waits while much waits to be written
 
 
@@ -144,7 +144,7 @@ class SendingLink(ClientLink):
         match event:
             case DispositionReceived(delivery=delivery, state=state, settled=settled):
                 if not settled and (state is None or isinstance(state, OtherState)):
-                    return  # not an outcome yet (part 3, 3.4.1)
+                    return  # a state that isn't an outcome yet (part 3, 3.4.1)
                 if not settled:
                     self.engine.settle(delivery)
                 mine = self._in_flight.pop(delivery, None)
@@ -220,12 +220,12 @@ class ReceivingLink(ClientLink):
         return delivery in self._unsettled
 
     def drop(self, delivery: DeliveryId, outcome: Outcome) -> None:
-        """Settle without waiting for the peer's confirmation."""
+        """Settle a delivery without waiting for the peer's confirmation."""
         if self._unsettled.pop(delivery, None) is not None:
             self.engine.settle(delivery, outcome)
 
     async def settle(self, delivery: DeliveryId, outcome: Outcome) -> DeliveryState | None:
-        """Settle; return the peer's answer. Raises as `tell` and `InFlight.outcome`."""
+        """Settle a delivery; return the peer's answer. Raises as `tell` and `InFlight.outcome`."""
         return await self.tell(delivery, outcome).outcome()
 
     def tell(self, delivery: DeliveryId, outcome: Outcome) -> InFlight:
@@ -287,8 +287,9 @@ class ReceivingLink(ClientLink):
 
     def _release_oldest(self) -> None:
         """
-        Make room among the unsettled deliveries: their locks ended long ago, where locks end, and
-        no receiver could read some of them. Many are released at once, so that each costs little.
+        Make room among the unsettled deliveries by a release of the oldest: their locks ended long
+        ago, if locks end, and some were unreadable. Many are released at once, so that each costs
+        little.
         """
         count = max(1, self._most_unsettled // RELEASED_SHARE)
         for delivery in [*islice(self._unsettled, count)]:

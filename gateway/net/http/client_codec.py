@@ -24,8 +24,8 @@ class ClientCodec:
     """
     Writes a request and reads its response.
 
-    Plain heads are written and read here, at a tenth of the cost; all others are left to h11. So is
-    a response whose head, or whose chunked body, comes in several pieces.
+    Plain heads are written and read here, at a tenth of the cost; all others are left to h11. A
+    response whose head, or whose chunked body, comes in several pieces is left to h11, too.
     """
 
     authority: str
@@ -94,7 +94,7 @@ class ClientCodec:
 
     @property
     def _fields(self) -> Sequence[tuple[str, str]]:
-        """The request's fields without the Content-Length that is written anyway."""
+        """The request's fields without Content-Length, which is written in any case."""
         own = ("content-length", str(self._length))
         return [each for each in self.request.headers.items if (each[0].lower(), each[1]) != own]
 
@@ -168,7 +168,9 @@ class ClientCodec:
 
 
 def _must_have_an_end(head: h11.Response) -> None:
-    """Refuse a body that ends with the connection: it can't be told from one that was cut."""
+    """
+    Refuse a body that ends with the connection: it can't be distinguished from a body that was cut.
+    """
     names = {name for name, _ in head.headers}
     if head.status_code not in (204, 304) and not names & {b"content-length", b"transfer-encoding"}:
         raise h11.RemoteProtocolError("the answer doesn't say how long it is")

@@ -260,8 +260,8 @@ class ChunkedFraming:
         self._skipped += len(line) + 4
         if self.body_size > self.max_body:
             raise RequestRefused(413, f"The request's body is above {self.max_body} bytes.")
-        # The smallest honest chunk has one byte of data in six; extensions must not make that one
-        # in 270.
+        # The smallest honest chunk has one byte of data in six; extensions must not reduce that to
+        # one in 270.
         if self._skipped > MAX_HEAD + 8 * self.body_size:
             raise RequestRefused(400, "The chunks are mostly overhead.")
         self._data_left = size + 2

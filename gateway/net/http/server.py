@@ -133,7 +133,7 @@ class _Phase(enum.Enum):
     HEAD = "head"  # a request has begun: 408
     BODY = "body"  # 408
     WORKING = "working"  # the handler sets its own deadlines
-    WRITING = "writing"  # the client doesn't read, so it can't be told
+    WRITING = "writing"  # the client doesn't read, so it gets no answer
     STREAMING = "streaming"  # waits for the next part: may be closed at any time
     ENDED = "ended"
 
@@ -151,7 +151,7 @@ class _Connection:
     _owner: str = ""  # the client that has taken it
     _has_answered: bool = False
     _due: float = math.inf  # the end of the phase, by Trio's clock
-    _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)  # rings no later than that
+    _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)  # fires no later than that
     _visit: Visit = attrs.field(factory=current_visit)
     _watch: Watch = attrs.field(init=False)
 
@@ -230,7 +230,7 @@ class _Connection:
         """Serve one request. False: no other request can follow."""
         request = await self._read_request()
         # If the timeout or the drain came at the moment when the rest arrived, the handler would be
-        # cancelled: better not to begin.
+        # cancelled: so the handler isn't called.
         if request is None or self.scope.cancel_called:
             return False
         self._enter(_Phase.WORKING, math.inf)
@@ -299,7 +299,7 @@ class _Connection:
             self._enter(_Phase.HEAD, self.server.options.head_timeout)
 
     async def _expect_body(self) -> bool:
-        """True if the body may come. False: `_refusal` says why not."""
+        """True if the body may come. False: `_refusal` has the reason."""
         options = self.server.options
         if self._phase is not _Phase.BODY:
             self._enter(_Phase.WORKING, math.inf)
@@ -349,7 +349,7 @@ class _Connection:
         return response
 
     async def _leave_when_gone(self) -> None:
-        """Keep requests that are sent ahead; with a head's size of them, watching ends."""
+        """Keep requests that are sent ahead; when they have the size of a head, the watch ends."""
         while self.codec.waiting < MAX_HEAD:
             data = await self._receive()
             if not data:

@@ -48,8 +48,8 @@ async def accept_websocket(
     """
     Answer the upgrade request at the beginning of `stream`; `refusal` sees its headers.
 
-    Returns None if the request was another one, which was answered; `stream` can be closed. The
-    caller sets the deadline; after a cancellation `stream` can't be used any more.
+    Returns None after the answer to any other request; `stream` can then be closed. The caller sets
+    the deadline; after a cancellation `stream` can't be used any more.
 
     Raises:
         trio.BrokenResourceError: the client has left.
@@ -114,7 +114,7 @@ class WebSocketStream(trio.abc.Stream):
         self._socket = socket
         self._received = bytearray()
         self._ended = False
-        # The receiving task answers pings while another task sends; nothing else is contended.
+        # The receiving task answers pings while another task sends; no other use is concurrent.
         self._sending = trio.Lock()
         self._cut = False  # a message was sent in part only, or is being sent
 
@@ -126,7 +126,7 @@ class WebSocketStream(trio.abc.Stream):
             trio.BrokenResourceError: the stream broke, or the client sent text.
         """
         await trio.lowlevel.checkpoint()
-        await self._take_events()  # some may have come with the request
+        await self._take_events()  # data may have come with the request
         while not self._received and not self._ended:
             data = await self._stream.receive_some(_RECEIVE_SIZE)
             if not data:

@@ -118,7 +118,7 @@ class Channel:
             self._line.write(self.number, *methods)
 
     def close(self) -> None:
-        """Close without waiting. The broker requeues unacknowledged messages."""
+        """Close the channel without waiting. The broker requeues unacknowledged messages."""
         if self.error is None:
             self._line.write(self.number, _goodbye())
             self._end(Unavailable("the channel was closed"), tell=False)

@@ -166,7 +166,7 @@ class RabbitmqConnection:
         self._channels.pop(number, None)
 
     def fail(self, error: BrokerError) -> None:
-        """End the connection now, for that reason."""
+        """End the connection now, for the given reason."""
         self._finish(error)
         self._scope.cancel()
 
