@@ -190,7 +190,7 @@ def _arguments(config: Config, listener: AgentListener, wanted: Wanted) -> list[
         "python": listener.python,
     }
     given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    given += ["--wait-for-queue"]  # a new process wouldn't find the queue sooner
+    given += ["--wait-for-queue"]  # a new process wouldn't find the queue sooner, either
     given += ["--json"] if wanted.as_json else []
     given += ["--through-gateway"] if gateway is None else []
     return [*given, *listener.arguments, "--", *listener.queues.split()]

@@ -37,7 +37,7 @@ from gateway.domain.status import PoolStatus
 from gateway.ports import Observer
 from gateway.wire.pairgate.listener_report import Report
 
-RED_CRASHES: Final = 5  # in a row make the state red
+RED_CRASHES: Final = 5  # failures in a row that make the state red
 START_SECONDS: Final = 10.0
 CUT_SECONDS: Final = 5.0  # after the second signal
 RETRY: Final = Backoff(first=1.0, cap=10.0)  # after a failed look
@@ -86,7 +86,7 @@ class Worker:
 
     process: Process
     began: float
-    is_leaving: bool = False  # whether it was told to drain
+    is_leaving: bool = False  # True: it was told to drain
     # ends when the process has drained for too long
     patience: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -96,7 +96,7 @@ class Worker:
 class ProcessPool:
     """Runs as many processes of one listener as its load needs."""
 
-    listener: str  # named by its queues
+    listener: str  # the listener, named by its queues
     autoscaler: Autoscaler
     options: Agent
     parallel: int  # concurrent handlers of one process
@@ -105,7 +105,7 @@ class ProcessPool:
     load: Callable[[], float | None]  # share of processor time used since the last call
     observer: Observer
     rng: random.Random
-    is_told: bool = attrs.field(default=False, init=False)  # whether new messages are announced
+    is_told: bool = attrs.field(default=False, init=False)  # True: new messages are announced
     _target: int = attrs.field(default=0, init=False)  # wanted number of processes
     ended: int = attrs.field(default=0, init=False)  # processes, since the start
     _workers: list[Worker] = attrs.field(factory=list, init=False)  # in the order of their start
@@ -122,7 +122,7 @@ class ProcessPool:
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     def status(self) -> PoolStatus:
-        """The processes and the load of the pool, as it saw them last."""
+        """The processes and the load of the pool, as measured last."""
         total = self._total()
         return PoolStatus(
             listener=self.listener,
@@ -165,7 +165,7 @@ class ProcessPool:
             worker.patience.deadline = trio.current_time() + CUT_SECONDS
 
     def announce(self) -> None:
-        """Tell that messages are coming, or have come."""
+        """Note that messages are coming, or have come."""
         self._is_announced = True
         self._sleep.deadline = self._next_look()
 

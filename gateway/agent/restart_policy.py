@@ -1,4 +1,4 @@
-"""History of a process pool: how fast its processes work, and how often they crashed."""
+"""History of a process pool: the rates of its processes, and their crashes."""
 
 from collections import deque
 from functools import partial
@@ -18,7 +18,7 @@ STEADY_SECONDS: Final = 30.0  # a process that lived longer didn't crash after i
 
 @attrs.define(eq=False)
 class WorkRates:
-    """The rates at which messages arrive and handlers end, between one look and the next."""
+    """The rates at which messages arrive and handlers end, between two looks."""
 
     _done: deque[Report] = attrs.field(factory=partial(deque, maxlen=WORKING_LOOKS), init=False)
     _seen: tuple[float, int | None, Report] | None = attrs.field(default=None, init=False)

@@ -34,7 +34,7 @@ _IDLE: Final = slice(3, 5)  # idle, and waiting for a disk: proc_stat(5)
 
 @attrs.define(eq=False, kw_only=True)
 class ScaleReader:
-    """Asks the gateway that the configuration names, or the local one."""
+    """Reads the load from the gateway that the configuration names, or from the local one."""
 
     config: Config
     choice: AdminChoice = attrs.field(factory=AdminChoice)
@@ -52,10 +52,10 @@ class ScaleReader:
 
     async def figures(self, queues: Sequence[EntityPath]) -> Sequence[Figures]:
         """
-        The figures of each of these queues. One of several that doesn't exist counts as empty.
+        The figures of each of these queues. A missing queue among several counts as empty.
 
         Raises:
-            EntityNotFound: none of them exists.
+            EntityNotFound: no queue of them exists.
             BrokerError: no gateway answers, or it doesn't know the load.
         """
         try:
@@ -132,13 +132,13 @@ class WorkWatch:
     reader: ScaleReader
     queues: Sequence[EntityPath]
     idle_interval: float
-    is_told: bool = False  # whether messages are announced
+    is_told: bool = False  # True: messages are announced
     _figures: dict[str, Figures] = attrs.field(factory=dict, init=False)
     _asked: dict[str, float] = attrs.field(factory=dict, init=False)  # by Trio's clock
     _announced: set[str] = attrs.field(factory=set, init=False)  # since the last question began
 
     def announce(self, queue: EntityPath) -> None:
-        """Tell that messages of that queue are coming, or have come."""
+        """Note that messages of that queue are coming, or have come."""
         self._figures.pop(queue.key, None)
         self._announced.add(queue.key)
 
@@ -182,7 +182,7 @@ class ProcessorLoad:
     _before: tuple[int, int] | None = attrs.field(default=None, init=False)
 
     def __call__(self) -> float | None:
-        """0 to 1; None at the first call, and if the system doesn't report it."""
+        """Return the share, 0 to 1; None at the first call, and if the system doesn't report it."""
         try:
             fields = self._file.read_text().split("\n", 1)[0].split()[1:9]
         except OSError:

@@ -24,7 +24,7 @@ class ListenerProcess:
     A worker process (`gateway.agent.process_pool.Process`).
 
     The agent holds one end of a socket pair, the child the other: reports come in, nothing is sent.
-    However the agent ends, the kernel closes its end, and the child drains.
+    In whatever way the agent ends, the kernel closes its end, and the child drains.
     """
 
     observer: Observer
@@ -93,6 +93,6 @@ async def start_listener(arguments: Sequence[str], observer: Observer) -> Listen
                 start_new_session=True,
             )
         except BaseException:
-            stream.socket.close()  # if it was started after all, it drains
+            stream.socket.close()  # a process that was started after all drains
             raise
     return ListenerProcess(observer=observer, process=process, stream=stream)

@@ -27,7 +27,7 @@ from gateway.net.tls import (
 from gateway.ports import Observer, WallClock
 
 LOOK_EVERY: Final = 5.0  # seconds
-_TOLD: Final = ("certificate", *sorted(AUTHORITIES), REVOKED)  # the files with an end
+_TOLD: Final = ("certificate", *sorted(AUTHORITIES), REVOKED)  # the files that have an end
 _DAY: Final = 86400.0
 
 
@@ -58,7 +58,7 @@ class _Watched:
 @attrs.define(eq=False)
 class CertificateWatch:
     """
-    Watches the files of the namespaces' certificates, and of the endpoints' of one process.
+    Watches the files of the certificates of namespaces, and of the endpoints of one process.
 
     A TLS context reads changed files by itself, at its next handshake. The watch reads them too, so
     that changes, mistakes and coming ends are reported without a handshake.
@@ -89,7 +89,7 @@ class CertificateWatch:
             return
         try:
             context = _context(options)
-        except TlsFileError:  # changed since the process has loaded it
+        except TlsFileError:  # the file has changed since the process loaded it
             return
         watched = _Watched(f"{setting}.tls", context)
         watched.read()

@@ -82,8 +82,8 @@ async def open_endpoints(
     given: Given | None = None,
 ) -> list[OpenEndpoint]:
     """
-    Bind all ports of a gateway, which the stack closes, but for those whose sockets are `given`;
-    every port but 0 is moved by `port_offset`.
+    Bind all ports of a gateway, which the stack closes, except ports whose sockets are `given`;
+    every port except 0 is moved by `port_offset`.
 
     Raises:
         Failure: a port is in use, or a certificate can't be used.
@@ -189,7 +189,8 @@ async def bind_endpoint(
         inherited = Listener(
             given.sockets, on_crash=on_crash, on_lost=on_lost, options=options, file=given.file
         )
-        inherited.borrow_file()  # the other process serves on, if this one fails before it serves
+        # The other process continues to serve, if this one fails before it serves.
+        inherited.borrow_file()
         return inherited
     try:
         return await open_listener(
@@ -266,13 +267,13 @@ def make_basis(
         on_refused=refusals.at(endpoint.protocol),
         issuers=issuers,
     )
-    is_file = unix.path_of(endpoint.bind) is not None  # no page of a browser can open it
+    is_file = unix.path_of(endpoint.bind) is not None  # no page of a browser can open such a socket
     guard = WebGuard(
         is_open=lambda: authorizer.is_open and not is_file,
         allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
         has_certificate=lambda: authorizer.claim_of_certificate() is not None,
     )
-    # Without credentials clients have rights over AMQP alone.
+    # Without credentials clients have rights over AMQP only.
     of_websockets = attrs.evolve(
         guard,
         is_open=lambda: guard.is_open() or (on_loopback and authorizer.takes_anonymous),

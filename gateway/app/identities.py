@@ -1,5 +1,5 @@
 """
-Identities of a pair's namespaces: whether they are two, and to which pair the backlog belongs.
+Identities of a pair's namespaces: checks that they are two, and that the backlog is this pair's.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,7 +32,7 @@ Verdict = tuple[Grade, str]
 
 def check_adopted(adopted: Collection[str]) -> None:
     """
-    Return if each of them is a fingerprint.
+    Check that each of them is a fingerprint.
 
     Raises:
         Failure: one isn't.
@@ -92,7 +92,9 @@ async def identity_of(broker: Broker) -> Identity | None:
 def likeness(
     config: Config, pairing: Pairing, one: Identity | None, other: Identity | None
 ) -> Verdict | None:
-    """The finding that both are one namespace, by their identities; None: nothing suggests that."""
+    """
+    The finding that both are the same namespace, by their identities; None: nothing suggests it.
+    """
     names = f"the namespaces {pairing.primary} and {pairing.secondary}"
     if one is None or one != other:
         return None
@@ -110,7 +112,7 @@ def likeness(
 def ownership(
     config: Config, pairing: Pairing, owners: Sequence[Owner], destination: Destination
 ) -> Verdict | None:
-    """The finding that the backlog belongs to another pair; None: nothing suggests that."""
+    """The finding that the backlog belongs to another pair; None: nothing suggests it."""
     known = destination.accepted | {destination.formerly}
     foreign = [owner for owner in owners if owner.fingerprint not in known]
     if not foreign:
@@ -185,7 +187,7 @@ async def refuse_confusion(
     runtime: Runtime,
 ) -> None:
     """
-    Return if the pair consists of two namespaces and the backlog isn't another pair's; report
+    Check that the pair consists of two namespaces and that the backlog isn't another pair's; report
     doubts. An adopted backlog, and one in a store of this process, is marked as this pair's.
 
     Raises:

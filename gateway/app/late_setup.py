@@ -1,6 +1,7 @@
 """
-Setup that couldn't be done at the start, because a namespace didn't answer, is done as soon as it
-does: missing queues and topics are created, and the settings of backlog queues are checked.
+Setup that couldn't be done at the start, because a namespace didn't answer, is done as soon as the
+namespace answers: missing queues and topics are created, and the settings of backlog queues are
+checked.
 """
 
 import random
@@ -46,7 +47,7 @@ class LateSetup:
             await trio.sleep(AGAIN.delay(failures, self.rng))
 
     async def _make(self) -> bool:
-        """True if the namespace has answered."""
+        """Create the missing entities; True: the namespace has answered."""
         await trio.lowlevel.checkpoint()
         plan, name = self.namespace.plan, self.namespace.name
         with trio.move_on_after(ASK_SECONDS), suppress(BrokerError):
@@ -64,7 +65,7 @@ class BacklogSetup:
     secondary: Broker
     pairing: Pairing
     observer: Observer
-    note: Callable[[], Awaitable[None]]  # stores the pair's identity with them
+    note: Callable[[], Awaitable[None]]  # stores the pair's identity with the queues
 
     async def run(self) -> None:
         """

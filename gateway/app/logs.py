@@ -77,7 +77,8 @@ class Reloader:
     load: Callable[[], Loaded]  # may raise ConfigError
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
     _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    current: Loaded = attrs.field(init=False)  # in effect, as far as it is reloaded
+    # The configuration in effect, as far as it is reloaded.
+    current: Loaded = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.current = self.loaded
@@ -134,7 +135,7 @@ def _reloaded(before: Config, after: Config) -> Config:
     old, new = before.pairing, after.pairing
     if old is None or new is None:
         return before
-    # Without configured keys those in use stay.
+    # Without configured keys, the keys in use stay.
     keys = new.envelope_keys or old.envelope_keys
     return attrs.evolve(before, pairing=attrs.evolve(old, envelope_keys=keys, encrypt=new.encrypt))
 

@@ -37,7 +37,7 @@ ASK_SECONDS: Final = 10.0
 
 
 def is_own(namespace: Namespace) -> bool:
-    """True if this process itself stores the namespace: then it creates its queues itself."""
+    """True if this process itself stores the namespace, and therefore creates its queues."""
     return is_own_url(namespace.url)
 
 

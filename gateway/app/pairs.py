@@ -65,8 +65,8 @@ def make_envelope(
 
 def renew_envelopes(config: Config, runtime: Runtime) -> None:
     """
-    From now on, use the envelope keys of a configuration that was read again, and encrypt or not as
-    it says. Without configured keys those in use stay.
+    Use the envelope keys of a reloaded configuration from now on, and its setting of `encrypt`.
+    Without configured keys, the keys in use stay.
     """
     pairing = config.pairing
     if pairing is None:
@@ -160,7 +160,10 @@ async def make_pair(
 
 
 def spool_queue(pairing: Pairing) -> EntityPath:
-    """The spool is a backlog with a single queue, so that a syphon drains it like any other."""
+    """
+    The queue of the spool, which is a backlog with a single queue, so that a syphon drains it like
+    any other.
+    """
     return backlog.queue_name(pairing.options.label, 0)
 
 
@@ -181,7 +184,8 @@ def make_syphons(
     pairing: Pairing, sides: Sides, runtime: Runtime, pair: Pair, gauge: SpoolGauge | None = None
 ) -> list[Syphon]:
     """
-    The syphons that run inside the gateway: always the spool's, since no other process has it open.
+    The syphons that run inside the gateway: always the spool's, since no other process has the
+    spool open.
     """
     observers: list[tuple[Broker, Observer]] = []
     if pairing.enable_syphon:
@@ -220,7 +224,7 @@ def make_heartbeats(
 ) -> list[Service]:
     """
     The service that leaves the heartbeats of this process's syphon on the secondary; none if the
-    configuration wants none. `secondary` has no watch around it: heartbeats are no evidence.
+    configuration disables them. `secondary` has no watch around it: heartbeats are no evidence.
     """
     if pairing.syphon.heartbeat_interval is None:
         return []
@@ -260,9 +264,8 @@ def make_redrive(
 
 def _kept_key(path: Path, makes_key: bool) -> EnvelopeKey:
     """
-    The key in that file, created if missing.
-
-    Its id is derived from it: to a gateway with another file the key is unknown, not wrong.
+    The key in that file, created if missing. The id is derived from the key, so that to a gateway
+    with another file the key is unknown, not wrong.
     """
     try:
         if not path.exists() and not makes_key:

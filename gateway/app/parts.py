@@ -75,7 +75,7 @@ SPOOL: Final = "(spool)"
 
 
 async def no_workers() -> Sequence[Status]:
-    """The gateway is one process."""
+    """Return no status, as the gateway is one process."""
     await trio.lowlevel.checkpoint()
     return ()
 
@@ -97,7 +97,7 @@ class Parts:
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     sharding: Sharding
     pair: Pair | None = None
-    cluster: Cluster | None = None  # a gateway with workers has one also if it is alone
+    cluster: Cluster | None = None  # a gateway with workers has a cluster also if it is alone
     control: Control | None = None  # of the pair and its syphons; None in a worker
     drills: Drills | None = None  # of the pair; None in a worker
     cuts: Mapping[str, Cut] = attrs.field(factory=dict)  # that drills begin and end
@@ -292,7 +292,9 @@ def _make_leases(config: Config, seen: Broker, runtime: Runtime, cluster: Cluste
 
 
 def make_cuts(config: Config, pairing: Pairing) -> Mapping[str, Cut]:
-    """The ways that a drill can cut, by namespace, the primary first; none if it isn't allowed."""
+    """
+    The ways that a drill can cut, by namespace, the primary first; none if drills aren't allowed.
+    """
     names = (pairing.primary, pairing.secondary) if config.drill.allowed else ()
     return {name: Cut() for name in names}
 
@@ -316,8 +318,8 @@ async def make_announcers(
     opened: Mapping[str, Broker],
 ) -> list[Service]:
     """
-    Services that send the announcements to the topic of `[triggers]`, directly to its namespace
-    (one of `opened` or another): triggers are never diverted.
+    Services that send the announcements to the topic of `[triggers]`, directly to its namespace,
+    whether or not that is among `opened`: triggers are never diverted.
 
     Raises:
         Failure: that namespace can't be opened, or refuses the credentials.
@@ -351,10 +353,10 @@ async def enter_shards(
     announcements: Announcements,
 ) -> dict[str, Broker]:
     """
-    The namespaces that have shards, besides the primary, opened as that is.
+    The namespaces that have shards, besides the primary, opened as the primary is.
 
     Raises:
-        Failure: one can't be opened, or refuses the credentials.
+        Failure: a namespace can't be opened, or refuses the credentials.
     """
     await trio.lowlevel.checkpoint()
     found = dict[str, Broker]()

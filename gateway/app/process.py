@@ -25,7 +25,8 @@ TRIM_AFTER: Final = 5.0  # seconds
 MOST_MOMENTS: Final = 12
 _OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # sd_notify(3)
 _SPARE_FILES: Final = 200  # besides the connections
-_YOUNG_OBJECTS: Final = 20_000  # more of them than before, and the collector looks; Python: 700
+# The number of new objects after which the collector runs; Python's own is 700.
+_YOUNG_OBJECTS: Final = 20_000
 
 
 def allow_files(connections: int) -> str | None:
@@ -47,9 +48,9 @@ def allow_files(connections: int) -> str | None:
 def collect_seldom() -> None:
     """
     Exempt the present objects from garbage collection: examining 40,000 queues, which Python does
-    from time to time, would block the process for most of a second. Look for other cycles seldom:
-    requests and moved messages leave none behind, and looking as often as Python does takes up to
-    5 % of a send.
+    from time to time, would block the process for most of a second. Collect other cycles seldom:
+    requests and moved messages leave none behind, and collecting as often as Python does takes up
+    to 5 % of a send.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS)
@@ -68,7 +69,7 @@ class Trimmer:
     _ends: Changes = attrs.field(factory=Changes, init=False)
 
     def note_end(self) -> None:
-        """Tell that a connection has ended."""
+        """Note that a connection has ended."""
         self._ends.note()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -142,7 +143,7 @@ def service_manager(
             yield ServiceManager(observer)
             return
         watched = pid in {"", str(os.getpid())} and microseconds.isdecimal()
-        watched = watched and int(microseconds) > 0  # systemd means no watchdog by 0, too
+        watched = watched and int(microseconds) > 0  # for systemd, 0 means no watchdog, too
         if watched:
             faulthandler.enable()
         yield ServiceManager(observer, its, int(microseconds) / 1e6 if watched else None)

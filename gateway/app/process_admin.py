@@ -32,7 +32,7 @@ LAST_WORDS: Final = 1.0  # seconds
 
 @attrs.define(eq=False, kw_only=True)
 class ProcessAdmin:
-    """The endpoints that the configuration gives such a `process`; there may be none."""
+    """The endpoints that the configuration has for such a `process`, if any."""
 
     process: str
     board: StatusBoard
@@ -79,8 +79,8 @@ class ProcessAdmin:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
-        Serve until `close` is called. Then answers that are due have a moment to be written; with
-        no port this returns at once.
+        Serve until `close` is called. Pending answers then have a moment to be written; without a
+        port, return at once.
         """
         async with trio.open_nursery() as connections:
             async with trio.open_nursery() as services:
@@ -108,7 +108,7 @@ class ProcessAdmin:
             runtime.observer.report(Listening(protocol=ADMIN, address=port.address))
 
     def close(self) -> None:
-        """Tell that the work of the process has ended: operators get their last answers."""
+        """Note that the work of the process has ended: operators get their last answers."""
         self.steering.ended.set()
         self._closing.set()
 

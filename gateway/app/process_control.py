@@ -1,4 +1,4 @@
-"""Reload and drain of this process: one implementation behind HTTP, the commands and signals."""
+"""Reload and drain of this process, for HTTP, the commands and signals."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ from gateway.ports import Observer
 
 
 def nothing_to_apply(fresh: Loaded) -> None:
-    """The process has nothing but its log that a reload could change."""
+    """Do nothing: a reload changes only the log of this process."""
 
 
 @attrs.define(eq=False, kw_only=True)

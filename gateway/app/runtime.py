@@ -53,29 +53,30 @@ class Runtime:
     # The given observer, with a watch before it, so that the process can report its past.
     observer: Watch = attrs.field(factory=lambda: _watched(Silence()), converter=_watched)
     started: datetime = attrs.field(factory=_now)
-    # Of the opened namespaces, by name.
+    # The meters and abilities of the opened namespaces, by name.
     meters: dict[str, Meter] = attrs.field(factory=dict)
     abilities: dict[str, AbilityWatch] = attrs.field(factory=dict)
     commits: dict[str, CommitStats] = attrs.field(factory=dict)  # of embedded ones
-    # By namespace: asks when the access token that it uses expires.
+    # By namespace: returns the date at which its access token expires.
     token_expiries: dict[str, Callable[[], datetime | None]] = attrs.field(factory=dict)
     loop_lag: LoopLag = attrs.field(factory=LoopLag)
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
     sends: SendCounters = attrs.field(factory=SendCounters)  # of a gateway without a pair
     traces: "TraceExport | None" = None
-    # Of the pair, one for each part that writes or reads them, so that a reload reaches all.
+    # The pair's envelopes, one for each part that writes or reads them, so that a reload reaches
+    # all.
     envelopes: list[Envelope] = attrs.field(factory=list)
     # True: missing files are created; only a gateway does that. In a wrong folder, any other
-    # command would take the files that it created itself for those of an empty gateway.
+    # command would mistake files that it had created itself for those of an empty gateway.
     makes_stores: bool = False
     generator: Callable[[str], random.Random] = lambda _part: random.SystemRandom()
 
     def rng(self, part: str) -> random.Random:
-        """The random generator of that part."""
+        """The random generator of a part, by its name."""
         return self.generator(part)
 
     def new_id(self) -> str:
-        """A new id, for a message or a task: unique, and not to be guessed."""
+        """A new id, for a message or a task: unique, and impossible to guess."""
         return str(uuid4())
 
     @staticmethod

@@ -63,7 +63,7 @@ class LongPolls:
 
 @attrs.frozen(kw_only=True)
 class Server:
-    """Serves connections, and can end each after its pending answers."""
+    """Serves connections, and can end each of them after its pending answers."""
 
     serve_connection: ConnectionHandler
     drains: tuple[Callable[[], None], ...]
@@ -98,11 +98,11 @@ class Makings(Basis):
 
     parts: Parts
     accounts: Accounts
-    # Of a worker: answers the requests for which the parent has the state (plain, over TLS).
+    # In a worker: answers the requests for which the parent has the state (plain, over TLS).
     on_parent: Callable[[bool], Handler] | None = None
 
     def apply(self, fresh: Config) -> None:
-        """As `Basis.apply`, and the accounts too."""
+        """As `Basis.apply`; applies the accounts, too."""
         Basis.apply(self, fresh)
         self.accounts.replace(fresh.accounts)
 
@@ -221,7 +221,7 @@ def _make_frontend(makings: Makings) -> AmqpFrontend:
 
 
 class Requests(Protocol):
-    """The two calls of an HTTP server for each request, as `Guarded` has them."""
+    """The two calls of an HTTP server for each request, as in `Guarded`."""
 
     async def handle(self, request: Request) -> Response: ...
 
@@ -330,8 +330,8 @@ def make_admin_server(basis: Basis, frontend: Frontend) -> Server:
 
 def _marks(makings: Makings) -> Marks:
     """
-    Sign receipts. Those of a cluster are signed by its secret, as accounts needn't have keys; those
-    from before `[cluster]` was configured stay valid.
+    Sign receipts. Receipts of a cluster are signed by its secret, as accounts needn't have keys;
+    receipts from the time before `[cluster]` was configured stay valid.
     """
     cluster, of_accounts = makings.parts.cluster, makings.accounts.marks
     if cluster is None or cluster.is_alone:

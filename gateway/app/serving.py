@@ -62,7 +62,8 @@ class Ending:
     grace: float
     readiness: Readiness = attrs.field(factory=lambda: Readiness(STARTING))
     acceptors: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    operators: list[trio.CancelScope] = attrs.field(factory=list)  # their acceptors
+    # The acceptors of operators' endpoints.
+    operators: list[trio.CancelScope] = attrs.field(factory=list)
     connections: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: Failure | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)  # the last client has gone
@@ -88,7 +89,7 @@ class Ending:
         self.acceptors.cancel()
 
     def leave(self, reason: str) -> None:
-        """Stop accepting, from operators too: another process accepts at the same sockets."""
+        """Stop accepting, from operators, too: another process accepts at the same sockets."""
         self.ask(reason)
         for acceptor in self.operators:
             acceptor.cancel()
@@ -163,7 +164,7 @@ async def _predecessor(
         text = "take_over: systemd has given this process its sockets (LISTEN_FDS): choose one way"
         raise Failure(text, ExitCode.WRONG)
     for number in config.endpoints_of(SERVE):
-        tls_of(config, number)  # an error is found before the predecessor does anything
+        tls_of(config, number)  # so that an error is found before the predecessor does anything
     return await find_predecessor(stack, config.take_over, runtime.observer)
 
 
@@ -190,7 +191,7 @@ class _Gateway:
             try:
                 await self._run(stack, ending, given)
             except* StateFileError as group:
-                # Raised here, the failure would be in an exception group itself.
+                # If raised here, the failure would be inside an exception group.
                 ending.failure = Failure(f"{group.exceptions[0]}: move it away, or restore it")
         if ending.failure is not None:
             raise ending.failure
@@ -301,7 +302,7 @@ def apply_reloaded(
     start: Config, fresh: Config, endpoints: Sequence[OpenEndpoint], parts: Parts, runtime: Runtime
 ) -> None:
     """
-    From now on, use those parts of the configuration `fresh` that a reload changes. `start`: that
+    Apply the parts of the configuration `fresh` that a reload changes. `start` is the configuration
     of the start.
     """
     for endpoint in endpoints:
@@ -373,7 +374,7 @@ class NoWorkers:
         return endpoints
 
     def reload(self, loaded: Loaded) -> None:
-        """Nothing to do: no part has to be told."""
+        """Do nothing: there are no workers."""
 
 
 def _pool(
@@ -381,7 +382,7 @@ def _pool(
 ) -> Pool:
     if loaded.config.workers == 1:
         return NoWorkers()
-    # Imported here: a gateway that is one process starts without it.
+    # Imported here, since a gateway that is one process starts without it.
     from gateway.app.workers.pool import make_pool
 
     return make_pool(stack, loaded, parts, ending.runtime, ending.fail, as_json=as_json)
@@ -432,7 +433,7 @@ async def _serve_all(
     trimmer: Trimmer,
     pool: Pool,
 ) -> None:
-    """Serve until the last client is gone; operators can ask until then."""
+    """Serve until the last client is gone; operators' requests are answered until then."""
     own = [endpoint for endpoint in endpoints if endpoint.protocol == ADMIN]
     others = [endpoint for endpoint in endpoints if endpoint.protocol != ADMIN]
     async with trio.open_nursery() as operators:

@@ -26,13 +26,13 @@ MIB: Final = 1024 * 1024
 
 @attrs.define(eq=False, kw_only=True)
 class SpoolGauge:
-    """An observer of the sends; it measures the spool together with the spool's own figures."""
+    """An observer of the sends, which measures the spool together with the spool's own figures."""
 
     spool: Broker
     queue: EntityPath
     folder: Path
     clock: WallClock
-    observer: Observer  # gets each event, too
+    observer: Observer  # the observer that gets each event, too
     _in: Rate = attrs.field(factory=Rate, init=False)
     _out: Rate = attrs.field(factory=Rate, init=False)
 
@@ -45,7 +45,7 @@ class SpoolGauge:
         self._out.note(messages, trio.current_time())
 
     def rates(self) -> SpoolStatus:
-        """The rates through this process alone; the spool isn't asked."""
+        """The rates through this process alone, without a request to the spool."""
         now = trio.current_time()
         return SpoolStatus(
             pending=None,

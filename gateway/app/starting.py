@@ -78,7 +78,7 @@ def _socket_file(path: Path) -> tuple[Grade, str]:
 
 
 async def _is_gateway(config: Config, endpoint: Endpoint, bind: str) -> bool:
-    """True if the process that listens there speaks as this endpoint would."""
+    """True if the process that listens there answers as this endpoint would."""
     await trio.lowlevel.checkpoint()
     host, _, port = bind.rpartition(":")
     host = host.strip("[]")

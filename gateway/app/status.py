@@ -69,7 +69,7 @@ class LoneSyphon:
 
 @attrs.frozen(kw_only=True)
 class StatusBoard:
-    """Reads the status that the admin endpoint serves. Nothing is counted again for it."""
+    """Reads the status that the admin endpoint serves, from the counts of the parts."""
 
     config: Config
     runtime: Runtime
@@ -87,7 +87,7 @@ class StatusBoard:
         pair = None if self.parts is None else self.parts.pair
         pairing = self.config.pairing
         told = None
-        async with trio.open_nursery() as nursery:  # the limits of both don't add up
+        async with trio.open_nursery() as nursery:  # the limits of both aren't added up
             nursery.start_soon(self._look)
             if pair is not None and pairing is not None:
                 told = await self._pair(pair, pairing)
@@ -159,7 +159,7 @@ class StatusBoard:
             yield LimitCount(client=client, limit=limit.value, times=times)
 
     def _connections(self) -> Iterator[ConnectionCount]:
-        """The connections to this gateway; a listener has none that matter."""
+        """The connections to this gateway; those of a listener don't matter."""
         endpoints = () if self.parts is None else self.config.endpoints_of(SERVE).values()
         counts = self.runtime.observer.connections
         for protocol, ports in Counter(each.protocol for each in endpoints).items():
@@ -214,7 +214,7 @@ class StatusBoard:
         ]
 
     def _kind(self, name: str) -> str:
-        """The scheme of its URL; a listener's namespace may be the local gateway."""
+        """The scheme of the namespace's URL; a listener's namespace may be the local gateway."""
         known = self.config.namespaces.get(name)
         return "gateway" if known is None else known.url.partition(":")[0]
 
@@ -273,7 +273,9 @@ class StatusBoard:
         )
 
     async def _backlog(self, lone: LoneSyphon, pairing: Pairing) -> PairStatus:
-        """The pair as a syphon of its own sees it: the backlog, and no entity and no send."""
+        """
+        The pair from the view of a syphon of its own: the backlog, without entities and sends.
+        """
         syphon = lone.syphon
         reading = await lone.depth.read(
             BACKLOG_SECONDS, troubled=False, dead_lettered=self.runtime.observer.count(DeadLettered)
@@ -308,7 +310,9 @@ class StatusBoard:
     def _syphon(
         self, syphons: Sequence[Syphon], *, runs: bool, pauses: Sequence[Override]
     ) -> SyphonStatus:
-        """The status of these syphons. `runs`: one of them moves the backlog of this pair."""
+        """
+        The status of these syphons. `runs`: a syphon among them moves the backlog of this pair.
+        """
         watch = self.runtime.observer
         waiting = [each for syphon in syphons for each in syphon.waiting()]
         waiting.sort(key=lambda each: each.left)
@@ -383,7 +387,7 @@ def _counted(troubled: Sequence[EntityState]) -> Mapping[str, int]:
 
 
 def _any_known(answers: Iterable[bool | None]) -> bool | None:
-    """True if one is true; None: none is known."""
+    """True if any value is true; None: no value is known."""
     known = [each for each in answers if each is not None]
     return any(known) if known else None
 

@@ -49,7 +49,7 @@ async def syphon(
     """
     Move the backlog of `label` from the secondary to the namespace `to`, until SIGTERM or SIGINT.
 
-    Defaults are the pair's own label and its primary; then messages for another primary stay,
+    Defaults are the pair's own label and its primary; messages for another primary then stay,
     unless its fingerprint is in `adopted`. A namespace `to` accepts all messages.
 
     Raises:
@@ -110,7 +110,7 @@ async def _enter_shards(
 ) -> tuple[Sharding, Sequence[Broker]]:
     """
     The shards of the namespace `target`, none unless it is the primary, and the other namespaces
-    that have some, opened until the stack is closed.
+    with shards, opened until the stack is closed.
     """
     await trio.lowlevel.checkpoint()
     if target != config.home.name:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | None]":
-    """The export of this process's spans, for the life of the context; None: they go nowhere."""
+    """
+    The export of this process's spans, for the life of the context; None: spans aren't exported.
+    """
     traces = config.traces
     if traces is None:
         yield None
         return
-    # Imported here: it is an extra, and takes as long as the rest of the gateway.
+    # Imported here, as it is an extra, whose import takes as long as the rest of the gateway.
     from gateway.telemetry.trace_export import TraceExport
 
     export = TraceExport(

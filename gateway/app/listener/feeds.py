@@ -29,9 +29,9 @@ from gateway.domain.entity import EntityPath
 from gateway.listener.listener import QueueListener
 from gateway.ports import Broker, Service
 
-# between two receives of a namespace that must be polled, if its options don't say
+# between two receives of a namespace that must be polled, unless its options set it
 POLL_SECONDS: Final = 60.0
-GRACE_SECONDS: Final = 30.0  # for its answer to arrive
+GRACE_SECONDS: Final = 30.0  # for the namespace's answer to arrive
 
 
 @attrs.frozen(kw_only=True)
@@ -146,7 +146,7 @@ async def _keeper(
             tls=source.admin.tls,
         )
         if name == config.home.name and way is not None:
-            # The listener may use the same gateway, and has figures of its own.
+            # The listener may use the same gateway, with figures of its own.
             namespace = attrs.evolve(way, name=f"{way.name}, for triggers")
         broker = await enter(stack, namespace, runtime)
     poll: float = getattr(namespace.options, "receive_poll", POLL_SECONDS)

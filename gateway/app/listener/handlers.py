@@ -170,7 +170,7 @@ def _signal_all(process: trio.Process, number: int) -> None:
 
 @attrs.frozen(kw_only=True)
 class HandlerChoice:
-    """The handler that the command line selects, and the timeout of one call."""
+    """The handler that the command line selects, and the timeout of a call."""
 
     to: str | None = None
     command: str | None = None

@@ -177,13 +177,13 @@ class Ending:
         self.listener.start_drain()
 
     def work(self) -> Workload:
-        """The messages that handlers have."""
+        """The messages that handlers are processing."""
         states = self.listener.states().values()
         done = sum(each.completed + each.failed + each.poisoned for each in states)
         return Workload(unit="messages", done=done, left=sum(each.locked for each in states))
 
     def part(self) -> None:
-        """The agent has ended; it may have asked for the end before."""
+        """Drain, as the agent has ended, unless it has asked for that before."""
         if not self.is_asked:
             self.ask("the agent has ended")
 
@@ -218,7 +218,7 @@ async def _run(
 
 
 def _end_without(ending: Ending, target: Target, queue: EntityPath) -> None:
-    """Drain and fail, once: each retry meets the missing queue again."""
+    """Drain and fail, only once, although each retry finds the queue missing again."""
     if ending.is_asked:
         return
     why = f"queue {queue} is missing"
@@ -244,8 +244,8 @@ async def _open_target(
 
 async def find_gateway(config: Config, wanted: Wanted) -> Namespace | None:
     """
-    As `find_way_in`; over REST, few receives wait at a time. AMQP is preferred for more queues than
-    that: each is a link there, a hundred to a connection.
+    As `find_way_in`; over REST, few receives wait at a time. AMQP is preferred for more queues:
+    each is a link there, with a hundred links on a connection.
     """
     found = await find_way_in(
         config,

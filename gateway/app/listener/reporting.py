@@ -66,7 +66,7 @@ class Reporter:
             await trio.sleep(REPORT_SECONDS)
 
     async def _wait_for_end(self) -> None:
-        """Return when the stream is closed: the agent never sends anything."""
+        """Return when the stream is closed, as the agent never sends anything."""
         with suppress(trio.BrokenResourceError):
             await self.stream.receive_some(1)
         await trio.lowlevel.checkpoint()

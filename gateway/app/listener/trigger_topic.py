@@ -56,7 +56,7 @@ class TopicAnnouncer:
     messages of a `window` (in seconds).
     """
 
-    broker: Broker  # has the topic; not a pair, since triggers are never diverted
+    broker: Broker  # the namespace with the topic; not a pair, since triggers are never diverted
     topic: EntityPath
     announcements: Announcements
     window: float
@@ -79,8 +79,8 @@ class TopicAnnouncer:
 
     async def _announce(self, stream: Stream, came: Mapping[EntityPath, int]) -> None:
         """
-        Send, and wait until the window has passed; after a failure keep the announcements and back
-        off.
+        Send the announcements, and wait until the window has passed; after a failure keep them and
+        back off.
         """
         try:
             is_sent = await self._send(came)
@@ -102,7 +102,7 @@ class TopicAnnouncer:
 
     async def _send(self, came: Mapping[EntityPath, int]) -> bool:
         """
-        Return whether there was anything to send.
+        Send the pending announcements; return False if there were none.
 
         Raises:
             BrokerError: the send failed; `OutcomeUnknown` after a timeout.
@@ -127,8 +127,8 @@ class TopicAnnouncer:
 class TopicFeed:
     """
     Brings the triggers of a topic to the listeners of this process, through a subscription of its
-    own. While the subscription can't be created or read, they poll. The feed needs the right to
-    manage the topic.
+    own. While the subscription can't be created or read, the listeners poll. The feed needs the
+    right to manage the topic.
 
     `silence`: seconds without an answer after which a polled namespace counts as failed.
     """

@@ -1,4 +1,4 @@
-"""Tells if all new messages are announced to the listeners of this configuration."""
+"""Decides if all new messages are announced to the listeners of this configuration."""
 
 from collections.abc import Sequence
 

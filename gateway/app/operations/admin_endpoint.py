@@ -1,4 +1,4 @@
-"""The admin endpoint that a command calls: that of the local gateway, or another by its URL."""
+"""The admin endpoint that a command calls: the local gateway's, or another by its URL."""
 
 import re
 from base64 import b64encode
@@ -93,7 +93,7 @@ class AdminEndpoint:
         return str(self.place)
 
     def client(self) -> HttpClient:
-        """A client for it, not connected yet."""
+        """A client of the endpoint, not connected yet."""
         place = self.place
         return HttpClient(place.host, place.port, tls=place.tls, unix=place.unix)
 

@@ -1,8 +1,8 @@
 """
-`pairgate bench`: a load of its own against a gateway or a namespace, and how long each step takes.
+`pairgate bench`: a load of its own against a gateway or a namespace, and the duration of each step.
 
 Its messages are marked. A receiver that meets another message abandons it and ends the run, so that
-nothing of others is lost.
+no message of others is lost.
 """
 
 from collections import Counter
@@ -163,7 +163,7 @@ async def _open(
 class _Run:
     plan: Plan
     figures: Figures
-    name: str  # with which the ids of this run's messages begin
+    name: str  # the prefix of the ids of this run's messages
     others: int = attrs.field(default=0, init=False)
     _numbers: "count[int]" = attrs.field(factory=count, init=False)
     _began: dict[str, float] = attrs.field(factory=dict, init=False)  # sends, by message id
@@ -214,7 +214,7 @@ class _Run:
         return Message(message_id=message_id, body=body, time_to_live=LIFE)
 
     async def _receive(self, target: Target, run: trio.CancelScope) -> None:
-        """Receive until the messages of this run are there, or none has come for a while."""
+        """Receive until all messages of this run have arrived, or none has arrived for a while."""
         until = trio.current_time() + self.plan.seconds
         while True:
             try:

@@ -128,10 +128,8 @@ async def _check_claims(claims: Claims, runtime: Runtime, findings: Findings) ->
 
 async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findings) -> None:
     """
-    Add whether the namespace answers.
-
-    Raises:
-        Failure: it doesn't, or refuses the credentials.
+    Add the finding that the namespace answers. Raises:
+        Failure: the namespace doesn't answer, or refuses the credentials.
     """
     subject = f"namespace {namespace.name}"
     doubt = await check_credentials(broker, namespace)
@@ -272,7 +270,7 @@ async def _look_at(
     broker: Broker, namespace: Namespace, queue: EntityPath, locks: list[timedelta]
 ) -> tuple[bool, list[str]]:
     """
-    Return whether the queue can be sent to, and the doubts about it; add its lock duration to the
+    Return whether the queue accepts sends, and the doubts about it; add its lock duration to the
     list.
     """
     await trio.lowlevel.checkpoint()

@@ -101,7 +101,7 @@ class Inventory:
     """
     The entities of one namespace, sorted by name within each kind.
 
-    `doubt` says why entities may be missing; None: all are there.
+    `doubt` is the reason why entities may be missing; None: the list is complete.
     """
 
     namespace: str
@@ -113,7 +113,7 @@ class Inventory:
 
 @attrs.frozen(kw_only=True)
 class Changed:
-    """An entity that was created or deleted, and where."""
+    """An entity that was created or deleted, and its namespace."""
 
     kind: EntityKind
     name: str
@@ -161,7 +161,7 @@ async def look_up(config: Config, runtime: Runtime, place: Place, entity: Entity
     The entity as it is now. A count that the namespace doesn't report is None.
 
     Raises:
-        Failure: it doesn't exist, or the namespace doesn't answer.
+        Failure: the entity doesn't exist, or the namespace doesn't answer.
     """
     async with _opened(config, runtime, place) as target:
         action = f"inspect {entity.kind.value} {entity.name} of"
@@ -192,7 +192,7 @@ async def create_queue(
     Return when the queue exists; `Changed.done` is false if it existed before, and stays as it is.
 
     Raises:
-        Failure: it can't be created.
+        Failure: the queue can't be created.
     """
     path = entity.path()
     async with _opened(config, runtime, place) as target:
@@ -223,7 +223,10 @@ async def create_subscription(
     *,
     sql: str | None = None,
 ) -> Changed:
-    """As `create_queue`. With `sql` it gets only the messages for which the condition is true."""
+    """
+    As `create_queue`. With `sql` the subscription gets only the messages for which the condition is
+    true.
+    """
     path = entity.path()
     rule = None if sql is None else Rule(name=DEFAULT_RULE, filter=SqlFilter(expression=sql))
     async with _opened(config, runtime, place) as target:
@@ -254,7 +257,7 @@ async def delete_entity(config: Config, runtime: Runtime, place: Place, entity: 
     Return when the entity is deleted, with its messages.
 
     Raises:
-        Failure: it doesn't exist, or can't be deleted.
+        Failure: the entity doesn't exist, or can't be deleted.
     """
     path = entity.path()
     async with _opened(config, runtime, place) as target:
@@ -392,7 +395,7 @@ async def _answered(target: Target, action: str, ask: Callable[[], Awaitable[T]]
 
 
 async def _done(target: Target, action: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """As `_answered`, where the namespace must be able to do it."""
+    """As `_answered`, for an operation that the namespace must have."""
     try:
         return await _answered(target, action, ask)
     except NotSupported as error:

@@ -89,7 +89,10 @@ def _loaded(path: Path) -> Any:
 
 
 def _check_form(tree: Any) -> None:
-    """The library takes a schema of any other draft for one of draft 7. Raises ValueError."""
+    """
+    Check the draft: the library takes a schema of any other draft for one of draft 7. Raises
+    ValueError.
+    """
     if not isinstance(tree, dict | bool):
         raise ValueError("an object, true or false expected")  # noqa: TRY004 as all others
     draft = tree.get("$schema", "") if isinstance(tree, dict) else ""

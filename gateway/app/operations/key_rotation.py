@@ -63,7 +63,7 @@ class _Place:
         Replace the file in one step, if the text is a valid configuration.
 
         Raises:
-            Failure: it isn't, the file was edited meanwhile, or it can't be written.
+            Failure: the text isn't valid, the file was edited meanwhile, or it can't be written.
         """
         if self.file.read_text("utf-8-sig") != self.text:
             raise Failure(f"{self.file} was changed meanwhile, and is left as it is: try again")
@@ -200,7 +200,7 @@ def _begin_envelope(place: _Place, entries: list[dict[str, Any]]) -> Rotation:
         path = _file_of(entries[0].get("key"), "pairing.envelope_keys[0].key")
         identity = _next_id([str(each["id"]) for each in entries])
         fresh = str(Path(path).with_name(f"{ENVELOPE}-{identity}"))
-        if not (place.folder / fresh).exists():  # otherwise an interrupted step has
+        if not (place.folder / fresh).exists():  # otherwise an interrupted step has written it
             _replace(place.folder / fresh, f"{new_key()}\n", like=place.folder / path)
         entries.append({"id": identity, "key": {"file": fresh}})
         _save_keys(place, entries)
@@ -266,7 +266,7 @@ def _save_keys(place: _Place, entries: list[dict[str, Any]]) -> None:
 
 
 def _newest(entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """The entry with the highest number as its id. This command makes only such ids."""
+    """The entry with the highest number as its id. This command makes only numbers as ids."""
     newest = max(entries, key=lambda each: _number(str(each["id"])))
     if not _number(str(newest["id"])):
         text = "pairing.envelope_keys: no id is a number; change their order by hand"
@@ -304,7 +304,10 @@ def _entry(place: _Place, name: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _refuse_a_shared_file(place: _Place, name: str, path: str) -> None:
-    """Clients of another name would get a new key, and their old key wouldn't stay valid."""
+    """
+    Refuse a key file that another name uses, too: its clients would get a new key, and their old
+    key wouldn't stay valid.
+    """
     for section in ("access", "accounts"):
         for entry in place.table.get(section, []):
             if entry.get("name") == name:

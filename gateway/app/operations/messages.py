@@ -33,7 +33,7 @@ from gateway.offering import offered, required
 from gateway.ports import Receiver
 
 ANSWER_SECONDS: Final = 60.0
-# the delivery doesn't count: nothing has processed the message
+# the delivery doesn't count, as the message wasn't processed
 GIVE_BACK: Final = Abandon(delivered=False)
 
 
@@ -77,7 +77,7 @@ async def send(config: Config, runtime: Runtime, where: Where, message: Message)
     Return when the message is accepted.
 
     Raises:
-        Failure: it wasn't sent, or the outcome is unknown; the text says which.
+        Failure: the message wasn't sent, or the outcome is unknown; the text says which.
     """
     entity = where.path()
     async with AsyncExitStack() as stack:
@@ -155,10 +155,7 @@ class _Take:
     failure: Failure | None = None
 
     async def run(self, receiver: Receiver) -> None:
-        """
-        Show and settle the messages. Those that aren't settled are released when the receiver is
-        closed.
-        """
+        """Show and settle the messages. Unsettled ones are released when the receiver is closed."""
         await trio.lowlevel.checkpoint()
         kept = list[Delivery]()
         while self.shown < self.wish.count and (delivery := await self._next(receiver)) is not None:

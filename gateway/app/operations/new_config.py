@@ -74,11 +74,11 @@ class Answers:
     label: str = ""  # empty: derived from the primary
     enable_syphon: bool = True
     host: str = "127.0.0.1"
-    storage: bool = False  # whether clients of Storage Queue are served, too
+    storage: bool = False  # True: clients of Storage Queue are served, too
 
 
 def problems_of_namespace(namespace: NewNamespace) -> list[str]:
-    """The reasons why this can't be a namespace; none if it can."""
+    """The reasons why the answers make no valid namespace; empty: they do."""
     text = namespace.table("new").replace(f'file = "{KEYS}/new"', 'env = "SECRET"')
     environ = {"SECRET": namespace.secret}
     try:
@@ -101,7 +101,7 @@ def needs_label(answers: Answers) -> bool:
 
 
 def config_text(answers: Answers) -> str:
-    """The file."""
+    """The text of the configuration's file."""
     parts = [
         "# Every other option has its default: `pairgate config --default`.\n"
         f"# The keys are files in the folder {KEYS}, which only this user can read.\n",
@@ -137,7 +137,7 @@ def _pairing(answers: Answers) -> str:
 
 
 def secret_texts(answers: Answers) -> dict[str, str]:
-    """The content of each file of `KEYS`, by its name. The keys are other ones at each call."""
+    """The content of each file of `KEYS`, by its name. Each call makes new keys."""
     found = {POLICY: new_key()}
     if answers.storage:
         found["account"] = new_key()
@@ -157,8 +157,8 @@ def new_key() -> str:
 
 def write_config(path: Path, answers: Answers) -> list[Path]:
     """
-    Write the configuration and its keys, which only this user can read; return the files. If one
-    can't be written, or the configuration is invalid, none is left.
+    Write the configuration and its keys, which only this user can read; return the files. If a file
+    can't be written, or the configuration is invalid, no file is left.
 
     Raises:
         Failure: a file exists already, and stays; or it can't be written.
@@ -190,12 +190,7 @@ def _remove(made: Sequence[Path]) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """
-    Return if there is no such file.
-
-    Raises:
-        Failure: there is one.
-    """
+    """Check that no such file exists. Raises: Failure: a file exists."""
     if path.exists() or path.is_symlink():
         text = f"{path}: already there; remove it, or name another file"
         raise Failure(text, ExitCode.WRONG)

@@ -35,7 +35,7 @@ async def find_primary(
     *,
     may_make: bool = False,
 ) -> Destination | None:
-    """The primary's identity; None if there is no primary that could be asked."""
+    """The primary's identity; None if no primary is configured or open."""
     await trio.lowlevel.checkpoint()
     pairing = config.pairing
     if pairing is None:
@@ -55,7 +55,7 @@ async def find_primary(
 
 @attrs.frozen(kw_only=True)
 class Made:
-    """Entities that were missing and exist now; `failure` says why the others don't."""
+    """Entities that were missing and exist now; `failure` is the reason why others don't."""
 
     namespace: str
     queues: tuple[str, ...]
@@ -140,7 +140,7 @@ async def _refuse_foreign(
     config: Config, pairing: Pairing, secondary: Broker, destination: Destination | None
 ) -> None:
     """
-    Return if the backlog isn't another pair's.
+    Check that the backlog isn't another pair's.
 
     Raises:
         Failure: it is.

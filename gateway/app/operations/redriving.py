@@ -147,7 +147,7 @@ def _source(config: Config, pairing: Pairing, wish: Wish) -> Namespace:
 async def _driver(
     stack: AsyncExitStack, config: Config, pairing: Pairing, runtime: Runtime, wish: Wish
 ) -> tuple[Driver, str]:
-    """The driver that does it, and its name for people."""
+    """The driver of the redrive, and its name for people."""
     namespace = _source(config, pairing, wish)
     if is_own(namespace) or wish.admin.url is not None:
         endpoint = await find_admin(config, wish.admin)
@@ -188,7 +188,7 @@ class _Running:
         self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None
     ) -> Redriven:
         """
-        Move in slices, so that it can be stopped between two of them. A message that is
+        Move in slices, so that the redrive can be stopped between two of them. A message that is
         dead-lettered again entered the backlog after the start, and isn't moved again.
         """
         most = MOST if rate is None else max(1, min(MOST, int(rate * SLICE_SECONDS)))

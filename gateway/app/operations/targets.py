@@ -171,8 +171,8 @@ def address_of(endpoint: Endpoint, port_offset: int) -> str | None:
 
 def trust_of(endpoint: Endpoint, options: ClientTlsOptions) -> ClientTlsOptions | None:
     """
-    TLS options for a local client of a configured endpoint; None if it has no TLS. Without an
-    authority only the endpoint's own certificate is trusted.
+    TLS options for a local client of a configured endpoint; None if the endpoint has no TLS.
+    Without an authority only the endpoint's own certificate is trusted.
     """
     if endpoint.tls is None or not requires_tls(endpoint):
         return None
@@ -198,7 +198,7 @@ def context_of(endpoint: Endpoint, options: ClientTlsOptions) -> ssl.SSLContext 
 
 
 async def answers(address: str) -> bool:
-    """True if something listens at the address."""
+    """True if a process listens at the address."""
     await trio.lowlevel.checkpoint()
     if (path := unix.path_of(address)) is not None:
         return unix.is_answered(path)

@@ -19,7 +19,7 @@ from gateway.wire.servicebus.sas import sign_sas
 from gateway.wire.storage_queue.sas import build_sas
 from gateway.wire.urls import split_url
 
-STORAGE_VERSION: Final = "2021-12-02"  # of the SAS: Azure and Azurite know it
+STORAGE_VERSION: Final = "2021-12-02"  # of the SAS: Azure and Azurite know this version
 OF_ACCOUNT: Final = "rwdlacup"  # all permissions of an account SAS that queues know
 OF_QUEUE: Final = "raup"  # all permissions of a queue's SAS
 _SERVICE_BUS: Final = (ONE_PORT, "service-bus-http", AMQP)
@@ -156,5 +156,5 @@ def _base(config: Config, grant: Grant, protocols: tuple[str, ...]) -> str:
 
 
 def _expiry(now: datetime, valid: timedelta) -> datetime:
-    """In whole seconds."""
+    """The date of expiry, in whole seconds."""
     return (now + valid).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""A message from the words of a command line: its body of a type, its properties, its schedule."""
+"""A message from the words of a command line: its typed body, its properties, its schedule."""
 
 import enum
 import json
@@ -23,7 +23,9 @@ _LARGEST: Final = 2**63  # of the integers that a property can have
 
 
 class BodyType(enum.Enum):
-    """The type of a body. All but `BYTES` are checked before the message is sent."""
+    """
+    The type of a body. Bodies of all types except `BYTES` are checked before the message is sent.
+    """
 
     BYTES = "bytes"
     TEXT = "text"
@@ -41,7 +43,7 @@ CONTENT_TYPES: Final = {
 
 @attrs.frozen(kw_only=True)
 class TypedBody:
-    """A body that has its type, and its content type."""
+    """A body that was checked, with its content type."""
 
     body: bytes
     content_type: str | None
@@ -50,10 +52,8 @@ class TypedBody:
 
 def typed_body(body: bytes, kind: BodyType, schema: Schema | None = None) -> TypedBody:
     """
-    The body, if it is of that type. The schema is checked for JSON and CloudEvents only.
-
-    Raises:
-        Failure: it isn't, or doesn't.
+    Check and return the body, which must be of that type. The schema is checked for JSON and
+    CloudEvents only. Raises: Failure: the body is of another type, or doesn't fit the schema.
     """
     content_type, event_id = CONTENT_TYPES[kind], None
     try:
@@ -106,7 +106,7 @@ def event_around(body: bytes, attributes: EventAttributes) -> bytes:
 
 
 def _checked_event(tree: Any) -> str:
-    """The id of the event. Raises Failure: it isn't one."""
+    """The id of the event. Raises Failure: the text isn't a CloudEvent."""
     if not isinstance(tree, dict):
         raise _wrong("a CloudEvent is a JSON object")
     lacking = [name for name in _REQUIRED if not isinstance(tree.get(name), str) or not tree[name]]

@@ -90,7 +90,7 @@ def _storage(found: _Found) -> Namespace:
     return found.namespace(url, b64encode(account.keys[0]).decode(), keep_ids=False)
 
 
-# In order of preference: the first ones keep most of a message.
+# In order of preference: the first protocols preserve most of a message.
 _KINDS: Final[Mapping[str, Callable[[_Found], Namespace]]] = {
     ONE_PORT: _rest,
     "service-bus-http": _rest,

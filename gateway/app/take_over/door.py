@@ -27,7 +27,7 @@ from gateway.pairing.state_file import StateFile
 from gateway.ports import Observer
 
 HELLO_SECONDS: Final = 5.0
-# Seconds for a successor to become ready after it was let in. A successor that hangs would keep
+# Seconds for a successor to become ready after it was accepted. A successor that hangs would keep
 # others from taking over, and all clients from being served if the stores are closed for it.
 READY_SECONDS: Final = 300.0
 LEAVE_SECONDS: Final = 5.0  # seconds for a given-up process to end before it is killed
@@ -49,11 +49,11 @@ async def see_off(pidfd: int, seconds: float = LEAVE_SECONDS) -> None:
 
 @attrs.define(eq=False)
 class Waiting:
-    """A successor that waits for this process's stores, with the sockets in case that it fails."""
+    """A successor that waits for this process's stores, with the sockets in case it fails."""
 
     channel: DescriptorChannel
     pid: int
-    pidfd: int  # of the process, whose id may be another process's one day
+    pidfd: int  # of the process, whose id may later be another process's
     kept: GivenSockets
 
 
@@ -92,7 +92,9 @@ class Door:
         self._file = file_of(self._hidden)
 
     def show(self) -> None:
-        """Let successors find this process, and not its predecessor."""
+        """
+        Move the socket to its path, where successors find this process instead of its predecessor.
+        """
         if self._hidden.exists():
             self._hidden.replace(self.path)
 
@@ -199,7 +201,7 @@ class HandOver:
     _is_busy: bool = attrs.field(default=False, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Answer until cancelled."""
+        """Answer successors until cancelled."""
         task_status.started()
         await self.serving.wait()
         self.door.show()
@@ -207,7 +209,7 @@ class HandOver:
             while True:
                 try:
                     end, _ = await self.door.listener.accept()
-                except OSError as error:  # too many open files: clients must not suffer from that
+                except OSError as error:  # too many open files, from which clients must not suffer
                     text = f"take_over: a process that asks must wait: {error.strerror}"
                     self.door.observer.report(Doubtful(text=text))
                     await trio.sleep(PAUSE)
@@ -282,7 +284,7 @@ class HandOver:
 
     def _copied(self, entries: Sequence[tuple[str, list[int]]]) -> GivenSockets | None:
         """
-        The sockets with which this process serves again if a successor fails that needs its stores;
+        The sockets with which this process serves again if a successor that needs its stores fails;
         None: there are no stores.
 
         Raises:

@@ -27,7 +27,7 @@ class GivenSockets:
     """
 
     _by_bind: Mapping[str, list[list[int]]] = attrs.field(factory=dict)
-    _with_files: bool = True  # whether the files of Unix sockets are this process's to remove
+    _with_files: bool = True  # True: this process must remove the files of Unix sockets
 
     def take(self, bind: str) -> BoundSockets | None:
         """The sockets of the next endpoint with that address, now the caller's; None: none."""
@@ -67,8 +67,8 @@ def from_systemd(
     first: int = FIRST_OF_SYSTEMD,
 ) -> GivenSockets | None:
     """
-    The sockets of a systemd unit, by the addresses of their endpoints; None: the process wasn't
-    started by one. `first` is the number of the first descriptor.
+    The sockets of a systemd unit, by the addresses of their endpoints; None: no systemd unit has
+    started the process. `first` is the number of the first descriptor.
 
     The variables are removed from `environ`, so that no child takes them for its own.
 
@@ -118,7 +118,7 @@ def _listening(number: int, name: str) -> str:
     The address at which that descriptor listens.
 
     Raises:
-        Failure: it isn't a listening socket of streams.
+        Failure: the descriptor isn't a listening socket of streams.
     """
     try:
         os.set_inheritable(number, False)

@@ -22,7 +22,7 @@ from gateway.ports import Observer
 
 VERSION: Final = 1
 ANSWER_SECONDS: Final = (
-    30.0  # until a running gateway answers; one that starts answers when it serves
+    30.0  # until a running gateway answers; a starting gateway answers when it serves
 )
 GIVEN_UP: Final = "take_over: this process took so long to start that the running gateway serves on"
 
@@ -54,7 +54,7 @@ class Predecessor:
         must not serve.
 
         Raises:
-            Failure: it serves on.
+            Failure: the predecessor serves on.
         """
         if self.channel.has_news and not self._has_ended:
             raise Failure(GIVEN_UP, ExitCode.TEMPORARY)
@@ -67,10 +67,11 @@ class Predecessor:
 
     async def wait_free(self) -> None:
         """
-        Return when its stores can be opened here: it has drained and closed them, or has ended.
+        Return when the predecessor's stores can be opened here: it has drained and closed them, or
+        has ended.
 
         Raises:
-            Failure: it can't free them.
+            Failure: the predecessor can't free them.
         """
         await trio.lowlevel.checkpoint()
         if self.frees_stores and await _received(self.channel) is None:
@@ -97,7 +98,7 @@ async def find_predecessor(
     gateway runs there.
 
     Raises:
-        Failure: it belongs to another user, or it can't hand its sockets over now.
+        Failure: the gateway belongs to another user, or can't hand over its sockets now.
     """
     end = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     channel = DescriptorChannel(end)
@@ -147,7 +148,7 @@ async def _say_hello(channel: DescriptorChannel) -> None:
     try:
         await channel.send({"version": VERSION})
     except trio.BrokenResourceError:
-        return  # the missing answer says it
+        return  # the missing answer shows the failure
 
 
 async def _received(channel: DescriptorChannel) -> tuple[Mapping[str, Any], list[int]] | None:

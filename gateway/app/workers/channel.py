@@ -23,8 +23,8 @@ class Channel:
     An end of the connection between the parent and a worker. Only `write` writes to the stream, so
     that a cancelled task never cuts a line.
 
-    `collectors` are asked for a message whenever the other side has read all before: changes that
-    come faster than they are read become one message.
+    `collectors` are called for a message whenever the other side has read all earlier ones: changes
+    that come faster than they are read become one message.
     """
 
     stream: trio.abc.Stream
@@ -36,16 +36,18 @@ class Channel:
     _rest: bytearray = attrs.field(factory=bytearray, init=False)
 
     def put(self, message: Values) -> None:
-        """Send the message soon. Never waits; for messages of which only a few are under way."""
+        """
+        Send the message soon, without waiting. For messages of which only a few are under way.
+        """
         self._outbox.append(json.dumps(message).encode() + b"\n")
         self._changes.note()
 
     def wake(self) -> None:
-        """Ask the collectors soon."""
+        """Call the collectors soon."""
         self._changes.note()
 
     async def sent(self) -> None:
-        """Return when the other side has everything that was put."""
+        """Return when the other side has every message that was put."""
         await trio.lowlevel.checkpoint()
         while self._outbox:
             await self._sent.wait_next()
@@ -67,7 +69,7 @@ class Channel:
             return  # the reader notices the end, too
 
     async def finish(self, message: Values) -> None:
-        """Write this message, within `LAST_SECONDS`, where `write` never ran."""
+        """Write this message, within `LAST_SECONDS`, if `write` never ran."""
         self.put(message)
         with trio.move_on_after(LAST_SECONDS):
             async with trio.open_nursery() as nursery:

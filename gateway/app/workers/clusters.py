@@ -1,4 +1,7 @@
-"""The cluster that a process is in: with other gateways, with those of its own, or with both."""
+"""
+The cluster of a process: with other gateways, with the other processes of its own gateway, or with
+both.
+"""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -12,11 +15,14 @@ from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.cluster.options import ALONE, SHORTEST_SECRET, ClusterOptions
 from gateway.frontends.cluster.processes import PARENT, Processes
 
-_REQUESTS: Final = 256  # to one process at once
+_REQUESTS: Final = 256  # requests to one process at once
 
 
 def make_cluster(config: Config, runtime: Runtime) -> Cluster | None:
-    """The cluster of a gateway, or of the parent of workers; None: it is one process alone."""
+    """
+    The cluster of a gateway, or of the parent of workers; None: the gateway is a single process
+    without peers.
+    """
     options = config.cluster
     if config.workers == 1:
         return None if options is None else _cluster(options, runtime, None)
@@ -33,7 +39,9 @@ def told_of(cluster: Cluster) -> Mapping[str, Any]:
 
 
 def join_cluster(config: Config, runtime: Runtime, greeting: Mapping[str, Any]) -> Cluster:
-    """The same in the worker that was greeted so, which knows no gateway but its own."""
+    """
+    The cluster in a worker, from the parent's greeting; the worker knows no gateway except its own.
+    """
     told = greeting["cluster"]
     options = ClusterOptions(
         address=told["address"], secrets=tuple(told["secrets"]), timeout=told["timeout"]

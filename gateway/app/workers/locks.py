@@ -23,8 +23,8 @@ async def serve_locks(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """
-    Answer the other processes until cancelled, and let this one ask them. `folder` has the sockets
-    of all of them.
+    Answer the other processes until cancelled, and let this process send them requests. `folder`
+    has the sockets of all of them.
     """
     processes = cluster.processes
     assert processes is not None, "the gateway has workers"

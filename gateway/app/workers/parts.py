@@ -122,7 +122,7 @@ async def _enter_shards(
     stores: Mapping[str, Path],
     announcements: Announcements,
 ) -> Sharding:
-    """The shards; the namespaces that have some, besides the primary, are opened as that is."""
+    """The shards. The namespaces with shards, besides the primary, are opened as the primary is."""
     await trio.lowlevel.checkpoint()
     found = dict[str, Broker]()
     for name in config.shard_namespaces:
@@ -170,4 +170,4 @@ async def _make_pair(
         note=trio.lowlevel.checkpoint,
     )
     pair = await make_pair(pairing, sides, destination, runtime, setup, gauge)
-    return attrs.evolve(pair, state=None, orphans=None, sampler=None)  # the parent has them
+    return attrs.evolve(pair, state=None, orphans=None, sampler=None)  # the parent has these parts

@@ -30,8 +30,8 @@ from gateway.wire.http.messages import Headers, Request, Response
 
 CERTIFICATE: Final = "X-Pairgate-Client-Certificate"
 _BACKLOG: Final = 1024
-# Bytes of a head: a client's own, and its certificate in Base64. OpenSSL reads chains of up to
-# 100 KiB.
+# Bytes of a head: the client's own head, and its certificate in Base64. OpenSSL reads chains of up
+# to 100 KiB.
 _LARGEST_HEAD: Final = MAX_HEAD + 140 * 1024
 _LARGEST: Final = 1024 * 1024 * 1024  # bytes of an answer, which the parent has limited already
 # Headers of one connection (RFC 9110, 7.6.1), those that each hop writes itself, and ours.
@@ -116,7 +116,7 @@ def _certificate_of(request: Request) -> bytes:
 
 @asynccontextmanager
 async def open_parent() -> AsyncIterator[Parent]:
-    """The parent, with connections that are opened when needed and closed at the end."""
+    """The parent, with connections that are opened on demand and closed at the end."""
     parent = Parent({})
     try:
         yield parent

@@ -39,9 +39,9 @@ from gateway.wire.pairgate.status import parse_status
 
 RESTART: Final = Backoff(first=0.1, cap=30.0)
 LASTING: Final = 10.0  # seconds: a worker that lived longer doesn't count as a failure
-ASK_EVERY: Final = 1.0  # seconds: a killed worker's counts since then are lost
-MOST_QUESTIONS: Final = 2  # unanswered ones, for the status
-ANSWER_SECONDS: Final = 1.0  # for fresh counts; a worker that doesn't answer has its last ones
+ASK_EVERY: Final = 1.0  # seconds: a killed worker's counts since the last question are lost
+MOST_QUESTIONS: Final = 2  # unanswered questions, for the status
+ANSWER_SECONDS: Final = 1.0  # for fresh counts; a worker that doesn't answer keeps its last counts
 DRAIN: Final = {"drain": "the parent drains"}
 END_SECONDS: Final = 2.0  # after the drain, until SIGKILL
 
@@ -54,8 +54,8 @@ class Worker:
     process: trio.Process
     channel: Channel
     cache: CacheSync | None
-    sockets: Mapping[int, Sequence[int]]  # descriptors that it has, by the endpoint's number
-    failure: Failure | None = None  # why it couldn't start
+    sockets: Mapping[int, Sequence[int]]  # the worker's descriptors, by the endpoint's number
+    failure: Failure | None = None  # the reason why it couldn't start
     is_ready: bool = False
     status: Status | None = None  # as told last
     has_ended: bool = False
@@ -64,7 +64,10 @@ class Worker:
     told: Changes = attrs.field(factory=Changes)
 
     def ask(self) -> int:
-        """Ask for its status, unless it leaves two questions unanswered; the question's number."""
+        """
+        Ask for the worker's status, unless it leaves two questions unanswered; return the
+        question's number.
+        """
         if self.asked - self.answered < MOST_QUESTIONS:
             self.asked += 1
             self.channel.put({"ask": self.asked})
@@ -159,10 +162,10 @@ class WorkerPool:
         try:
             await self._ended.wait()
         finally:
-            self._tell(DRAIN)  # the second one cuts its connections
+            self._tell(DRAIN)  # the second message cuts its connections
 
     async def statuses(self) -> Sequence[Status]:
-        """The status of each worker, past ones included: fresh, or as it was told last."""
+        """The status of each worker, past ones included: fresh, or as reported last."""
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(ANSWER_SECONDS):
             ready = [worker for worker in self._workers.values() if worker.is_ready]
@@ -230,14 +233,14 @@ class WorkerPool:
                     command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
                 )
             except BaseException:
-                stream.socket.close()  # if it was started after all, it ends
+                stream.socket.close()  # a worker that was started after all ends by itself
                 raise
         pair = self.parts.pair
         cache = None if pair is None else CacheSync(pair.entity_cache)
         return Worker(number, process, Channel(stream), cache, sockets)
 
     async def _run(self, worker: Worker) -> Failure:
-        """Return why the worker has ended."""
+        """Run a worker; return the reason for its end."""
         self._workers[worker.number] = worker
         try:
             code = await self._attend(worker)
@@ -266,7 +269,7 @@ class WorkerPool:
         return code
 
     def _greet(self, worker: Worker) -> None:
-        """Tell the worker all it needs to begin."""
+        """Send the worker all that it needs to begin."""
         channel, pair = worker.channel, self.parts.pair
         greeting: dict[str, Any] = {
             "worker": worker.number,

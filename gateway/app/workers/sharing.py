@@ -43,13 +43,15 @@ def state_of(value: Any) -> SharedState:
 
 @attrs.define(eq=False)
 class Readership:
-    """The changes that one worker hasn't been told: one of each entity, however slow it is."""
+    """
+    The changes that a worker hasn't been told: one for each entity, however slow the worker is.
+    """
 
     number: int  # of the worker
     wake: Callable[[], None]
     changed: dict[str, EntityPath] = attrs.field(factory=dict)  # by others
     accepted: dict[str, int] = attrs.field(factory=dict)  # its own changes: their versions
-    has_pins: bool = False  # whether it was told the present ones
+    has_pins: bool = False  # True: the worker was told the present ones
 
 
 @attrs.define(eq=False)
@@ -74,7 +76,7 @@ class StateHub:
         return {"pins": self._pins(), "states": rows}
 
     def remove(self, number: int) -> None:
-        """Stop telling the worker, as it has ended."""
+        """Stop sending changes to the worker, which has ended."""
         self._readers.pop(number, None)
 
     def take(self, number: int, rows: list[Any]) -> None:
@@ -201,7 +203,7 @@ class CacheSync:
         return {"known": _converter.unstructure(known), "gone": gone}
 
     async def watch(self, channel: Channel) -> None:
-        """Until cancelled, have the differences sent soon after each change."""
+        """Until cancelled, send the differences soon after each change."""
         seen = self._version
         while True:
             seen = await self.cache.changes.wait(seen)

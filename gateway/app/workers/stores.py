@@ -1,8 +1,8 @@
 """
 The parent's stores (`embedded:`, `memory:`, the spool) as namespaces of its workers.
 
-Each store is another Pairgate to them: they reach it at a Unix socket, over AMQP and for management
-over HTTP.
+To the workers, each store is another Pairgate, at a Unix socket, over AMQP and for management over
+HTTP.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ CONNECTION: Final = (
     f"Endpoint=sb://localhost;SharedAccessKeyName={EMULATOR_POLICY.name};"
     f"SharedAccessKey={EMULATOR_POLICY.keys[0]};UseDevelopmentEmulator=true"
 )
-# Beyond any limit of a store, which decides by itself.
+# Above any limit of a store, so that the store itself decides.
 _LARGEST: Final = 512 * 1024 * 1024
 _MANY: Final = 1000
 
@@ -51,7 +51,7 @@ def paths_of(config: Config, folder: Path) -> Mapping[str, Path]:
 
 @attrs.frozen
 class StoreDoor:
-    """A store's socket, and its server, which needs that the leases run."""
+    """A store's socket, and its server, for which the leases must run."""
 
     path: Path
     server: Server

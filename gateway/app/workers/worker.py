@@ -49,7 +49,9 @@ BETWEEN_ANNOUNCEMENTS: Final = 0.01  # seconds: under load, one for many message
 
 
 async def main(descriptor: int) -> None:
-    """Serve until told to end; `descriptor` is the end of the channel that this process has."""
+    """
+    Serve until the parent ends this process; `descriptor` is this process's end of the channel.
+    """
     own = socket.socket(fileno=descriptor)
     stream = trio.SocketStream(trio.socket.from_stdlib_socket(own))
     async with stream:
@@ -86,7 +88,7 @@ def loaded_of(greeting: Values, text: str) -> Loaded:
 
 @attrs.define(eq=False, kw_only=True)
 class Serving:
-    """The one task of a worker."""
+    """The main task of a worker."""
 
     channel: Channel
     greeting: Values
@@ -121,7 +123,7 @@ class Serving:
             def apply(fresh: Loaded) -> None:
                 apply_reloaded(config, fresh.config, endpoints, parts, self.runtime)
 
-            if "reload" in self.greeting:  # before a client is served by policies of the past
+            if "reload" in self.greeting:  # so that no client is served by outdated policies
                 texts.append(self.greeting["reload"])
                 await reload(apply)
             ending = Ending(self.runtime, config.limits.grace)
