@@ -47,7 +47,7 @@ class Span:
 
     @property
     def is_told(self) -> bool:
-        """True if every value of the span is believable as the time that a message has lived."""
+        """True if every value of the span is possible as the time that a message has lived."""
         return self.low >= -TOLERANCE
 
     @property
@@ -104,8 +104,8 @@ class Dates:
 
     def expired_by(self, moment: float) -> bool:
         """
-        True if all copies on the primary have expired: those of the last send whose attempts had
-        any.
+        True if all copies on the primary have expired: the copies of the last send with attempts
+        there.
         """
         ends = [
             min(one.low for one in expiries)
@@ -192,7 +192,7 @@ class Dates:
                 yield shown.at_least(sent.not_before)
 
     def _doubted(self, process: str, time: Period) -> Iterator[Span]:
-        """The dates that a process may take its clock to show in that time, which has no step."""
+        """The dates that a process may take from its clock in that time, which has no step."""
         first = self.clocks.doubted(process, time.since)
         last = self.clocks.doubted(process, time.until)
         for (low, _), (_, high) in zip(first, last, strict=False):  # a step may end the time
@@ -229,8 +229,7 @@ class Dates:
 
 def _told(ours: Span, theirs: Span, doubtful: Sequence[Span]) -> Span:
     """
-    The time lived, as `lifetime` computes it from these times; the doubtful ones may or may not be
-    used.
+    The time lived, as `lifetime` computes it from these times, with or without the doubtful ones.
     """
     believed = [one for one in (ours, theirs, *doubtful) if one.may_be_told]
     surely = [one for one in (ours, theirs) if one.is_told]

@@ -88,11 +88,17 @@ class Bounds:
         return max(self.lock, self.unanswered / 2 + 5.0 + self.lock / 4)
 
     def drain_within(self, messages: int) -> float:
-        """Also covers a send that began just before the healing and gets no answer."""
+        """
+        The longest time until the backlog is empty, also for a send that began just before the
+        healing and gets no answer.
+        """
         return self.longest_backoff + self.unanswered + self.move_within(messages)
 
     def move_within(self, messages: int) -> float:
-        """For messages that may be locked at the moment, but aren't backing off."""
+        """
+        The longest time until messages move that may be locked at the moment, but aren't backing
+        off.
+        """
         return self.lock + self.moving(messages) + self.slack
 
     def moving(self, messages: int) -> float:
@@ -353,8 +359,8 @@ class Run:
 
     def spared_until(self, healed: float) -> float:
         """
-        The time from which no client waits any more for a namespace that was busy, given that all
-        is well since `healed`.
+        The time from which no client waits any more for a namespace that was busy, if it is healthy
+        since `healed`.
         """
         busy = [ended for fault, ended in self.faults() if fault.kind == BUSY]
         return max(healed, max(busy, default=-inf) + self.bounds.busy_pause)

@@ -59,7 +59,8 @@ BROKEN_BY: Final[Mapping[Violation, Invariant]] = {
 @attrs.frozen(kw_only=True)
 class Judgement:
     """
-    The decisions on a run. `undecided` says why nothing is decided; then there are no decisions.
+    The decisions on a run. `undecided` is the reason why nothing is decided; there are then no
+    decisions.
     """
 
     undecided: tuple[str, ...]
@@ -94,7 +95,10 @@ def judge_run(records: Iterable[Record], rules: Rules | None = None) -> Judgemen
 
 
 def _rules(run: Run) -> Rules:
-    """Messages in flight in a killed process may be duplicated without an `Uncertain` record."""
+    """
+    The rules that follow from the run's bounds. Messages in flight in a killed process may be
+    duplicated without an `Uncertain` record.
+    """
     return Rules(
         expiry_slack=run.bounds.expiry_slack,
         schedule_slack=run.bounds.slack,
@@ -143,7 +147,7 @@ def _of_messages(run: Run, verdict: Verdict) -> Iterator[Decision]:
 
 
 def _too_soon(run: Run) -> str:
-    """A message in transit when the audit begins could still arrive."""
+    """The reason why the audit began too soon, when a message in transit could still arrive."""
     audit = run.first(AuditBegan)
     last = max((one.at for one in run.mixed(FaultEnded, Healed)), default=float("-inf"))
     if audit is None or audit.at - last >= run.bounds.horizon:

@@ -1,4 +1,4 @@
-"""The decisions of the checker, and how they are worded."""
+"""The decisions of the checker, and their texts."""
 
 import enum
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Decision:
     invariant: Invariant
     validity: Validity
     judged: int = 0
-    problems: tuple[str, ...] = ()  # how it was broken, or why it is undecided
+    problems: tuple[str, ...] = ()  # how the invariant was broken, or why it is undecided
 
 
 def decide(

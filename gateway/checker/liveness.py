@@ -145,7 +145,7 @@ class _Wait:
     troubled: int  # other entities that were in trouble meanwhile
     moved: int  # messages that were moved meanwhile, of any entity
     looked_at: int  # messages of the entities in trouble
-    was_killed: bool  # whether a syphon, or a process that may contain one, was killed meanwhile
+    was_killed: bool  # True: a syphon, or a process that may contain one, was killed meanwhile
 
 
 def _waits(run: Run) -> Iterator[_Wait]:
@@ -297,7 +297,9 @@ def _stalls(run: Run) -> Iterator[tuple[str, float, float]]:
 
 @attrs.define(eq=False)
 class _Waiting:
-    """The messages of an entity that wait for an answer, and since when none was answered."""
+    """
+    The messages of an entity that wait for an answer, and the time since which none was answered.
+    """
 
     messages: set[str] = attrs.field(factory=set)
     since: float = 0.0
@@ -308,7 +310,7 @@ class _Waiting:
         self.messages.add(sent.message_id)
 
     def end(self, now: float) -> float:
-        """Note an answer; return since when there had been none."""
+        """Note an answer; return the time since which there had been none."""
         since, self.since = self.since, now
         return since
 

@@ -1,5 +1,6 @@
 """
-Computes since when an entity's failures may have been one outage, as seen from outside the gateway.
+Computes the time since which an entity's failures may have been one outage, as seen from outside
+the gateway.
 """
 
 from math import inf
@@ -27,7 +28,10 @@ class Outage:
         return min((since for since, _ in self._cases), default=inf)
 
     def note(self, began: float, at: float, *, counts: bool) -> None:
-        """Note a failed attempt, the last so far. `counts`: it surely counts; otherwise it may."""
+        """
+        Note a failed attempt, the last so far. `counts`: the attempt surely counts; otherwise it
+        may count.
+        """
         counted = min(
             (since for since, last in self._cases if began - last <= self.silence), default=at
         )
@@ -36,5 +40,5 @@ class Outage:
         self._cases = [(counted, at), *others]
 
     def forget(self) -> None:
-        """Forget all failures, after a success or because they are void."""
+        """Forget all failures, after a success or because they don't count any more."""
         self._cases.clear()

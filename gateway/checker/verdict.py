@@ -60,7 +60,7 @@ class Violation(enum.Enum):
 
 @attrs.frozen
 class Finding:
-    """A broken rule: by which message, and how."""
+    """A broken rule, the message that broke it, and an explanation."""
 
     violation: Violation
     message_id: str
@@ -93,7 +93,7 @@ class Rules:
 @attrs.frozen(kw_only=True)
 class Verdict:
     """
-    The findings about a history. `undecided` says why nothing can be decided, if so.
+    The findings about a history. `undecided` is the reason if nothing can be decided.
 
     `counts` has acked, failed, unknown (messages by answer), duplicated (extra copies),
     redelivered, recovered and vanished (of the unknown), expired, dead-lettered, and allowed (extra
@@ -166,7 +166,7 @@ class _Fate:
 
     @property
     def copies(self) -> set[tuple[str, str]]:
-        """The stored copies that reached the primary, by all readers."""
+        """The stored copies that reached the primary, according to all readers."""
         on_primary = [(found.queue, found.copy) for found in self.found_in(Place.PRIMARY)]
         return {(each.entity, each.copy) for each in self.delivered}.union(on_primary)
 

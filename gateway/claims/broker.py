@@ -71,15 +71,15 @@ class ClaimedBroker(SendWrapper):
         self, send: SendEach[T], entity: EntityPath, batches: Batches
     ) -> Sequence[T | BrokerError]:
         """
-        Send; large bodies are in the store before anything is sent. A batch whose body the store
-        doesn't accept isn't sent.
+        Put large bodies into the store, then send. A batch whose body the store doesn't accept
+        isn't sent.
         """
         return await self._send(send, entity, batches, self._turns.take(None))
 
     async def _send(
         self, send: SendEach[T], entity: EntityPath, batches: Batches, turn: Turn
     ) -> Sequence[T | BrokerError]:
-        kept: list[list[Claim]] = []  # of each batch
+        kept: list[list[Claim]] = []  # the verdict of each batch
         ready: list[Sequence[Message] | BrokerError] = []
         has_its_turn = False
         try:
@@ -89,7 +89,7 @@ class ClaimedBroker(SendWrapper):
             await turn.come()
             has_its_turn = True
         finally:
-            if not has_its_turn:  # cancelled: nothing was sent
+            if not has_its_turn:  # the call was cancelled: nothing was sent
                 with trio.move_on_after(LAST_STEP, shield=True):
                     await self.claim_check.forget([claim for each in kept for claim in each])
         turn.end()

@@ -1,6 +1,4 @@
-"""
-Checks bodies into and out of the store: the only place that knows both messages and the store.
-"""
+"""Checks bodies into and out of the store: the only part that knows both messages and the store."""
 
 import hashlib
 import random
@@ -54,7 +52,7 @@ class ClaimCheck:
     clock: WallClock
     new_id: NewId
     observer: Observer
-    rng: random.Random  # of keys, so that it must be cryptographically secure
+    rng: random.Random  # makes keys, too, so that it must be cryptographically secure
     # True: a time to live may start again on the way, so that a message's expiry isn't known.
     lives_anew: bool = False
 
@@ -96,7 +94,7 @@ class ClaimCheck:
 
     async def check_in(self, entity: EntityPath, message: Message, body: bytes) -> Claim:
         """
-        Return the claim once that body of the message is in the store, durably.
+        Return the claim once the body of the message is in the store, durably.
 
         After a cancellation the body may be in the store under a claim that no message will ever
         carry.
@@ -169,8 +167,7 @@ class ClaimCheck:
 
     async def complete(self, claim: Claim) -> None:
         """
-        Return once the store knows that the message was completed, or can't be told soon.
-
+        Return once the store knows that the message was completed, or couldn't be reached in time.
         In the second case the body stays until it is deleted by age. A cancellation waits as long.
         """
         reason = "the store didn't answer in time"

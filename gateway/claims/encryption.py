@@ -14,7 +14,7 @@ _NONCE: Final = bytes(12)  # all zero, since each key encrypts one body only
 
 def encrypted(data: bytes, key: bytes, name: str) -> bytes:
     """The encrypted body with that name. The key must never encrypt another one."""
-    # Imported here: most processes encrypt nothing, and the import slows their start down.
+    # Imported here, as most processes encrypt nothing, and the import slows down their start.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key).encrypt(_NONCE, data, name.encode())
@@ -24,8 +24,7 @@ def decrypted(data: bytes, key: bytes, name: str) -> bytes:
     """
     The body that was encrypted.
 
-    Raises:
-        MessageError: it was changed, or has another key or name.
+    Raises: MessageError: the body was changed, or has another key or name.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -33,7 +33,7 @@ class FolderStore:
     """
     Implements `ClaimStore`. Dates are those of the file system.
 
-    A thread that waits for a dead mount is abandoned by its caller; there are only a few threads.
+    A thread that waits for a dead mount is abandoned by its caller; the number of threads is small.
     """
 
     path: Path
@@ -47,7 +47,7 @@ class FolderStore:
         Return when the folder exists with its marker and its folders.
 
         Raises:
-            Unavailable: it can't be created.
+            Unavailable: the folder can't be created.
         """
         await self._do(self._prepare)
 
@@ -105,7 +105,7 @@ class FolderStore:
         found = []
         with os.scandir(self.path / prefix) as files:
             for file in files:
-                with suppress(FileNotFoundError):  # another process has deleted it
+                with suppress(FileNotFoundError):  # another process has deleted the file
                     written = file.stat().st_mtime
                     if is_name(file.name):
                         found.append(Entry(file.name, datetime.fromtimestamp(written, UTC)))

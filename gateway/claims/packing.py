@@ -102,8 +102,8 @@ class _Parcel:
 @attrs.define(eq=False, kw_only=True)
 class PackedBroker(ForwardingBroker):
     """
-    A `Broker`, and a `Service`: without `run` nothing is packed. Sessions and deferred messages are
-    never packed, and pass.
+    A `Broker` that packs small messages, and a `Service`: without `run` nothing is packed. Sessions
+    and deferred messages pass unpacked.
     """
 
     broker: Broker
@@ -212,7 +212,7 @@ class PackedBroker(ForwardingBroker):
         return [parcel.verdict_of(sender) for parcel, sender in entered]
 
     def _rule_for(self, entity: EntityPath) -> PackingRule | None:
-        """The rule of an entity whose messages are packed; None: they aren't."""
+        """The rule of an entity whose messages are packed; None: its messages aren't packed."""
         if self._nursery is None:
             return None
         return next((r for r in self.rules if fnmatchcase(entity.key, r.match.lower())), None)
@@ -235,7 +235,9 @@ class PackedBroker(ForwardingBroker):
         *,
         in_order: bool = False,
     ) -> tuple[_Parcel, int]:
-        """Add the messages to the parcel that collects, or to a new one; return it, and a key."""
+        """
+        Add the messages to the parcel that collects, or to a new one; return the parcel, and a key.
+        """
         assert self._nursery is not None, "there is no rule without it"
         size = _size(members)
         parcel = self._parcels.get(entity.key)
@@ -296,7 +298,7 @@ class PackedBroker(ForwardingBroker):
 
     async def _send_each_alone(self, parcel: _Parcel) -> None:
         """
-        Send each sender's messages by themselves: one sender's messages may be at fault, or the
+        Send each sender's messages separately: the messages of one sender may be at fault, or the
         size of the pack.
         """
 

@@ -45,7 +45,7 @@ from gateway.settling import settle_all
 
 CLAIM_MISSING: Final = "ClaimMissing"
 CLAIM_CORRUPT: Final = "ClaimCorrupt"
-MAX_HELD: Final = 100  # deliveries; beyond that nothing else is received
+MAX_HELD: Final = 100  # deliveries; with more, nothing else is received
 MAX_UNSETTLED: Final = 100_000  # claims; bodies of older ones are deleted by age
 MAX_MISSES: Final = 10_000
 _REASONS: Final = {ClaimMissing: CLAIM_MISSING, ClaimCorrupt: CLAIM_CORRUPT}
@@ -61,7 +61,7 @@ class ClaimDependencies:
     observer: Observer
     misses: Bounded[str, float] = attrs.field(
         factory=lambda: Bounded(MAX_MISSES)
-    )  # since when, by claim
+    )  # the begin, by claim
 
     def missed_for(self, claim: str) -> float:
         """Seconds since the claim's body was first found missing or damaged."""
@@ -71,7 +71,7 @@ class ClaimDependencies:
 
 @attrs.define(eq=False)
 class _Held:
-    """A delivery that was received and isn't delivered yet, and when to try it (again)."""
+    """A delivery that was received and isn't delivered yet, and the time of the next try."""
 
     delivery: Delivery
     lock: LockEnds
@@ -91,7 +91,7 @@ class ClaimedReceiver(Wrapper):
     mode: ReceiveMode
     claim_check: ClaimCheck
     dependencies: ClaimDependencies
-    in_order: bool = False  # whether nothing may overtake a held message
+    in_order: bool = False  # True: nothing may overtake a held message
     _held: deque[_Held] = attrs.field(factory=deque, init=False)
     _waiting: Waiting = attrs.field(factory=Waiting, init=False)
     _unsettled: Bounded[str, Claim] = attrs.field(
@@ -108,7 +108,7 @@ class ClaimedReceiver(Wrapper):
             return await self._receive(limit)
         finally:
             if self._held:
-                self._waiting.call_one()  # the held messages are that task's now
+                self._waiting.call_one()  # the held messages are the other task's now
 
     async def _receive(self, limit: int) -> Sequence[Delivery]:
         while True:
@@ -137,7 +137,7 @@ class ClaimedReceiver(Wrapper):
                     batch.remove(held)
 
     async def _restore(self, batch: deque[_Held], whole: list[_Held]) -> None:
-        """Move the messages that can be delivered from the batch; the others have to wait."""
+        """Move the messages that can be delivered from the batch to `whole`; the others wait."""
         await trio.lowlevel.checkpoint()
         while batch:
             held = batch[0]
@@ -298,12 +298,13 @@ class ClaimedReceiver(Wrapper):
 
     async def _deleted(self, delivery: Delivery) -> Delivery | None:
         """
-        The delivery as it is returned after it was deleted; None if it will be delivered again.
+        The delivery after its deletion, as returned to the caller; None if it will be delivered
+        again.
         """
         try:
             await self.settle(delivery, Complete())
         except BrokerError as error:
-            # The delivery may be repeated. If it isn't, this is the only one.
+            # The delivery may be repeated. If it isn't, this delivery is the only one.
             if error.outcome is Outcome.NOT_SENT:
                 return None  # noqa: ASYNC910 it waits, or raises after that
         return attrs.evolve(delivery, lock_token=None, locked_until=None)  # noqa: ASYNC910 the same
@@ -348,7 +349,7 @@ class ClaimedReceiver(Wrapper):
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
-        As `Receiver.settle`; after a completion the store is told.
+        As `Receiver.settle`; a completion is then noted in the store.
 
         Raises:
             InvalidRequest: a property to modify is one of a reference.
@@ -364,7 +365,7 @@ class ClaimedReceiver(Wrapper):
         for _, settlement in settlements:
             _refuse_reserved(settlement)
         verdicts = await settle_all(self.inner, settlements)
-        # a store that doesn't answer costs its timeout once
+        # a store that doesn't answer costs its timeout only once
         async with trio.open_nursery() as noting:
             for (delivery, settlement), verdict in zip(settlements, verdicts, strict=True):
                 if verdict is None:

@@ -10,7 +10,7 @@ from gateway.claims.receiver import ClaimedReceiver
 
 @attrs.define(eq=False, kw_only=True)
 class ClaimedSession(ClaimedReceiver):
-    """A `SessionReceiver`: the session's order is kept, even if a body is late."""
+    """A `SessionReceiver` that keeps the session's order, even if a body is late."""
 
     session: SessionReceiver
     in_order: bool = True

@@ -15,7 +15,7 @@ class ClaimStore(Protocol):
     """
 
     async def put(self, name: str, data: bytes) -> None:
-        """Return once the bytes are durable under that name; they replace others."""
+        """Return once the bytes are durable under that name; they replace earlier ones."""
         ...
 
     async def get(self, name: str, limit: int) -> bytes:
@@ -29,7 +29,7 @@ class ClaimStore(Protocol):
         ...
 
     async def remove(self, name: str) -> None:
-        """Return when the name doesn't exist, also if it never did."""
+        """Return when the name doesn't exist, even if it never existed."""
         ...
 
     async def list(self, prefix: str) -> Sequence[Entry]:

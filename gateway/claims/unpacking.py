@@ -74,7 +74,7 @@ class PackedReceiver(Wrapper):
             return await self._receive(limit)
         finally:
             if self._waiting:
-                self._asking.call_one()  # the remaining messages are that task's now
+                self._asking.call_one()  # the remaining messages are the other task's now
 
     async def _receive(self, limit: int) -> Sequence[Delivery]:
         await self._keep_locked()
@@ -119,7 +119,7 @@ class PackedReceiver(Wrapper):
                 self._waiting.extend(self._members(delivery))
             except MessageError as error:
                 if self.entity.is_dead_letter:
-                    self._waiting.append(delivery)  # dead letters are shown as they are
+                    self._waiting.append(delivery)  # dead letters are shown unchanged
                 else:
                     why = DeadLetter(reason=PACK_CORRUPT, description=str(error))
                     damaged.append((delivery, why))
@@ -127,7 +127,7 @@ class PackedReceiver(Wrapper):
 
     def _members(self, delivery: Delivery) -> Sequence[Delivery]:
         """
-        The messages of a pack, which is registered; any other message as it is.
+        Register a pack and return its messages; return any other message unchanged.
 
         Raises:
             MessageError: the pack can't be decoded.
@@ -145,7 +145,7 @@ class PackedReceiver(Wrapper):
 
     async def _deleted(self, delivery: Delivery) -> Sequence[Delivery]:
         """
-        The messages as they are returned after they were deleted; empty if the delivery will be
+        The messages after their deletion, as returned to the caller; empty if the delivery will be
         repeated.
         """
         try:
@@ -180,7 +180,7 @@ class PackedReceiver(Wrapper):
         return until
 
     def _note_lock(self, pack: _Pack, until: datetime | None) -> None:
-        """The pack's lock was received or renewed just now."""
+        """Note that the pack's lock was received or renewed just now."""
         now = trio.current_time()
         pack.delivery = attrs.evolve(pack.delivery, locked_until=until)
         pack.lock = LockEnds.of(until, self.clock(), now)
@@ -278,8 +278,8 @@ class PackedReceiver(Wrapper):
 
 def as_peeked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
     """
-    The delivery for a peek: the messages of a pack; any other message, and a damaged pack, as it
-    is.
+    The deliveries for a peek: the messages of a pack; any other message, and a damaged pack,
+    unchanged.
     """
     if not packs.is_pack(delivery.message):
         return [delivery]

@@ -14,8 +14,8 @@ import trio
 @attrs.define(eq=False)
 class Waiting:
     """
-    Receives that wait for the namespace, and don't see messages that another task has returned to
-    the buffer since.
+    Receives that wait for the namespace, and don't notice messages that another task has returned
+    to the buffer.
     """
 
     _scopes: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)

@@ -31,11 +31,11 @@ def with_binds(
     The configuration with these addresses, each `PROTOCOL=HOST:PORT`.
 
     The first one of a protocol replaces the address of the gateway's first endpoint with that
-    protocol, and so on; one that no endpoint is left for adds an endpoint. Those of the environment
+    protocol, and so on; an address without an endpoint left adds one. Addresses of the environment
     count for protocols that the options don't name.
 
     Raises:
-        ConfigError: an address has another form, or there is no such protocol.
+        ConfigError: an address has another form, or an unknown protocol.
     """
     chosen = _by_protocol(BIND_VARIABLE, environ.get(BIND_VARIABLE, "").split())
     chosen |= _by_protocol(BIND_OPTION, options)

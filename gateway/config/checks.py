@@ -150,7 +150,7 @@ def _shared_port(config: Config) -> Iterator[str]:
 
 
 def _is_any(bind: str) -> bool:
-    """True if each process that opens it gets another port."""
+    """True if each process that opens the endpoint gets another port."""
     return bind.endswith(":0") and unix.path_of(bind) is None
 
 
@@ -198,7 +198,7 @@ def _namespaces(config: Config) -> Iterator[str]:
 
 
 def _credential(namespace: Namespace) -> Iterator[str]:
-    """Errors of `credential`; each begins with the rest of its key's path."""
+    """The errors of `credential`; each begins with the rest of its key's path."""
     options = getattr(namespace.options, "credential", None)
     if options is None:
         return

@@ -79,7 +79,10 @@ def _encryption(pairing: Pairing) -> Iterator[str]:
 
 
 def _order(config: Config, pairing: Pairing) -> Iterator[str]:
-    """Both namespaces, and the processes of the gateway, must be able to keep an order."""
+    """
+    Errors of ordered entities: both namespaces, and the processes of the gateway, must be able to
+    keep an order.
+    """
     if not pairing.options.ordered:
         return
     for index, pattern in enumerate(pairing.options.ordered):
@@ -154,7 +157,10 @@ def _disk(url: str) -> int | None:
 
 
 def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
-    """An attempt that times out while it still connects has an unknown outcome."""
+    """
+    A warning about slow connects: an attempt that times out while it still connects has an unknown
+    outcome.
+    """
     options = pairing.options
     attempt = min(options.attempt_timeout, PRIMARY_SHARE * options.send_timeout)
     for name in (pairing.primary, pairing.secondary):

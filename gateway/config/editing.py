@@ -12,7 +12,7 @@ _KEY: Final = re.compile(r"\s*([A-Za-z0-9_-]+)\s*=")
 
 
 class CannotEdit(ValueError):
-    """The text isn't written in a form that can be edited; the text says which part."""
+    """The configuration has a form that can't be edited; the error's text names the part."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +95,7 @@ def _statements(lines: Sequence[str]) -> Iterator[_Statement]:
 
 
 def _end_of_value(lines: Sequence[str], first: int) -> int:
-    """The line behind the value that begins in that line; it may have several."""
+    """The line behind the value that begins in that line and may have several."""
     for end in range(first + 1, len(lines) + 1):
         try:
             tomllib.loads("".join(lines[first:end]))

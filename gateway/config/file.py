@@ -48,14 +48,15 @@ def load(
     queues: Sequence[str] = (),
 ) -> Loaded:
     """
-    Read that file; without one `pairgate.toml` in the folder `here`, else the embedded default.
+    Read the given file; without it `pairgate.toml` in the folder `here`, else the embedded default.
     `binds` are addresses of endpoints for `with_binds`, `queues` names for `with_queues`.
 
     Relative paths start at the file's folder, so that a command finds the same stores wherever it
     is called.
 
     Raises:
-        ConfigError: there is no such file, it isn't TOML, or its content or an address is invalid.
+        ConfigError: there is no such file, the file isn't TOML, or its content or an address is
+            invalid.
     """
     if path is None and (here / FILE_NAME).exists():
         path = here / FILE_NAME
@@ -87,7 +88,7 @@ def parse(
     Read the text of a configuration.
 
     Raises:
-        ConfigError: it isn't TOML, or its content is invalid; each line begins with `source`.
+        ConfigError: the text isn't TOML, or its content is invalid; each line begins with `source`.
     """
     secrets = SecretSource(environ=environ, folder=folder)
     try:

@@ -13,7 +13,7 @@ QUEUE_OPTION: Final = "--queue"
 def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """
     The configuration with these queues in the pair's primary, or in the first namespace of a
-    gateway without a pair. A queue that it has already isn't added again.
+    gateway without a pair. A queue that the namespace has already isn't added again.
 
     Raises:
         ConfigError: that namespace isn't a store of the gateway itself.

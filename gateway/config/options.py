@@ -1,5 +1,5 @@
 """
-The sections of the file as values: which part's options are where, and the options that belong to
+The sections of the file as values: the place of each part's options, and the options that belong to
 no part.
 """
 
@@ -147,7 +147,8 @@ class Endpoint:
 
     protocol: str = attrs.field(validator=validators.in_(PROTOCOLS))
     bind: str
-    # The command whose process opens it; `admin` alone may be another one's than the gateway's.
+    # The command whose process opens the endpoint; only `admin` may be of another process than the
+    # gateway.
     process: str = attrs.field(default=SERVE, validator=validators.in_(PROCESSES))
     # The mode of a Unix socket's file: a user who may write to the file may do everything that the
     # endpoint offers.
@@ -203,7 +204,7 @@ class Audit:
 
 @attrs.frozen(kw_only=True)
 class DrillOptions:
-    """`[drill]`: whether operators may rehearse an outage with this gateway. Times are seconds."""
+    """`[drill]`: allows operators to rehearse an outage with this gateway. Times are seconds."""
 
     allowed: bool = False
     max_duration: float = attrs.field(default=900.0, validator=validators.gt(0.0))
@@ -213,7 +214,7 @@ class DrillOptions:
 class Listen:
     """`[listener]`, for `pairgate listen`."""
 
-    # Of one call of an endpoint or a command.
+    # The timeout of one call of an endpoint or a command.
     handler_timeout: float = attrs.field(default=60.0, validator=validators.gt(0.0))
     # URLs of the admin endpoints of all gateways before the namespace; empty: `[triggers]`, else
     # the gateway found here.
@@ -225,8 +226,8 @@ class Listen:
 @attrs.frozen(kw_only=True)
 class AgentListener:
     """
-    An entry of `[[agent.listeners]]`: the arguments of `pairgate listen`, and how many processes to
-    run.
+    An entry of `[[agent.listeners]]`: the arguments of `pairgate listen`, and the number of
+    processes.
     """
 
     queues: str  # for example "urgent:8 bulk:2"
@@ -327,10 +328,8 @@ class IssuerEntry:
 
     def value(self) -> IssuerOptions:
         """
-        The options of both parts.
-
-        Raises:
-            ValueError: the keys have several places, or one that isn't safe.
+        The options of both parts. Raises: ValueError: the keys have several places, or an unsafe
+        one.
         """
         places = (self.discovery, self.keys_url, self.keys_file)
         if sum(place is not None for place in places) > 1:
@@ -380,12 +379,7 @@ class AccessEntry:
                 raise expected('a subject, "CN=...", "DNS:...", "URI:..." or the like', name)
 
     def value(self) -> AccessPolicy:
-        """
-        The policy.
-
-        Raises:
-            ValueError: no client could have it.
-        """
+        """The policy. Raises: ValueError: no client could have the policy."""
         keys = [key.text for key in (self.key, self.second_key) if key is not None]
         if not (keys or self.token is not None or self.certificates or self.anonymous):
             raise ValueError(
@@ -404,7 +398,7 @@ class AccessEntry:
 
 
 def _as_compared(name: str) -> str:
-    """Case makes no difference in host names."""
+    """The name for comparisons: case makes no difference in host names."""
     return f"DNS:{name[4:].lower()}" if name.startswith("DNS:") else name
 
 
@@ -444,7 +438,7 @@ def _decoded(key: Secret) -> bytes:
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """The whole file. `folder` is the file's: relative paths start there."""
+    """The whole file. `folder` is the file's folder, at which relative paths start."""
 
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
     # Processes that serve clients; 1: the gateway is one process.
@@ -471,7 +465,7 @@ class Config:
     traces: Traces | None = None
 
     def endpoints_of(self, process: str) -> dict[int, Endpoint]:
-        """The endpoints that such a process opens, by their numbers."""
+        """The endpoints that a process of the given command opens, by their numbers."""
         numbered = enumerate(self.endpoints)
         return {number: each for number, each in numbered if each.process == process}
 

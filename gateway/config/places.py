@@ -39,7 +39,7 @@ def label_of(url: str) -> str:
 
 
 def location_of(namespace: Namespace) -> str:
-    """The URL of its location; for a connection string, its endpoint."""
+    """The URL of the namespace's location; for a connection string, its endpoint."""
     scheme, _, rest = namespace.url.partition(":")
     if scheme not in {"servicebus", "storage-queue"}:
         return namespace.url
@@ -123,7 +123,7 @@ def problems_of_hosts(name: str, namespace: Namespace) -> Iterator[str]:
 
 
 def user_of(url: str) -> str:
-    """The user, and a password that must not be there."""
+    """The user of a URL, and its password, which must not be there."""
     return _authority(url).rpartition("@")[0]
 
 

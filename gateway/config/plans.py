@@ -15,7 +15,7 @@ from gateway.wire.servicebus.emulator_config import MAX_BYTES, parse_emulator_co
 
 
 def read_plan(namespace: Namespace) -> tuple[Plan, list[str]]:
-    """The plan, and one line for each error in the file; each begins with `entities`."""
+    """The plan, and a line for each error in the file; each line begins with `entities`."""
     plan, problems = _plan_of_file(namespace)
     there = {queue.path for queue in plan.queues}
     paths = [EntityPath(name) for name in namespace.queues]
@@ -34,8 +34,8 @@ def with_shards(
     namespaces: Mapping[str, Namespace], rules: Sequence[ShardingRule], home: str
 ) -> dict[str, Namespace]:
     """
-    The namespaces; those of the shards plan them with the properties of their queue, if the primary
-    plans that. `home`: the primary's name.
+    The namespaces, of which those with shards plan them with the properties of their queue, if the
+    primary plans the queue. `home`: the primary's name.
     """
     found = dict(namespaces)
     for rule in rules:

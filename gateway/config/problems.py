@@ -89,7 +89,9 @@ def _unknown(key: str, known: list[str]) -> str:
 
 
 def _text(error: BaseException, path: str) -> str:
-    """The text of an error; those of attrs begin with the field's name, which the path has."""
+    """
+    The text of an error; texts of attrs begin with the field's name, which the path has already.
+    """
     if len(error.args) == _IN_ARGUMENTS:
         return str(not_one_of(error.args[2], error.args[3]))
     text = str(error.args[0]) if error.args else str(error)

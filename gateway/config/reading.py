@@ -150,7 +150,7 @@ class _TableReader:
         return self._converter.structure(value, kind)
 
     def _read_token_rule(self, table: Any) -> Any:
-        """cattrs would take a text for a list of its letters."""
+        """Read a token rule; cattrs would take a text for a list of its letters."""
         claims = table.get("claims") if isinstance(table, dict) else None
         for name, values in claims.items() if isinstance(claims, dict) else ():
             if not isinstance(values, list):

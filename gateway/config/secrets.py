@@ -52,8 +52,8 @@ class SecretSource:
         text don't count. A command may block for its timeout.
 
         Raises:
-            ValueError: it isn't a reference, or the secret is missing, or in a file that every user
-                of this machine can read; the text never contains a secret.
+            ValueError: the value isn't a reference, or the secret is missing, or in a file that
+                every user of this machine can read; the text never contains a secret.
         """
         match value:
             case {"env": str(name), **rest} if not rest:
@@ -90,7 +90,7 @@ class SecretSource:
             raise ValueError(f"{path}: a secret of up to {_LONGEST} characters expected")
         if not (text := text.rstrip("\r\n")):
             raise ValueError(f"{path}: a secret expected, but the file is empty")
-        # A group that another user, such as root, has given us the secret by is meant to read it.
+        # A group through which another user, such as root, has given us the secret may read it.
         if private and found.st_mode & stat.S_IRGRP and found.st_uid == os.geteuid():
             self.warnings.append(f"{path}: its group can read this secret; run chmod 600 on it")
         return Secret(text)
@@ -143,8 +143,8 @@ class SecretSource:
 
 def shown_reference(value: object) -> object:
     """
-    The reference, as it may be shown: of a command the program only, since its other words may be
-    secrets. Anything else isn't shown.
+    The reference in a form that may be shown: of a command only the program, since its other words
+    may be secrets. Any other value isn't shown.
     """
     match value:
         case list():

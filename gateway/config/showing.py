@@ -35,8 +35,8 @@ _MOST_INLINE: Final = 5  # entries of a table that is written in one line
 
 def shown_table(config: Config, written: Mapping[str, Any]) -> dict[str, Any]:
     """
-    The configuration as a table of plain values, in which no secret is. `written` is the table of
-    its file, which has the references to secrets.
+    The configuration as a table of plain values, without secrets. `written` is the table of its
+    file, which has the references to secrets.
     """
     return _table_of(config, written)
 
@@ -171,7 +171,7 @@ def toml_value(value: Any) -> str:
         return f"{{ {pairs} }}"
     if isinstance(value, list):
         return f"[{_joined(map(toml_value, value))}]"
-    # A text of JSON is one of TOML, but for characters that JSON writes as two halves.
+    # A JSON string is a TOML string, except for characters that JSON writes as two halves.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

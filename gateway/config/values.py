@@ -25,7 +25,7 @@ def seconds(value: object) -> float:
     Parse `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"` or ISO 8601's `"PT1M"` to seconds.
 
     Raises:
-        ValueError: it isn't a duration, or is above ten years.
+        ValueError: the text isn't a duration, or is above ten years.
     """
     if isinstance(value, str):
         if match := _DURATION.fullmatch(value):
@@ -44,7 +44,7 @@ def size(value: object) -> int:
     Parse a number of bytes, or a text such as `"64KiB"`.
 
     Raises:
-        ValueError: it isn't a size, or is above 1 TiB.
+        ValueError: the value isn't a size, or is above 1 TiB.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(_not_above(_LARGEST, value))
@@ -58,7 +58,7 @@ def count(value: object) -> int:
     Check a whole number.
 
     Raises:
-        ValueError: it isn't a whole number, or is above 100 million.
+        ValueError: the value isn't a whole number, or is above 100 million.
     """
     if type(value) is not int:
         raise expected("a whole number", value)
@@ -73,8 +73,8 @@ def _not_above(most: float, value: float) -> float:
 
 def expected(what: str, value: Any) -> ValueError:
     """
-    An error that says what was expected and shows the start of the actual value: its kind only
-    where it has another kind, since it may be meant as a secret.
+    The error that names the expected form and shows the start of the actual value; only the value's
+    kind if that is wrong, since the value may be meant as a secret.
     """
     match value:
         case dict():
@@ -89,7 +89,7 @@ def expected(what: str, value: Any) -> ValueError:
 
 
 def not_one_of(choices: Iterable[str], value: Any) -> ValueError:
-    """An error that names the choices, and the one that was probably meant."""
+    """The error that names the choices, and the choice that was probably meant."""
     names = ", ".join(f'"{each}"' for each in choices)
     near = difflib.get_close_matches(str(value), choices, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -40,8 +40,8 @@ class AuditedNamespace:
 
 async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
     """
-    Receive everything from all queues of these namespaces but the heartbeats of syphons; return the
-    records.
+    Receive everything from all queues of these namespaces, except the heartbeats of syphons; return
+    the records.
 
     A queue that can't be read to its end is in the records too, so that the checker doesn't decide
     without it.
@@ -102,7 +102,7 @@ async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, Place]]:
 
 
 async def _outcome(audited: AuditedNamespace, queue: EntityPath, place: Place) -> list[Record]:
-    """The records of that queue, or one that says that its content is unknown."""
+    """The records of that queue, or a record that its content is unknown."""
     await trio.lowlevel.checkpoint()
     name = _name(audited, queue)
     try:

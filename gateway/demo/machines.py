@@ -51,7 +51,7 @@ class Machine:
         Return when the process listens; a syphon, when it has started.
 
         Raises:
-            MachineFailed: it didn't in time.
+            MachineFailed: the process didn't start in time.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "pairgate.toml"

@@ -4,8 +4,8 @@ import random
 import socket
 from typing import Final
 
-# Below the ports that Linux gives to outgoing connections: one of those, even the connection of a
-# client to itself, could take the port of a process that is down.
+# Below the ports that Linux gives to outgoing connections: such a connection, even of a client to
+# itself, could take the port of a process that is down.
 _FIRST: Final = 15_000
 _LAST: Final = 32_000
 _given: Final = set[int]()

@@ -57,7 +57,7 @@ class Load:
 class Outcome:
     """The verdict, and the figures of the drill. Times are seconds. None: not known."""
 
-    seconds: float  # that the way was cut for
+    seconds: float  # for which the way was cut
     sent: int | None  # by the load; None, as for all figures of the load: there was no load
     acknowledged: int | None
     errors: int | None
@@ -88,10 +88,10 @@ class Outcome:
 
 async def check_queue(broker: Broker, queue: EntityPath) -> None:
     """
-    Return if the queue can be used for a load.
+    Check that the queue can be used for a load.
 
     Raises:
-        Failure: it is missing, requires sessions or has messages, or there is no answer.
+        Failure: the queue is missing, requires sessions or has messages, or there is no answer.
     """
     try:
         with trio.fail_after(ANSWER_SECONDS):
@@ -135,8 +135,8 @@ class Rehearsal:
 
     async def play(self) -> Outcome:
         """
-        Rehearse the outage to its end. However this ends, the way is restored: at the latest when
-        the drill's time is up.
+        Rehearse the outage to its end. In any case the way is restored, at the latest when the
+        drill's time is up.
 
         Raises:
             Failure: the gateway doesn't answer, or refuses the order.
@@ -152,7 +152,7 @@ class Rehearsal:
                 ended = trio.current_time()
                 back_after = await self._until(self._is_back, ended, self.wait)
             except Failure as error:
-                # Raised here, the failure would be in an exception group.
+                # If raised here, the failure would be in an exception group.
                 failure = error
             self.traffic.stopping = True
         if failure is not None:
@@ -226,8 +226,8 @@ class Rehearsal:
         self, reached: Callable[[PairStatus], bool], since: float, patience: float
     ) -> float | None:
         """
-        The seconds since then after which a status met the condition; None: none did, within
-        `patience` seconds from now.
+        The seconds since the given time after which a status met the condition; None: no status
+        did, within `patience` seconds from now.
         """
         with trio.move_on_after(patience):
             while True:
@@ -250,7 +250,10 @@ class Rehearsal:
         return pair
 
     def _is_back(self, pair: PairStatus) -> bool:
-        """Without a load of its own, an entity that only waits for its next send counts, too."""
+        """
+        True if all entities are back; without a load of its own, an entity that only waits for its
+        next send counts, too.
+        """
         states = {state for state, count in pair.states.items() if count}
         return not (states if self.load is not None else states - {HALF_OPEN})
 
@@ -316,7 +319,7 @@ class Rehearsal:
         if reader.others:
             undecided = (f"{load.entity} has messages of others, so it wasn't read to its end",)
         missing = len(acked - reader.found.keys())
-        # A message that is missing may still be on its way, as long as something waits.
+        # A missing message may still be on its way, as long as messages wait on the backlog.
         known = not undecided and (self._is_empty(pair) or not missing)
         return attrs.evolve(
             outcome,

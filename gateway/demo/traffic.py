@@ -29,7 +29,7 @@ class Traffic:
 
     records: list[Record] = attrs.field(factory=list)
     accepted_by_counts: Counter[AcceptedBy] = attrs.field(factory=Counter)
-    sent: int = 0  # messages, as all of these
+    sent: int = 0  # messages, as are all of these
     under_way: int = 0
     errors: int = 0
     longest_stall: float = 0.0  # seconds between two acknowledgements of one producer
@@ -47,14 +47,15 @@ class Traffic:
         """
         Send `batch` numbered messages `rate` times a second, until `stopping`.
 
-        A send that failed isn't repeated, whatever its outcome.
+        A failed send isn't repeated, whatever its outcome.
         """
         await trio.lowlevel.checkpoint()
         number = 0
         next_send = last_ack = trio.current_time()
         while not self.stopping:
             await trio.sleep_until(next_send)
-            # From now on, not from when it was due: after a stall it doesn't catch up.
+            # Counted from now on, not from the due time: after a stall the producer doesn't catch
+            # up.
             next_send = trio.current_time() + 1 / rate
             messages = [
                 _message(name, number + index, self.time_to_live) for index in range(1, batch + 1)

@@ -87,7 +87,7 @@ class AbilityWatch:
             self._tell_reach(None, ability)
 
     def failed(self, ability: Ability, error: BrokerError) -> None:
-        self._worked.clear()  # everything that works from now on is a change
+        self._worked.clear()  # each success from now on is a change
         self.abilities = self.abilities.failed(ability, error, self.clock())
         self._tell_reach(error, ability)
 
@@ -104,7 +104,7 @@ class AbilityWatch:
             self.observer.report(NamespaceBack(namespace=self.name, seconds=now - since))
 
     def heard(self, operation: Operation) -> None:
-        """A namespace of this very process has performed such an operation."""
+        """Note that a namespace of this process itself has performed such an operation."""
         if operation in _SHOWN_BY:
             self.worked(_SHOWN_BY[operation])
 
@@ -112,10 +112,8 @@ class AbilityWatch:
         self, ability: Ability, entity: EntityPath | None = None, *, proves: bool = True
     ) -> "Attempt":
         """
-        A context whose success or failure is evidence. `proves`: whether its end without an error
-        is.
-
-        From then on, an error of the namespace says which address and entity it is about.
+        A context whose success or failure is evidence. `proves`: its end without an error is
+        evidence, too. An error of the namespace gets the address and the entity that it concerns.
         """
         return Attempt(self, ability, "" if entity is None else str(entity), proves)
 
@@ -176,7 +174,7 @@ class Attempt:
     began: float = attrs.field(factory=trio.current_time)
 
     def __enter__(self) -> None:
-        """The context begins."""
+        """Begin the context."""
 
     def __exit__(
         self,
@@ -211,7 +209,7 @@ async def _probe(broker: Broker, entity: EntityPath) -> None:
 
 @attrs.frozen(eq=False)
 class Watched(SendWrapper):
-    """`inner`; `watch` records the results of its operations."""
+    """A broker whose operations `watch` records, with the results of `inner`."""
 
     _inner: Broker
     watch: AbilityWatch

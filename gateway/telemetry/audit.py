@@ -26,8 +26,8 @@ class AuditLog:
 
     file: Path
     observer: Observer
-    # A thread that hangs keeps its place: calls at a dead disk don't take the threads that others
-    # need.
+    # A hanging thread keeps its place in the limiter: calls to a dead disk don't take the threads
+    # that others need.
     _writing: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(1), init=False
     )
@@ -58,7 +58,7 @@ def append(file: Path, line: bytes) -> None:
     Append the line, and return when it is on the disk. A missing folder is made.
 
     Raises:
-        OSError: it can't be written; a part of it may be.
+        OSError: the line can't be written; a part of it may be.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     is_new = not file.exists()

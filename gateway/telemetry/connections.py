@@ -7,7 +7,7 @@ import attrs
 
 @attrs.define(eq=False)
 class Connections:
-    """Since the start, but for `open`."""
+    """The counts since the start, except `open`."""
 
     open: Counter[str] = attrs.field(factory=Counter)  # now
     opened: Counter[str] = attrs.field(factory=Counter)

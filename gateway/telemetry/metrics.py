@@ -135,7 +135,7 @@ def _loop(status: Status) -> Iterator[Metric]:
 
 
 def _abilities(namespaces: Sequence[NamespaceStatus]) -> Iterator[Metric]:
-    """An unknown value has no sample."""
+    """The samples of abilities, without samples of unknown values."""
     labels = ["namespace", "ability"]
     able = GaugeMetricFamily(
         "pairgate_namespace_ability",
@@ -191,7 +191,7 @@ def _billing(label: str, usages: dict[str, UsageReport]) -> Iterator[Metric]:
 
 
 def _client_operations(status: Status) -> Iterator[Metric]:
-    """The sends of the gateway, with a pair or without; receives and settlements by namespace."""
+    """The sends of the gateway, with or without a pair; receives and settlements by namespace."""
     part = status if status.pair is None else status.pair
     usual = ("primary",) if status.pair is None else ("primary", "backlog")
     if status.pair is not None or part.sends:
@@ -223,7 +223,7 @@ def _sent(sends: Sequence[SendCount], usual: Iterable[str]) -> Metric:
         "Sent messages, by who accepted them and by outcome.",
         labels=[_SYSTEM, _OPERATION, "pairgate_accepted_by", "pairgate_outcome", "error_type"],
     )
-    # From 0 on, so that a rate includes the first.
+    # Samples begin at 0, so that a rate includes the first event.
     messages = {(each, "accepted", ""): 0 for each in usual}
     messages |= {(each.accepted_by, each.outcome, each.error): each.messages for each in sends}
     for labels, number in messages.items():
@@ -287,7 +287,7 @@ def _bounded(queues: Sequence[QueueStatus]) -> Sequence[QueueStatus]:
 
 
 def _limited(counts: Sequence[LimitCount]) -> Metric:
-    """Refusals by the limit alone: the clients' names are in the status."""
+    """The refusals by limit only; the clients' names are in the status."""
     limited = CounterMetricFamily(
         "pairgate_client_limit_refused",
         "Connections, requests and bodies of clients that had as many as one client may.",

@@ -105,7 +105,9 @@ def _order(order: OrderStatus) -> Iterator[Metric]:
 
 
 def _backlog(backlog: BacklogStatus) -> Iterator[Metric]:
-    """An unknown value has no sample, so that it isn't taken for zero."""
+    """
+    The samples of the backlog. An unknown value has no sample, so that it isn't taken for zero.
+    """
     yield GaugeMetricFamily(
         "pairgate_backlog_queues_usable", "Backlog queues that aren't backing off.", backlog.usable
     )
@@ -200,7 +202,7 @@ def _syphon(syphon: SyphonStatus) -> Iterator[Metric]:
         "Messages dead-lettered in the backlog, by reason.",
         labels=["reason"],
     )
-    for reason in (*REASONS, OTHER):  # from 0 on, so that a rate includes the first
+    for reason in (*REASONS, OTHER):  # from 0 on, so that a rate includes the first event
         dead_lettered.add_metric([reason], syphon.dead_lettered_by_reason.get(reason, 0))
     yield dead_lettered
     yield GaugeMetricFamily(

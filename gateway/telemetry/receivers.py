@@ -25,7 +25,7 @@ from gateway.domain.message import Delivery, Settlement
 from gateway.offering import Wrapper, required
 from gateway.ports import Receiver
 
-# The capabilities of a receiver that pass through the wrappers of telemetry as they are.
+# The capabilities of a receiver that pass through the wrappers of telemetry unchanged.
 UNSEEN: Final[frozenset[type]] = frozenset(
     (
         ChangesBody,
@@ -43,22 +43,22 @@ class Listens(Protocol):
     """Is informed of receives."""
 
     def receive_began(self, receive: object) -> None:
-        """A receive waits for messages from now on."""
+        """Note that a receive waits for messages from now on."""
 
     def receive_ended(
         self, receive: object, entity: EntityPath, error: BrokerError | None, deliveries: int
     ) -> None:
-        """The receive has returned, failed, or was cancelled."""
+        """Note that the receive has returned, failed, or was cancelled."""
 
     def took(self, name: str, seconds: float, error: BrokerError | None = None) -> None:
-        """An operation of that name (`domain.health.operation_times`) has ended."""
+        """Note that an operation of that name (`domain.health.operation_times`) has ended."""
 
 
 @attrs.frozen(eq=False)
 class WatchedReceiver(Wrapper):
     """
-    A `Receiver` that reports how each `receive` and `poll` of `_inner` ended, and how long receives
-    with messages and settlements took.
+    A `Receiver` that reports the end of each `receive` and `poll` of `_inner`, and the durations of
+    receives with messages and of settlements.
     """
 
     _inner: Receiver

@@ -37,7 +37,7 @@ class _Kept:
 class RecentEvents:
     """
     Keeps the last `most` events of the level info and above. Each has a number, one more than the
-    event before it. Readers pull, so that a slow one costs nothing: it misses events instead.
+    previous event. Readers pull, so that a slow reader costs nothing: it misses events instead.
     """
 
     clock: WallClock
@@ -67,7 +67,10 @@ class RecentEvents:
 
     @property
     def run(self) -> str:
-        """A name of this process, so that numbers of an earlier one aren't taken for its own."""
+        """
+        A name of this process, so that event numbers of an earlier process aren't taken for its
+        own.
+        """
         self._run = self._run or format(int(self.clock().timestamp() * 1000), "x")
         return self._run
 
@@ -78,12 +81,12 @@ class RecentEvents:
 
     @property
     def before_first(self) -> int:
-        """The number before that of the oldest event that is kept."""
+        """The number before the number of the oldest kept event."""
         return self._last - len(self._kept)
 
     def after(self, number: int, most: int) -> list[tuple[int, str, str]]:
         """
-        The oldest events that are kept and newer than that number, at most `most`: each with its
+        The oldest kept events that are newer than that number, at most `most`: each with its
         number, its name, and its fields as JSON.
         """
         start = max(0, number - self.before_first)

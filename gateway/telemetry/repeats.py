@@ -1,4 +1,4 @@
-"""Counts repeated events about the same thing, instead of reporting each."""
+"""Counts repeated events about the same subject, instead of reporting each."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from gateway.domain.events import cluster, tokens, traces
 from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 
-MOST: Final = 10_000  # remembered things; of any more, each event is reported
+MOST: Final = 10_000  # remembered subjects; of further ones, each event is reported
 # Events with the same values in these fields are the same; for other fields the line has the last
 # event's values.
 SAME: Final[dict[type[Event], tuple[str, ...]]] = {
@@ -51,7 +51,7 @@ class Repeats:
     _quiet: OrderedDict[tuple[object, ...], _Quiet] = attrs.field(factory=OrderedDict, init=False)
 
     def pass_on(self, event: Event, now: float) -> bool:
-        """True if the event is reported now; it occurred at `now`, in seconds of any clock."""
+        """True if the event, which occurred at `now` (in seconds of any clock), is reported now."""
         names = SAME.get(type(event))
         if names is None:
             return True

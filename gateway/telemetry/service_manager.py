@@ -1,6 +1,6 @@
 """
-Tells systemd that this process is ready, reloads its configuration or ends, and that its event loop
-runs.
+Reports to systemd that this process is ready, reloads its configuration or ends, and that its event
+loop runs.
 
 The protocol is that of sd_notify(3): datagrams of assignments, sent to a Unix socket.
 """
@@ -19,7 +19,7 @@ from gateway.ports import Observer
 
 READY: Final = "READY=1"
 _LONGEST_STATUS: Final = 200
-_BEATS: Final = 3  # in the time of the watchdog, so that one may be late
+_BEATS: Final = 3  # heartbeats in the time of the watchdog, so that one may be late
 
 
 @attrs.define(eq=False)
@@ -28,12 +28,12 @@ class ServiceManager:
     An `Observer` before another one; the service manager learns from events that the process is
     ready, and that it ends.
 
-    Without a socket, no service manager has started the process, and nothing is told.
+    Without a socket, no service manager has started the process, and nothing is reported.
     """
 
     _inner: Observer
     _socket: socket.socket | None = None
-    watchdog: float | None = None  # seconds without a sign of life, after which it is restarted
+    watchdog: float | None = None  # seconds without a heartbeat, after which it is restarted
     _serves: bool = attrs.field(default=False, init=False)  # it has started, and doesn't end yet
     _untold: str = attrs.field(default="", init=False)  # the last state, while its queue is full
 
@@ -67,8 +67,8 @@ class ServiceManager:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
-        Give signs of life until cancelled, or return if no watchdog waits for them. A task that
-        blocks the event loop stops them.
+        Send heartbeats until cancelled, or return if no watchdog waits for them. A task that blocks
+        the event loop stops them.
         """
         await trio.lowlevel.checkpoint()
         task_status.started()

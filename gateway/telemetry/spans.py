@@ -78,7 +78,10 @@ class SpanMaker:
     def during(
         self, kind: str, name: str, entity: EntityPath, messages: Sequence[Message]
     ) -> Iterator[Span]:
-        """A span of that operation type for as long as the context, which is a failure's too."""
+        """
+        A span of that operation type for the duration of the context, whose error is the span's,
+        too.
+        """
         span = self.tracer.start_as_current_span(
             f"{name} {entity}",
             kind=SpanKind.CLIENT,
@@ -127,7 +130,7 @@ def note_failure(span: Span, error: BrokerError) -> None:
 
 @attrs.frozen(eq=False)
 class Traced(SendWrapper):
-    """`inner`; each send, receive and settlement is a span."""
+    """A broker over `inner` with a span for each send, receive and settlement."""
 
     _inner: Broker
     spans: SpanMaker
@@ -160,7 +163,7 @@ class Traced(SendWrapper):
 
 @attrs.frozen(eq=False)
 class TracedReceiver(Wrapper):
-    """A `Receiver`; each receive of messages and each settlement is a span."""
+    """A `Receiver` with a span for each receive of messages and each settlement."""
 
     _inner: Receiver
     entity: EntityPath
@@ -173,11 +176,11 @@ class TracedReceiver(Wrapper):
         return self._inner
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
-        """As `Receiver.receive`. One that is cancelled before messages come has no span."""
+        """As `Receiver.receive`. A receive that is cancelled before messages come has no span."""
         return await self._received(self._inner.receive(limit))
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
-        """As `Polls.poll`. One that finds no messages has no span."""
+        """As `Polls.poll`. A poll that finds no messages has no span."""
         return await self._received(required(self._inner, Polls).poll(limit, lock))
 
     async def _received(self, call: Awaitable[Sequence[Delivery]]) -> Sequence[Delivery]:

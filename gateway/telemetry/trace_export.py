@@ -37,7 +37,7 @@ class _Failures(logging.Handler):
         self._counted = threading.Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note it."""
+        """Note the record."""
         with self._counted:
             self._texts.append(record.getMessage())
             del self._texts[:-1]
@@ -93,7 +93,7 @@ class TraceExport:
                 )
 
     def close(self) -> None:
-        """Export the last spans, as far as that is possible in time."""
+        """Export the last spans, as far as the time suffices."""
         last = threading.Thread(target=self._provider.shutdown, daemon=True)
         last.start()
         last.join(LAST_SECONDS)

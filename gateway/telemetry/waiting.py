@@ -31,7 +31,7 @@ class WaitingCounts:
 
     _now: Callable[[], float]  # seconds of any clock
     most: int = MOST
-    _counts: Counter[EntityPath] = attrs.field(factory=Counter, init=False)  # none is 0
+    _counts: Counter[EntityPath] = attrs.field(factory=Counter, init=False)  # without entries of 0
     _sum: int = attrs.field(default=0, init=False)
     _recent: deque[tuple[float, int]] = attrs.field(factory=deque, init=False)
     _is_whole: bool = attrs.field(default=True, init=False)  # no message was left out
@@ -85,7 +85,8 @@ class WaitingCounts:
             self._is_whole = False
         else:
             self._counts[entity] += messages
-            if self._counts[entity] < 0:  # another process, or one before, has diverted it
+            # Another process, or an earlier one, has diverted the message.
+            if self._counts[entity] < 0:
                 self._is_whole = False
             elif not self._counts[entity]:
                 del self._counts[entity]

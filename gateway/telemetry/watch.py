@@ -29,7 +29,7 @@ from gateway.telemetry.log import level_of, name_of
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.waiting import WaitingCounts
 
-RED: Final = timedelta(minutes=10)  # a problem that lasts longer is reported again meanwhile
+RED: Final = timedelta(minutes=10)  # a longer problem is reported again meanwhile
 LONGEST_TEXT: Final = 200
 MOST_DIVERTED: Final = 10_000  # entities whose diverted messages are counted by entity
 _UNTOLD: Final = frozenset({"traceback"})  # fields for the log alone
@@ -46,10 +46,11 @@ class _Outage:
     possibly_twice: int = 0
 
     def doubled(self, messages: int, *, certain: bool) -> None:
-        """Both have accepted the messages; or a copy that wasn't counted was cancelled."""
+        """Count messages that both namespaces have accepted (`certain`), or may have accepted."""
         if certain:
             self.twice += messages
-            # Until the primary answered, they were uncertain, perhaps since before this outage.
+            # Until the primary answered, the messages were uncertain, perhaps since before this
+            # outage.
             self.possibly_twice = max(0, self.possibly_twice - messages)
         else:
             self.possibly_twice += messages
@@ -58,7 +59,7 @@ class _Outage:
 @attrs.define(eq=False)
 class Watch:
     """
-    An `Observer` before another one. Its memory is bounded by the number of kinds of events, and
+    An `Observer` before another one. Its memory is bounded by the number of kinds of events, and by
     that of the last events.
     """
 
@@ -66,7 +67,7 @@ class Watch:
     _clock: WallClock
     moved: int = attrs.field(default=0, init=False)  # messages, by syphons
     last_moved: datetime | None = attrs.field(default=None, init=False)
-    # The last reason for which a message couldn't be moved, since the last one that was.
+    # The last reason for which a message couldn't be moved, since the last moved message.
     syphon_error: str = attrs.field(default="", init=False)
     dead_lettered: Counter[str] = attrs.field(
         factory=Counter, init=False

@@ -31,7 +31,7 @@ class LineWriter:
         self._dropped = 0
         self._closed = False
         self._changed = Condition()
-        self._cut = False  # whether a line was written in part
+        self._cut = False  # True: a line was written in part
         self._thread = Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
