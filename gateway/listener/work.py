@@ -154,7 +154,7 @@ class Work(Generic[T]):
         return True
 
     async def _handle(self, item: Item[T]) -> Settlement | Exception:
-        """Run the handler; return its result, or its error."""
+        """The handler's result; its error if it fails."""
         self._began = trio.current_time()
         failure: Exception | None = None
         settlement: Settlement = Complete()

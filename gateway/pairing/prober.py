@@ -166,7 +166,7 @@ class Prober:
             await evidence.changes.wait_next()
 
     async def _probe(self, entity: EntityPath) -> bool:
-        """Probe the entity when it is its turn. True: it answered, or needs no probe any more."""
+        """Probe it when it is its turn. True: it answered, or needs no probe any more."""
         async with self._limiter, self._slow_start.room() as room:
             if not self._is_probed(entity):
                 return True
