@@ -45,8 +45,8 @@ class WallClocks:
         cls, settings: Iterable[ClockSet], unwatched: Iterable[tuple[float, float]] = ()
     ) -> "WallClocks":
         """
-        Collect the readings of a run. No process reads a namespace's clock in the `unwatched`
-        times: its host is paused, or it is down.
+        No process reads a namespace's clock in the `unwatched` times: its host is paused, or it is
+        down.
         """
         by_process: dict[str, list[ClockSet]] = defaultdict(list)
         for one in sorted(settings, key=lambda one: one.at):
@@ -107,7 +107,7 @@ class WallClocks:
         against each period that it may have read last. In unwatched times it reads nothing.
         """
         latest = -inf
-        # The periods that the namespace may have read last, and the time from which it trusts each.
+        # The periods that it may have read last, and from when on it trusts each.
         seen: list[tuple[Period, float]] = []
         for period in self.periods(process, -inf, until):
             over = period.since + grace
@@ -130,7 +130,7 @@ class WallClocks:
         return latest
 
     def _unseen(self, period: Period) -> float:
-        """The most seconds of the period in which no process read the clock."""
+        """For how many seconds of the period, at most, no process read the clock."""
         parts = (
             min(end, period.until) - max(begin, period.since) for begin, end in self._unwatched
         )
@@ -138,7 +138,7 @@ class WallClocks:
 
 
 def _joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The times joined, so that none overlap."""
+    """The same times, without overlaps."""
     joined: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:

@@ -150,7 +150,7 @@ def _shared_port(config: Config) -> Iterator[str]:
 
 
 def _is_any(bind: str) -> bool:
-    """True if each process that opens the endpoint gets another port."""
+    """True if each process that opens it gets another port."""
     return bind.endswith(":0") and unix.path_of(bind) is None
 
 
@@ -198,7 +198,7 @@ def _namespaces(config: Config) -> Iterator[str]:
 
 
 def _credential(namespace: Namespace) -> Iterator[str]:
-    """The errors of `credential`; each begins with the rest of its key's path."""
+    """Errors of `credential`; each begins with the rest of its key's path."""
     options = getattr(namespace.options, "credential", None)
     if options is None:
         return
@@ -411,7 +411,7 @@ def _traces(config: Config) -> Iterator[str]:
     if traces is None:
         return
     if not _COLLECTOR.fullmatch(traces.endpoint):
-        yield (  # the error must not quote the value, which may contain a password
+        yield (  # without what was found: a password may be in it
             "traces.endpoint: http(s)://HOST[:PORT]/PATH expected, such as"
             " http://127.0.0.1:4318/v1/traces, without a user"
         )

@@ -13,7 +13,7 @@ QUEUE_OPTION: Final = "--queue"
 def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """
     The configuration with these queues in the pair's primary, or in the first namespace of a
-    gateway without a pair. A queue that the namespace has already isn't added again.
+    gateway without a pair. A queue that it has already isn't added again.
 
     Raises:
         ConfigError: that namespace isn't a store of the gateway itself.
@@ -24,7 +24,7 @@ def with_queues(table: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any
     name = pairing.get("primary") or next(iter(namespaces), "")
     namespace = _table_of(namespaces, str(name))
     if not namespace or not isinstance(namespace.get("queues", []), list):
-        return dict(table)  # the check of the whole table reports the error
+        return dict(table)  # the check of the whole table says what is wrong with it
     url = str(namespace.get("url", ""))
     if not is_own_url(url):
         where = f"`pairgate create` makes a queue in namespace {name}"

@@ -17,7 +17,7 @@ def _request(options: CredentialOptions, scope: str) -> AccessToken:
     # Imported in the thread, since it takes a fifth of a second.
     try:
         from gateway.brokers.entra.azure_identity import request_token
-    except ImportError as error:  # the library was found when the configuration was read
+    except ImportError as error:  # it was found when the configuration was read
         raise CredentialRefused(
             f"credential: the extra `entra` is incomplete ({error}):"
             " pip install 'azure-identity>=1.25,<2'"

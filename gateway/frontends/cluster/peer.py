@@ -2,8 +2,8 @@
 Asks the gateway, or the process of this one, that holds a delivery to settle it, and the orderer of
 a key to send its messages.
 
-    no connection nothing was sent: the lock is lost, as far as the client is concerned; or nothing
-                        was sent
+    no connection       nothing was asked: the lock is lost, as far as the client is concerned; or
+                        nothing was sent
     no answer           the outcome is unknown, and stays so
     an answer           the other gateway's own result, or its error
 """
@@ -74,7 +74,7 @@ class _Connection:
     idle_since: float | None = None  # None: it is new
 
     def is_usable(self) -> bool:
-        """False if the peer has ended the connection, or it has been idle for too long."""
+        """False if the peer has ended it, or it has been idle for too long."""
         if self.idle_since is not None and trio.current_time() - self.idle_since > IDLE_SECONDS:
             return False
         stream = socket_of(self.channel.stream)
@@ -104,8 +104,7 @@ class Peer:
     _slots: trio.Semaphore = attrs.field(init=False)
     _sends: trio.Semaphore = attrs.field(init=False)  # slots that forwarded sends may take
     _silent_until: float = attrs.field(default=-math.inf, init=False)
-    # The reason why the peer can't be reached; empty: it can.
-    _why: str = attrs.field(default="", init=False)
+    _why: str = attrs.field(default="", init=False)  # it can't be reached; empty: it can
 
     @_slots.default
     def _all_slots(self) -> trio.Semaphore:
@@ -121,9 +120,9 @@ class Peer:
         process, after a take-over.
 
         Raises:
-            LockLost: the peer can't be reached; nothing was sent.
+            LockLost: the peer can't be asked; nothing was sent.
             Busy: too many requests to it are under way; nothing was sent.
-            HolderSilent: the request was sent, and there was no answer in time, or an invalid one.
+            HolderSilent: it was asked, and didn't answer in time, or its answer was no answer.
             BrokerError: its own error.
         """
         content, until = build_request(request), trio.current_time() + self._options.timeout
@@ -135,7 +134,7 @@ class Peer:
     async def forward(self, make: Callable[[float], ForwardSend], seconds: float) -> AcceptedBy:
         """
         As `OrderPeers.forward`. A send waits for its turn among those to this peer, and for a
-        connection; `make` then makes the request, with the seconds that are left for the orderer.
+        connection; `make` then makes it, with so many seconds for the orderer.
         """
         until = trio.current_time() + seconds
         if not await self._take_turn(until):
@@ -161,7 +160,7 @@ class Peer:
             answer = await self._asked(content, until)
         except MessageTooLarge as error:
             raise NotSupported(str(error)) from error
-        except (LockLost, Busy) as error:  # Busy: with requests that the peer doesn't answer
+        except (LockLost, Busy) as error:  # Busy: with requests that it doesn't answer
             raise Unreachable(str(error)) from error
         except HolderSilent as error:
             raise NoAnswer(str(error)) from error
@@ -216,16 +215,15 @@ class Peer:
         self, made: float, content: Content
     ) -> HeldAnswer | BrokerError | None:
         """
-        The answer of another process of the peer, after the answer over a connection that was made
-        at `made`; None: no other process answers. The oldest connection reaches an old process, a
-        new connection the new process.
+        The answer of another process of this gateway, after that over a connection made then; None:
+        there is none. The oldest connection reaches an old process, a new one the new process.
         """
         await self.close_unused()
         if self._idle and self._idle[0].made < made:
             answer = await self._exchange(self._idle.pop(0), content)
             if answer is not None and not isinstance(answer, _NOT_HELD):
                 return answer
-        # Otherwise clients with expired locks would cost a handshake with each request.
+        # Or clients with locks that have expired would cost a handshake with each request.
         if trio.current_time() - made < AFTER_TAKE_OVER:
             return None
         try:
@@ -328,7 +326,7 @@ class Peer:
 
 
 async def _close(connections: Sequence[_Connection]) -> None:
-    """Close all connections, also if cancelled."""
+    """Close them all, also if cancelled."""
     await trio.lowlevel.cancel_shielded_checkpoint()
     with trio.CancelScope(shield=True):
         for each in connections:
@@ -337,8 +335,8 @@ async def _close(connections: Sequence[_Connection]) -> None:
 
 async def _sent(channel: Channel, content: bytes) -> bool:
     """
-    False if the connection broke before the system had taken the whole frame: the peer then never
-    opens it, and does nothing.
+    False if the connection broke before the system had taken the whole frame: then the peer never
+    opens it, and nothing was asked.
     """
     try:
         await channel.send(content)

@@ -28,10 +28,10 @@ class AmqpConnectionOptions:
 
     # Seconds from the first byte until the peer has opened the connection.
     open_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
-    # Seconds to write the remaining bytes, and for the peer to answer the close.
+    # Seconds to write what is left, and for the peer to answer the close.
     close_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
-    # Seconds in which the peer must read the bytes of one write, `_WRITE_SIZE` at most. Each tick
-    # checks this limit, so that a peer may have the time between two ticks in addition.
+    # Seconds in which the peer must read what is written to it in one go, `_WRITE_SIZE` at most. It
+    # is looked at with each tick, so that a peer may have the time between two ticks on top.
     write_timeout: float = attrs.field(default=240.0, validator=attrs.validators.gt(0))
     # Bytes of unsettled messages, above which reading pauses.
     max_unsettled: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
@@ -59,8 +59,8 @@ def _never() -> float:
 class AmqpConnection:
     """A connection. Its `engine` may be used until `ConnectionClosed`, and does nothing later."""
 
-    # A process may have very many idle connections: they have no dict, and parts that few
-    # connections need are made at their first use.
+    # A process may have very many idle connections: there is no dict for each, and what few of them
+    # need is made when it is needed.
     __slots__ = (
         "_ended",
         "_handle",
@@ -89,14 +89,14 @@ class AmqpConnection:
         options: AmqpConnectionOptions | None = None,
         judge: Judge | None = None,
     ) -> None:
-        """`judge` decides about credentials that `sasl` can't judge; nothing is read meanwhile."""
+        """`judge` decides about credentials about which `sasl` can't; nothing is read meanwhile."""
         self._judge = judge
         self._touched = Waiters()  # of tasks that wait for a change of the engine
         self._written = Waiters()  # of tasks that wait for room
         self.engine = Engine(engine, sasl=sasl, wake=self._touched.wake)
         self._stream = stream
         self._options = options or _DEFAULTS
-        # Called with each tick; returns the time (by Trio's clock) of the next wanted tick.
+        # Called with each tick; returns when (by Trio's clock) it wants the next one.
         self.on_tick: Callable[[], float] = _never
         self.broken: BaseException | None = None  # with which the peer was read last
         self._opened = False
@@ -151,21 +151,21 @@ class AmqpConnection:
             await self._written.wait()
 
     def be_silent(self) -> None:
-        """Write nothing until `speak`, `speak_once` or `close`; reading continues."""
+        """Write nothing until `speak`, `speak_once` or `close`; reading goes on."""
         self._silent = True
 
     def speak(self) -> None:
-        """Write all waiting bytes together."""
+        """Write everything that waits, in one go."""
         self._silent = False
         self._touched.wake()
 
     def speak_once(self) -> None:
-        """Write all waiting bytes together, and be silent again if the connection was silent."""
+        """Write everything that waits, in one go, and be silent again if it was before."""
         self._speaks_once = True
         self._touched.wake()
 
     def tick_by(self, when: float) -> None:
-        """Have the next tick at the given time, unless an earlier tick is due."""
+        """Have the next tick at that time, unless it is earlier anyway."""
         self._ticking.deadline = min(self._ticking.deadline, when)
 
     async def close(self, error: AmqpError | None = None) -> None:
@@ -225,7 +225,7 @@ class AmqpConnection:
             return b""  # noqa: ASYNC910 the receive has waited
 
     async def _write(self) -> None:  # noqa: ASYNC910 there is a greeting at least, or a wait
-        """Write the engine's bytes, until it has finished."""
+        """Write what there is, until the engine has finished."""
         has_ended = False
         while not self.engine.finished:
             may_speak = not self._silent or self._speaks_once
@@ -251,7 +251,7 @@ class AmqpConnection:
             await self._stream.send_eof()
 
     def _tick(self) -> float:
-        """Do the due work; return the time of the next tick."""
+        """Do what is due; return the time of the next tick."""
         due = self.on_tick()
         if self._opened:  # before, the heartbeat interval that the peer wants isn't known
             due = min(due, self.engine.tick(trio.current_time()))
