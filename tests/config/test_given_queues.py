@@ -56,6 +56,14 @@ def test_a_namespace_elsewhere_has_a_command_for_that() -> None:
     assert "`pairgate create`" in problem
 
 
+@pytest.mark.parametrize("url", ["amqps://user:hush@host", "servicebus:SharedAccessKey=hush"])
+def test_a_secret_in_the_url_of_such_a_namespace_is_not_repeated(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        queues_of(f'namespaces.alone.url = "{url}"', "orders")
+
+    assert "hush" not in str(caught.value)
+
+
 def test_a_name_that_can_not_be_is_refused_like_one_in_the_file() -> None:
     with pytest.raises(ConfigError, match=r"namespaces\.east\.queues"):
         queues_of(PAIR, "not/../a queue?")
