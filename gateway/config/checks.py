@@ -44,6 +44,7 @@ from gateway.domain.scaling.concurrency import parse_weights
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
 from gateway.wire.azure_blob import check_container, parse_blob_account
+from gateway.wire.urls import split_url
 
 _KEY_IN_URL: Final = re.compile(
     r"^(?:servicebus|storage-queue):.*"
@@ -410,7 +411,7 @@ def _traces(config: Config) -> Iterator[str]:
     traces = config.traces
     if traces is None:
         return
-    if not _COLLECTOR.fullmatch(traces.endpoint):
+    if not _is_collector(traces.endpoint):
         yield (  # without what was found: a password may be in it
             "traces.endpoint: http(s)://HOST[:PORT]/PATH expected, such as"
             " http://127.0.0.1:4318/v1/traces, without a user"
@@ -420,6 +421,14 @@ def _traces(config: Config) -> Iterator[str]:
             "traces: needs the extra `otel`: pip install 'opentelemetry-sdk>=1.45,<2'"
             " 'opentelemetry-exporter-otlp-proto-http>=1.45,<2'"
         )
+
+
+def _is_collector(url: str) -> bool:
+    try:
+        split_url(url)
+    except ValueError:
+        return False
+    return _COLLECTOR.fullmatch(url) is not None
 
 
 def _is_there(module: str) -> bool:

@@ -449,6 +449,12 @@ def test_a_key_in_a_connection_string_in_a_url_is_refused_and_not_repeated() -> 
             "key = { env = 'BASE64' }",
         ),
         ("traces", "endpoint = 'https://user:hush@collector/v1/traces'"),
+        ("traces", "endpoint = 'https://user:hu/sh@collector/v1/traces'"),
+        (
+            "namespaces.a",
+            "url = 'servicebus:Endpoint=sb://b/'\n"
+            "credential = { kind = 'managed-identity', authority = 'https://user:hush@b' }",
+        ),
         ("[access]", "name = 'a'\nrights = ['Send']\ntoken = 'hush'"),
     ],
 )

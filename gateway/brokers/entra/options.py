@@ -70,7 +70,7 @@ class CredentialOptions:
     @authority.validator
     def _is_authority(self, _: object, authority: str) -> None:
         if authority and not _AUTHORITY.fullmatch(authority):
-            raise ValueError(f"https://HOST[:PORT] expected: {authority!r:.60}")
+            raise ValueError("https://HOST[:PORT] expected, without a user")
 
     def problems(self) -> Iterator[str]:
         """
