@@ -30,8 +30,7 @@ class AmqpConnectionOptions:
     open_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     # Seconds to write what is left, and for the peer to answer the close.
     close_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
-    # Seconds in which the peer must read what is written to it in one go, `_WRITE_SIZE` at most. It
-    # is looked at with each tick, so that a peer may have the time between two ticks on top.
+    # Seconds in which the peer must read what is written to it in one go, `_WRITE_SIZE` at most.
     write_timeout: float = attrs.field(default=240.0, validator=attrs.validators.gt(0))
     # Bytes of unsettled messages, above which reading pauses.
     max_unsettled: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
