@@ -288,8 +288,8 @@ class PairedBroker(ForwardingBroker):
         ordered = self.ordered
         assert ordered is not None, "only a pair with ordered entities asks"
 
-        async def deliver(key: OrderKey, batch: Batch) -> None:
-            sending = self._sending(entity, [batch], taken, deadline, False)
+        async def deliver(key: OrderKey, batch: Batch, since: Now) -> None:
+            sending = self._sending(entity, [batch], since, deadline, False)
             sending.hedge = None  # the second copy would have another place in the order
             sending.is_forwarded = is_forwarded
             try:

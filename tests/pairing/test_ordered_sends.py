@@ -3,6 +3,7 @@
 import errno
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 
@@ -33,7 +34,7 @@ from gateway.pairing.order import sends
 from gateway.pairing.order.keys import key_of
 from gateway.pairing.order.watch import OrderedQueue
 from gateway.pairing.pair import Pair
-from gateway.pairing.sending import Batch, Sending
+from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
 from gateway.pairing.state_file import parse
 from tests.harness.faults import LoseAnswer, Operation, Refuse
 from tests.pairing.harness import (
@@ -393,7 +394,7 @@ async def test_a_send_that_waits_for_another_ends_at_its_deadline(harness):
     first, second = Batch([message("a")]), Batch([message("b")])
     taken, deadline = pair.broker.moments.now(), trio.current_time() + 5.0
 
-    async def deliver(key, batch):
+    async def deliver(key, batch, since):
         await trio.sleep(10.0)
         batch.accepted_by = PRIMARY
 
@@ -437,7 +438,7 @@ class Calls:
             self.verdicts[name] = batch.accepted_by or batch.error.outcome
             self.changes.note()
 
-    async def _deliver(self, key, batch) -> None:
+    async def _deliver(self, key, batch, since) -> None:
         ids = [each.message_id for each in batch.messages]
         self.asked.append(ids)
         self.changes.note()
@@ -559,6 +560,24 @@ async def test_a_call_that_came_later_keeps_its_time_to_live_and_goes_alone(call
     await end_of(calls, "abc")
 
     assert calls.asked == [["a"], ["b"], ["c"]]
+
+
+async def test_a_message_that_goes_along_with_an_earlier_one_never_expires_too_early(harness):
+    pair = await ordered_pair(harness)
+    harness.primary.fail(Slow(1.0), Operation.SEND)
+    hour, sent = timedelta(hours=1), {}
+
+    async with trio.open_nursery() as nursery:
+        for name in "abc":
+            sent[name] = harness.clock()
+            nursery.start_soon(partial(send, pair, name, time_to_live=hour))
+            await trio.sleep(0.05)
+
+    expiries = {e.message.message_id: e.expires for e in await harness.primary.deliveries()}
+    assert harness.primary.sends() == 2
+    assert expiries["a"] == sent["a"] + hour
+    assert expiries["c"] == sent["c"] + hour
+    assert sent["b"] + hour <= expiries["b"] <= sent["b"] + hour + timedelta(seconds=SHORT_WAIT)
 
 
 async def test_a_call_whose_time_ends_while_it_goes_along_has_an_unknown_outcome(calls):

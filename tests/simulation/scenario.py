@@ -255,6 +255,8 @@ class Scenario:
         pauses = [crash for crash in self.crashes if crash.what == "pause"]
         paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
         way = self.answer + SHORT_WAIT
+        if self.parts.ordered:  # it lives as long as a send that went along with it
+            way += SHORT_WAIT
         match self.parts.front:
             case Front.AMQP:
                 way += self.pair.send_timeout + self.front_wait

@@ -164,6 +164,12 @@ def test_a_life_may_begin_later_only_where_a_front_end_lets_a_send_wait(front, s
     assert scenario.longest_way == pytest.approx(seconds)
 
 
+def test_a_life_may_begin_with_a_send_that_went_along_with_its_own():
+    scenario = attrs.evolve(draw(6270220), parts=Parts(ordered=True), latency=0.0)
+
+    assert scenario.longest_way == pytest.approx(0.2)
+
+
 def test_storage_queue_is_sent_what_it_has_names_for():
     for seed in range(100):
         scenario = draw(seed)

@@ -15,7 +15,8 @@ All sends of a key go to one queue, so that what follows never overtakes; a queu
 substitute, and neither has the spool a part in it. `watch.py` knows which keys are away.
 
 Calls that wait for their turn are sent together: the call whose turn it is takes along those behind
-it, each of which has its own verdict.
+it, each of which has its own verdict. Their time to live runs from the time when the gateway got
+the last of them: no message expires too early, and the first lives `SHORT_WAIT` longer at most.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -59,8 +60,11 @@ MOST_BYTES: Final = 128 * 1024  # of their bodies
 MAY_RETURN: Final = frozenset({State.PRIMARY, State.HALF_OPEN})
 MOST_KNOWN: Final = 10_000  # entities for which it is remembered whether they are ordered
 
-Deliver = Callable[[OrderKey, Batch], Awaitable[None]]
-"""Gives the batch, which has messages of that key only, its verdict."""
+Deliver = Callable[[OrderKey, Batch, Now], Awaitable[None]]
+"""
+Gives the batch, which has messages of that key only, its verdict. Their time to live runs from the
+given time on.
+"""
 
 
 @attrs.define(eq=False)
@@ -78,7 +82,7 @@ class _Call:
 
     parts: Sequence[_Part]
     turn: Turn
-    taken: float  # when the gateway got them, on Trio's clock
+    taken: Now  # when the gateway got them
     deadline: float
     is_forwarded: bool  # by another gateway
     goes_along: bool = attrs.field(default=False, init=False)  # with a call in front of it
@@ -98,12 +102,12 @@ class _Call:
 
     def may_take_along(self, other: "_Call") -> bool:
         """
-        True if the other call's messages lose nothing by being sent as this call's: neither time
-        for the send nor much of their time to live. Nor would they be forwarded a second time.
+        True if the other call's messages can be sent with this call's: they lose no time for the
+        send, aren't forwarded a second time, and this call's messages don't live much longer.
         """
-        if other.is_forwarded != self.is_forwarded:
+        if other.is_forwarded != self.is_forwarded or other.deadline < self.deadline:
             return False
-        return other.deadline >= self.deadline and other.taken - self.taken < SHORT_WAIT
+        return other.taken.monotonic - self.taken.monotonic < SHORT_WAIT
 
     def take_verdict(self, whole: Batch) -> None:
         """
@@ -207,7 +211,7 @@ class OrderedSends:
         call = _Call(
             parts=parts,
             turn=self._turns.take(digest),
-            taken=taken.monotonic,
+            taken=taken,
             deadline=deadline,
             is_forwarded=is_forwarded,
         )
@@ -277,14 +281,14 @@ class OrderedSends:
         together = [*own, *(part for other in others for part in other.parts)]
         if len(together) > 1:
             whole = Batch([message for part in together for message in part.batch.messages])
-            await self._deliver_whole(first.key, whole, others, deliver)
+            await self._deliver_whole(call, whole, others, deliver)
             if not isinstance(whole.error, FAULTS_OF_ONE):
                 for part in own:
                     part.batch.take_verdict(whole)
                 return len(own)
             for part in together:  # each alone: one may be at fault, or there is room for some
                 part.batch.tainted |= whole.tainted
-        await deliver(first.key, first.batch)
+        await deliver(first.key, first.batch, call.taken)
         return 1
 
     def _behind(self, call: _Call, room: _Room) -> Sequence[_Call]:
@@ -295,13 +299,14 @@ class OrderedSends:
         ]
 
     async def _deliver_whole(
-        self, key: OrderKey, whole: Batch, others: Sequence[_Call], deliver: Deliver
+        self, call: _Call, whole: Batch, others: Sequence[_Call], deliver: Deliver
     ) -> None:
         """Deliver a batch that has the messages of other calls too, and give these its verdict."""
         for other in others:
             other.goes_along = True
+        taken = max((each.taken for each in [call, *others]), key=lambda now: now.monotonic)
         try:
-            await deliver(key, whole)
+            await deliver(call.key, whole, taken)
         finally:
             if whole.is_pending:
                 whole.error = OutcomeUnknown("the call that sent the messages was cancelled")
