@@ -58,6 +58,8 @@ class Bounds:
     expiry_slack: float = 0.0  # see `verdict.Rules`
     front_wait: float = 0.0  # how long a front end delays a send, besides the gateway itself
     clock_grace: float = 60.0  # how long a namespace trusts no date after a step of its clock
+    # The longest time until a gateway has listed the ordered backlog queues, once it can be read.
+    listing: float = 15.0
     trial: float = 0.0  # timeout, in seconds, of a syphon's trial
     late: float = inf  # an accepted send that took longer counts against its entity
     raises_unknown: bool = False  # an unknown outcome is raised at once, as the options say

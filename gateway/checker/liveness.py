@@ -4,7 +4,7 @@ Liveness, L1 to L6: a run's obligations once its faults are over, or while one n
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Final
 
@@ -12,8 +12,10 @@ import attrs
 
 from gateway.checker.history import (
     BUSY,
+    MAY_HAVE_ARRIVED,
     Attempted,
     Bounds,
+    DeadLettered,
     Drained,
     End,
     EntityStateMoved,
@@ -22,12 +24,14 @@ from gateway.checker.history import (
     Killed,
     Run,
     Sampled,
+    Settled,
     Target,
     Unconfirmed,
     Way,
 )
 from gateway.checker.judgements import Decision, Invariant, decide, undecided
 from gateway.checker.operations import Acked, AuditBegan, Failed, Invoked, Unknown
+from gateway.checker.wall_clocks import joined
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 
@@ -35,6 +39,8 @@ IN_TROUBLE: Final = frozenset({State.SUSPECT, State.SECONDARY, State.HALF_OPEN})
 LOCKING: Final = frozenset({Target.GATEWAY, Target.SYPHON})
 ONE_NAMESPACE: Final = ({Target.PRIMARY}, {Target.SECONDARY})
 NOT_HEALED: Final = "nobody says when the faults were over"
+
+_Span = tuple[float, float]  # from one time to another, in seconds
 
 
 def sends_return(run: Run) -> Decision:
@@ -235,11 +241,17 @@ def _hinders(fault: FaultBegan, entity: str) -> bool:
 
 
 def no_long_stall(run: Run) -> Decision:
-    """L5: no send waits long while at most one namespace has a fault and asks no client to wait."""
-    spans = list(_well_spans(run))
+    """
+    L5: no send waits long while at most one namespace has a fault and asks no client to wait.
+
+    The sends of an ordered entity need the secondary while a key of it is away, however long the
+    primary has been well.
+    """
+    spans = list(_well_spans(run, []))
+    of_ordered = {entity: list(_well_spans(run, away)) for entity, away in _away(run).items()}
     judged, problems = 0, []
     for entity, began, ended in _stalls(run):
-        for start, end in spans:
+        for start, end in of_ordered.get(entity, spans):
             within = min(ended, end) - max(began, start)
             judged += within >= 0
             if within > run.bounds.stall:
@@ -247,25 +259,78 @@ def no_long_stall(run: Run) -> Decision:
     return decide(Invariant.L5, judged, problems)
 
 
-def _well_spans(run: Run) -> Iterator[tuple[float, float]]:
+def _well_spans(run: Run, away: Sequence[_Span]) -> Iterator[_Span]:
     """
-    The times in which one namespace was in trouble and the other healthy. A fault has effects after
-    its end: an entity returns later than its namespace, and a client that was asked to wait still
-    waits.
+    The times in which one namespace was in trouble and the other healthy; not those in which the
+    secondary was in trouble and a key `away`, unless it went away without a fault of anything else.
+
+    A fault has effects after its end: an entity returns later than its namespace, and a client that
+    was asked to wait still waits.
     """
     within = run.return_within
     felt = [(fault, ended + run.asked_to_wait(fault) + within) for fault, ended in run.faults()]
-    moments = sorted({moment for fault, end in felt for moment in (fault.at, end)})
+
+    def active(moment: float) -> list[FaultBegan]:
+        return [fault for fault, end in felt if fault.at <= moment < end]
+
+    away = [span for span in away if _targets(active(span[0])) - {Target.SECONDARY}]
+    moments = {moment for fault, end in felt for moment in (fault.at, end)}
     begin: float | None = None
-    for moment in moments:
-        active = [fault for fault, end in felt if fault.at <= moment < end]
-        waits = any(fault.kind == BUSY for fault in active)
-        well = {fault.target for fault in active} in ONE_NAMESPACE and not waits
+    for moment in sorted(moments.union(*away)):
+        faults = active(moment)
+        waits = any(fault.kind == BUSY for fault in faults)
+        needs_both = any(since <= moment < end for since, end in away)
+        alone = ({Target.PRIMARY},) if needs_both else ONE_NAMESPACE
+        well = _targets(faults) in alone and not waits
         if well and begin is None:
             begin = moment
         elif begin is not None and not well:
             yield begin, moment
             begin = None
+
+
+def _targets(faults: Sequence[FaultBegan]) -> set[Target]:
+    return {fault.target for fault in faults}
+
+
+def _away(run: Run) -> dict[str, Sequence[_Span]]:
+    """
+    For each ordered entity, the times in which a key of it may have been away: while the backlog
+    may have had a message of the entity, or the gateway was dead, and until it has listed the
+    backlog after that. It can't while the secondary has a fault.
+    """
+    ordered = {one.entity for one in run.all(Invoked) if one.order}
+    left: dict[str, float] = {}  # when a copy of each message left the backlog, last
+    for one in run.mixed(Settled, Unconfirmed, DeadLettered):
+        if isinstance(one, Settled | Unconfirmed | DeadLettered):
+            left[one.message_id] = one.at
+    dead = [(fault.at, ended) for fault, ended in run.faults() if fault.target is Target.GATEWAY]
+    times = {entity: list(dead) for entity in ordered}
+    for attempt in run.all(Attempted):
+        may_have_arrived = attempt.end is End.ACCEPTED or attempt.end in MAY_HAVE_ARRIVED
+        if attempt.entity in ordered and attempt.way is Way.BACKLOG and may_have_arrived:
+            until = max(_left_at(attempt, left.get(each, -inf)) for each in attempt.message_ids)
+            times[attempt.entity].append((attempt.began, until))
+    return {
+        entity: joined((since, _listed_by(run, until)) for since, until in mine)
+        for entity, mine in times.items()
+    }
+
+
+def _left_at(stored: Attempted, left: float) -> float:
+    """When a message of that attempt had left the backlog; `left`: when a copy of it did, last."""
+    if left >= stored.began:
+        return left
+    return inf if stored.end is End.ACCEPTED else stored.at
+
+
+def _listed_by(run: Run, moment: float) -> float:
+    """The time by which the gateway has listed the backlog after that moment."""
+    listed = moment + run.bounds.listing
+    for fault, ended in run.faults():
+        if fault.target is Target.SECONDARY and fault.at < listed:
+            listed = max(listed, ended + run.bounds.listing)
+    return listed
 
 
 def _stalls(run: Run) -> Iterator[tuple[str, float, float]]:

@@ -51,7 +51,7 @@ class WallClocks:
         by_process: dict[str, list[ClockSet]] = defaultdict(list)
         for one in sorted(settings, key=lambda one: one.at):
             by_process[one.process].append(one)
-        return cls(by_process, _joined(unwatched))
+        return cls(by_process, joined(unwatched))
 
     @property
     def are_right(self) -> bool:
@@ -137,15 +137,15 @@ class WallClocks:
         return sum(part for part in parts if part > 0.0)
 
 
-def _joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     """The same times, without overlaps."""
-    joined: list[tuple[float, float]] = []
+    found: list[tuple[float, float]] = []
     for begin, end in sorted(spans):
-        if joined and begin <= joined[-1][1]:
-            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
         else:
-            joined.append((begin, end))
-    return joined
+            found.append((begin, end))
+    return found
 
 
 def _is_step(before: Period, after: Period, grace: float) -> bool:

@@ -5,6 +5,7 @@ import pytest
 
 from gateway.checker.history import (
     Bounds,
+    DeadLettered,
     Drained,
     End,
     FaultBegan,
@@ -14,6 +15,7 @@ from gateway.checker.history import (
     Run,
     RunBegan,
     Sampled,
+    Settled,
     Target,
     Unconfirmed,
     Way,
@@ -32,6 +34,7 @@ from gateway.domain.backlog import QUEUE_PROPERTIES
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.options import PairOptions, SyphonOptions
+from gateway.pairing.order.watch import ANSWER_LIMIT, LATER
 from tests.chaos.test_invariants import BEGAN, attempt, moved
 
 P, B = State.PRIMARY, State.SECONDARY
@@ -514,6 +517,79 @@ def test_what_isnt_a_namespace_may_stall_it(target):
     assert stall(*fault(50, 100, target=target), *send(51, "1", 99)) is IDLE
 
 
+def ordered(at, message, answered, entity="orders"):
+    sent, acked = send(at, message, answered, entity=entity)
+    return [attrs.evolve(sent, order="key"), acked]
+
+
+def left(at, message="1"):
+    return Settled(at=at, process="syphon", queue="x", copy="1", message_id=message)
+
+
+SECONDARY_DOWN = fault(101, 150, target=Target.SECONDARY)  # once the primary is back
+STORED = [*ordered(60, "1", 61), attempt(61, End.ACCEPTED, way=Way.BACKLOG, began=60)]
+WAITS = ordered(124, "2", 145)
+
+
+@pytest.mark.parametrize(
+    ("stays", "validity"),
+    [
+        ([], HOLDS),
+        ([left(86.1)], HOLDS),  # not listed before the secondary failed
+        ([left(86)], BROKEN),
+        ([left(59)], HOLDS),  # an earlier copy
+        ([left(70), left(90)], HOLDS),
+        ([Unconfirmed(at=86, process="syphon", message_id="1")], BROKEN),
+        ([DeadLettered(at=86, process="syphon", message_id="1", began=86)], BROKEN),
+        ([left(86, "3")], HOLDS),
+    ],
+)
+def test_an_ordered_entity_needs_the_secondary_while_a_key_is_away(stays, validity):
+    assert stall(*DOWN, *SECONDARY_DOWN, *STORED, *stays, *WAITS) is validity
+
+
+def test_without_a_key_away_the_primary_is_enough_for_an_ordered_entity():
+    assert stall(*DOWN, *SECONDARY_DOWN, *WAITS) is BROKEN
+    assert stall(*DOWN, *SECONDARY_DOWN, *STORED, *ordered(124, "2", 145, "invoices")) is BROKEN
+
+
+def test_an_entity_without_an_order_needs_no_secondary_while_the_backlog_has_its_messages():
+    stored = [*send(60, "1", 61), attempt(61, End.ACCEPTED, way=Way.BACKLOG)]
+
+    assert stall(*DOWN, *SECONDARY_DOWN, *stored, *send(124, "2", 145)) is BROKEN
+
+
+@pytest.mark.parametrize(
+    ("end", "at", "validity"),
+    [(End.UNKNOWN, 86.1, HOLDS), (End.UNKNOWN, 86, BROKEN), (End.OUTAGE, 100, BROKEN)],
+)
+def test_a_key_may_be_away_after_an_attempt_that_may_have_arrived(end, at, validity):
+    stored = [*ordered(at - 1, "1", at), attempt(at, end, way=Way.BACKLOG, began=at - 1)]
+
+    assert stall(*DOWN, *SECONDARY_DOWN, *stored, *WAITS) is validity
+
+
+def test_a_key_that_goes_away_without_another_fault_is_no_excuse():
+    stored = attempt(106, End.UNKNOWN, way=Way.BACKLOG, message="2")
+
+    assert stall(*SECONDARY_DOWN, *ordered(105, "2", 125), stored) is BROKEN
+    assert stall(*fault(60, 82), *SECONDARY_DOWN, *ordered(105, "2", 125), stored) is BROKEN
+    assert stall(*fault(60, 84), *SECONDARY_DOWN, *ordered(105, "2", 125), stored) is IDLE
+
+
+def test_the_secondary_is_enough_for_an_ordered_entity_with_a_key_away():
+    assert stall(*DOWN, *STORED, *ordered(70, "2", 84)) is HOLDS
+    assert stall(*DOWN, *STORED, *ordered(70, "2", 84.1)) is BROKEN
+
+
+@pytest.mark.parametrize(("fails", "validity"), [(65, IDLE), (66, BROKEN)])
+def test_a_gateway_that_starts_needs_the_secondary_to_list_the_backlog(fails, validity):
+    dead = fault(50, 51, target=Target.GATEWAY)
+    down = fault(fails, 150, target=Target.SECONDARY)
+
+    assert stall(*dead, *down, *ordered(80, "2", 100)) is validity
+
+
 # --- L6
 
 
@@ -625,6 +701,10 @@ def test_the_usual_lock_is_that_of_a_backlog_queue():
 
 def test_the_longest_rest_is_that_of_the_syphon():
     assert Bounds().longest_backoff == SyphonOptions().unknown_retry.cap
+
+
+def test_the_list_of_the_ordered_queues_takes_what_the_pair_allows():
+    assert Bounds().listing == ANSWER_LIMIT + LATER
 
 
 def test_a_backlog_that_never_drains_has_no_bound():

@@ -22,6 +22,8 @@ REGRESSIONS = [
     174462,  # four pauses, each too short to be noticed, added up to an outage
     21170039,  # S12: a clock was wrong while the machine stood still, and nobody looked at it
     200312,  # S4: three pauses, one after the other, kept a request from the namespace
+    10000400026,  # S4: a message went along with an earlier one of its key, and died with it
+    10000400133,  # L5: the secondary failed while keys were away, and the primary had come back
 ]
 HEAVY_REGRESSIONS = [
     3010249,  # tokens that a wrong clock had dropped weren't put again
