@@ -26,3 +26,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest tests first: at the end of a run all workers would wait for them."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

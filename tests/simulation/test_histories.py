@@ -77,6 +77,7 @@ HEAVY_REGRESSIONS = [
 LEAST_ORDERED = 50  # messages that were diverted in the histories of ordered entities
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)  # seconds of a processor, shared with other tests
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_promise_holds_in_histories_worth_judging(part):
