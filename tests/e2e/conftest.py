@@ -22,7 +22,7 @@ def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleNodes]:
     rabbits.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
     cluster = SharedCluster(tmp_path_factory.mktemp("cluster"))
     yield cluster

@@ -1,4 +1,4 @@
-"""One cluster of RabbitMQs for all tests of a session."""
+"""A cluster of RabbitMQs for all tests of a module; at its end the three nodes are gone."""
 
 import json
 import random
@@ -28,7 +28,7 @@ _PAUSE = 0.5  # seconds
 
 @attrs.define(eq=False)
 class SharedCluster:
-    """Started when it is first needed; its nodes belong to a Trio of their own."""
+    """The cluster starts when a test first needs it; its nodes belong to a Trio of their own."""
 
     folder: Path
     _lasting: Lasting[Cluster] = attrs.field(init=False)

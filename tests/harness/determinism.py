@@ -6,6 +6,8 @@ are touched here and nowhere else. Tried with Trio 0.35.
 """
 
 import gc
+import random
+import threading
 from collections.abc import Awaitable, Callable
 from math import inf
 from typing import Any, Final, TypeVar
@@ -70,6 +72,23 @@ class _Watch(trio.abc.Instrument):
             self._run.cancel()
 
 
+@attrs.define(eq=False)
+class _ByThread:
+    """
+    Trio's source of random numbers: a seeded one for this thread, and `before` for all others.
+
+    The servers that tests share belong to a Trio in a thread of its own, which draws numbers too.
+    """
+
+    before: random.Random
+    seeded: random.Random
+    thread: int = attrs.field(factory=threading.get_ident)
+
+    def __getattr__(self, name: str) -> Any:
+        mine = threading.get_ident() == self.thread
+        return getattr(self.seeded if mine else self.before, name)
+
+
 def run_seeded(
     main: Callable[..., Awaitable[T]],
     *arguments: Any,
@@ -94,13 +113,14 @@ def run_seeded(
         raise Standstill(f"after {clock.current_time():.3f} s tasks ran on without time passing")
 
     switches: Any = _run
-    before, collects = switches._ALLOW_DETERMINISTIC_SCHEDULING, gc.isenabled()
+    before, source = switches._ALLOW_DETERMINISTIC_SCHEDULING, switches._r
+    collects = gc.isenabled()
     switches._ALLOW_DETERMINISTIC_SCHEDULING = True
-    switches._r.seed(seed)
+    switches._r = _ByThread(source, random.Random(seed))
     gc.disable()
     try:
         return trio.run(watched, clock=clock, instruments=[_Watch(clock, run, most_rounds)])
     finally:
-        switches._ALLOW_DETERMINISTIC_SCHEDULING = before
+        switches._ALLOW_DETERMINISTIC_SCHEDULING, switches._r = before, source
         if collects:
             gc.enable()

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import threading
 
 import pytest
 import trio
@@ -9,11 +10,13 @@ import trio
 from tests.harness.determinism import Standstill, run_seeded
 
 
-def order_of_tasks(seed):
+def order_of_tasks(seed, rounds=1):
     order = []
 
     async def task(number):
-        order.append(number)
+        for _ in range(rounds):
+            order.append(number)
+            await trio.lowlevel.checkpoint()
 
     async def main():
         async with trio.open_nursery() as nursery:
@@ -27,6 +30,25 @@ def order_of_tasks(seed):
 def test_a_seed_repeats_the_order_of_tasks_and_another_has_another():
     assert order_of_tasks(7) == order_of_tasks(7)
     assert len({order_of_tasks(seed) for seed in range(20)}) > 5
+
+
+def test_a_trio_of_another_thread_changes_no_order():
+    alone = order_of_tasks(7, rounds=5000)
+    over = threading.Event()
+
+    async def spin():
+        while not over.is_set():
+            await trio.lowlevel.checkpoint()
+
+    other = threading.Thread(target=trio.run, args=(spin,))
+    other.start()
+    try:
+        beside = [order_of_tasks(7, rounds=5000) for _ in range(5)]
+    finally:
+        over.set()
+        other.join()
+
+    assert set(beside) == {alone}
 
 
 def test_time_is_what_somebody_waits_for():
