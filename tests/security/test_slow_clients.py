@@ -16,6 +16,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, symbol
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
+from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
@@ -36,7 +37,8 @@ HEAD: Final = 10.0  # seconds for the first bytes, and for the head of a request
 RATE: Final = 5.0 + 2.0  # a body's grace, and what a byte a second takes to be too slow
 WRITE: Final = 30.0  # seconds in which a client must read an answer
 GOODBYE: Final = 2.0
-AMQP_WRITE: Final = 240.0 + 240.0 + 5.0  # the same over AMQP, with the time between two ticks
+AMQP_WRITE: Final = 20.0  # the same over AMQP, as configured here
+AMQP_UNREAD: Final = AMQP_WRITE + 5.0  # and its close
 OPEN: Final = 30.0 + 5.0  # seconds until an AMQP connection must be open, and its close
 SASL: Final = (
     b"AMQP\x03\x01\x00\x00\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS"
@@ -150,7 +152,11 @@ async def opened(nursery: trio.Nursery) -> AsyncIterator[Ports]:
         )
         admin = AdminFrontend(broker=broker, authorizer=authorizer, wall_clock=wall_clock)
         amqp = AmqpFrontend(
-            broker=broker, leases=leases, authorizer=authorizer, wall_clock=wall_clock
+            broker=broker,
+            leases=leases,
+            authorizer=authorizer,
+            wall_clock=wall_clock,
+            options=AmqpOptions(write_timeout=AMQP_WRITE),
         )
         http = {
             name: HttpServer(
@@ -245,8 +251,8 @@ UNREAD: Final = {
     "requests over REST": ("service-bus-http", SEND, SEND, WRITE),
     "requests to Storage Queue": ("storage-queue", LIST, LIST, WRITE),
     "requests of an operator": ("admin", GET, GET, WRITE),
-    "heartbeats over AMQP": ("service-bus", AMQP + BEGIN, HEARTBEAT, AMQP_WRITE),
-    "credit over AMQP": ("service-bus", RECEIVER, HEARTBEAT, AMQP_WRITE),
+    "heartbeats over AMQP": ("service-bus", AMQP + BEGIN, HEARTBEAT, AMQP_UNREAD),
+    "credit over AMQP": ("service-bus", RECEIVER, HEARTBEAT, AMQP_UNREAD),
 }
 
 

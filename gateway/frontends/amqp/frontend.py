@@ -43,7 +43,6 @@ from gateway.wire.openid.jwt import looks_like_jwt
 
 # Bytes of unfinished messages that a client may have before it authenticates: tokens are smaller.
 MAX_PARTIAL_UNKNOWN: Final = 64 * 1024
-_CONNECTION: Final = AmqpConnectionOptions(half_closes=True)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -95,7 +94,9 @@ class AmqpFrontend:
                     self._mechanisms,
                     optional=self.authorizer.takes_anonymous,
                 ),
-                options=_CONNECTION,
+                options=AmqpConnectionOptions(
+                    write_timeout=self.options.write_timeout, half_closes=True
+                ),
                 judge=partial(_judge_token, tokens),
             )
             context = Context(

@@ -14,6 +14,8 @@ class AmqpOptions:
     # In the configuration, the engine's options stand among these.
     engine: EngineOptions = attrs.field(factory=EngineOptions, metadata={"flat": True})
 
+    # The time that a client has to read what is written to it in one go.
+    write_timeout: float = attrs.field(default=240.0, validator=validators.gt(0.0))
     send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     attach_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))

@@ -318,7 +318,7 @@ async def test_a_peer_that_asks_and_does_not_read_is_ended(nursery, autojump_clo
 
 
 @pytest.mark.parametrize("idle_timeout", [240, 0])
-@pytest.mark.parametrize(("pause", "is_ended"), [(230, False), (490, True)])
+@pytest.mark.parametrize(("pause", "is_ended"), [(235, False), (246, True)])
 async def test_a_peer_that_lives_and_reads_nothing_is_ended_after_some_minutes(
     pause, is_ended, idle_timeout, nursery, autojump_clock
 ):
@@ -334,6 +334,7 @@ async def test_a_peer_that_lives_and_reads_nothing_is_ended_after_some_minutes(
     await client.wait_for(ConnectionOpened)
     client.connection.engine.grant(await attach(client, we_send=False), 10)
     attached = await server.wait_for(LinkAttached)
+    await trio.sleep(100)  # a write that begins between two ticks has its time, too, and no more
     for tag, size in ((b"1", 2000), (b"2", 500)):
         server.connection.engine.send(attached.link, tag, bytes(size))
         await wait_all_tasks_blocked()
