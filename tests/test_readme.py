@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import textwrap
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ import pytest
 
 from gateway.cli import COMMANDS, command_named, main
 from gateway.config.file import parse
+from gateway.domain.errors import needs_extra
 from tests import house
 from tests.harness.secret_files import write_secret
 
@@ -23,6 +25,9 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+    "optional-dependencies"
+]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 CLIENTS = (DOCS / "how-to" / "connect-a-client.md").read_text()
@@ -127,9 +132,6 @@ def test_nothing_tells_to_install_a_package_of_the_same_name() -> None:
     files = [*PAGES, ROOT / "CHANGELOG.md", *(ROOT / "conf").rglob("*"), *EXAMPLES]
     files += (ROOT / "gateway").rglob("*.py")
     texts = {str(file): file.read_text(errors="replace") for file in files if file.is_file()}
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
     named = {
         requirement
         for text in texts.values()
@@ -138,8 +140,15 @@ def test_nothing_tells_to_install_a_package_of_the_same_name() -> None:
     }
 
     assert [name for name, text in texts.items() if by_name.search(text)] == []
-    assert named <= {requirement for extra in extras.values() for requirement in extra}
+    assert named <= {requirement for extra in EXTRAS.values() for requirement in extra}
     assert len(named) >= 4
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_the_error_of_a_missing_extra_names_all_its_packages(extra: str) -> None:
+    _, _, packages = needs_extra(extra).partition(f"`{extra}`: pip install ")
+
+    assert shlex.split(packages) == EXTRAS[extra]
 
 
 def test_the_readme_is_short() -> None:

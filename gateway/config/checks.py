@@ -39,7 +39,7 @@ from gateway.config.places import (
 from gateway.config.problems import no_namespace
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest
+from gateway.domain.errors import InvalidRequest, needs_extra
 from gateway.domain.scaling.concurrency import parse_weights
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
@@ -214,7 +214,7 @@ def _of_credential(
     if is_plain and not all(map(is_loopback, hosts)):
         yield ": needs TLS, because an access token in plain text can be read on the way"
     if not _is_there("azure.identity"):
-        yield ": needs the extra `entra`: pip install 'azure-identity>=1.25,<2'"
+        yield f": {needs_extra('entra')}"
 
 
 def _secret_of(options: object) -> str:
@@ -417,10 +417,7 @@ def _traces(config: Config) -> Iterator[str]:
             " http://127.0.0.1:4318/v1/traces, without a user"
         )
     if not _is_there("opentelemetry.exporter.otlp.proto.http"):
-        yield (
-            "traces: needs the extra `otel`: pip install 'opentelemetry-sdk>=1.45,<2'"
-            " 'opentelemetry-exporter-otlp-proto-http>=1.45,<2'"
-        )
+        yield f"traces: {needs_extra('otel')}"
 
 
 def _is_collector(url: str) -> bool:

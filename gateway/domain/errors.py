@@ -223,6 +223,13 @@ class StateDamaged(BrokerError):
 # Errors that the message causes, in every queue and at every later attempt. An internal error is
 # one, too: otherwise its message would block all messages after it.
 MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported, InternalError)
+# The packages of each extra in pyproject.toml, quoted for a shell: `pip install` with the project's
+# name would install another project of the public index.
+_PACKAGES: Final = {
+    "entra": "'azure-identity>=1.25,<2'",
+    "otel": "'opentelemetry-exporter-otlp-proto-http>=1.45,<2' 'opentelemetry-sdk>=1.45,<2'",
+    "schema": "'fastjsonschema>=2.21,<3'",
+}
 
 
 def locate(error: BrokerError, address: str, entity: str = "") -> None:
@@ -246,3 +253,8 @@ def no_answer(address: str, entity: str, seconds: float) -> NoAnswer:
     where = f"{address}: " if address else ""
     whose = f" from {entity}" if entity else ""
     return NoAnswer(f"{where}no answer{whose} within {seconds:.3g} s")
+
+
+def needs_extra(extra: str) -> str:
+    """The text of the error that this extra isn't installed: what it needs, and the command."""
+    return f"needs the extra `{extra}`: pip install {_PACKAGES[extra]}"

@@ -795,4 +795,4 @@ def test_traces_without_their_extra_are_a_mistake(monkeypatch: pytest.MonkeyPatc
 
     (found,) = problems(f"{ONE}\n[traces]\nendpoint = 'http://c/v1/traces'")
 
-    assert found.startswith("traces: needs the extra `otel`: pip install 'opentelemetry-sdk")
+    assert found.startswith("traces: needs the extra `otel`: pip install 'opentelemetry-exporter")

@@ -51,6 +51,19 @@ def test_sqlite_has_its_fix_of_the_reset_of_logs() -> None:
     assert tuple(map(int, apsw.sqlite_lib_version().split("."))) >= (3, 51, 3)
 
 
+def test_the_audit_asks_about_the_packages_of_each_extra() -> None:
+    (recipe,) = re.findall(
+        r"^audit:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    asked = "".join((ROOT / lock).read_text() for lock in re.findall(r"-r (\S+)", recipe))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [package for extra in project["optional-dependencies"].values() for package in extra]
+
+    assert extras
+    for package in extras:
+        assert re.search(rf"^{package.partition('>')[0]}==", asked, re.MULTILINE), package
+
+
 def _dangerous(node: ast.AST) -> str:
     match node:
         case ast.Import(names=names) if MODULES & {name.name.partition(".")[0] for name in names}:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.domain.errors import InvalidRequest
+from gateway.domain.errors import InvalidRequest, needs_extra
 from gateway.wire.http import strict_json
 
 # The library raises these for a schema that it can't compile; its own errors are ValueErrors.
@@ -50,8 +50,7 @@ def read_schema(path: Path) -> Schema:
     try:
         import fastjsonschema  # only with the extra
     except ImportError as error:
-        text = "--schema: needs the extra `schema`: pip install 'fastjsonschema>=2.21,<3'"
-        raise Failure(text, ExitCode.WRONG) from error
+        raise Failure(f"--schema: {needs_extra('schema')}", ExitCode.WRONG) from error
     tree = _loaded(path)
     try:
         _check_form(tree)

@@ -8,7 +8,7 @@ import trio
 
 from gateway.brokers.entra.options import CredentialOptions
 from gateway.brokers.entra.tokens import AccessToken
-from gateway.domain.errors import CredentialRefused, NoToken
+from gateway.domain.errors import CredentialRefused, NoToken, needs_extra
 
 LONGEST: Final = 30.0  # seconds of one request, with everything that it takes
 
@@ -18,10 +18,7 @@ def _request(options: CredentialOptions, scope: str) -> AccessToken:
     try:
         from gateway.brokers.entra.azure_identity import request_token
     except ImportError as error:  # it was found when the configuration was read
-        raise CredentialRefused(
-            f"credential: the extra `entra` is incomplete ({error}):"
-            " pip install 'azure-identity>=1.25,<2'"
-        ) from error
+        raise CredentialRefused(f"credential: {error}; {needs_extra('entra')}") from error
 
     return request_token(options, scope)
 
