@@ -37,16 +37,6 @@ OLD_WORDS = re.compile(
 
 CODE = re.compile(r"`[^`]*`")
 
-# Files with a docstring that counts.
-COUNTING = frozenset(
-    {
-        "gateway/pairing/order/watch.py",
-        "tests/e2e/rabbitmq_clusters.py",
-        "tests/simulation/network.py",
-        "tests/simulation/orderers.py",
-    }
-)
-
 # Finds each beginning of a docstring or comment that could be refused, and others.
 BEGINNING = re.compile(rf"""(?:["'#]|^)\s*(?:{HEADLESS.pattern}|{COUNTED.pattern})""", re.MULTILINE)
 
@@ -108,7 +98,7 @@ def test_docstrings_and_comments_are_plain_english() -> None:
         for line, word in complaints(source)
     ]
 
-    assert [each for each in found if each[2] != "One" or each[0] not in COUNTING] == []
+    assert found == []
 
 
 @pytest.mark.parametrize(

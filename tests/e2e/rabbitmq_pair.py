@@ -154,10 +154,19 @@ async def sending(gateway: GatewayProcess) -> AsyncIterator[Installation]:
 
 
 async def provision(gateways: Gateways, config: str) -> None:
-    """`pairgate provision`, by the user with the rights for it."""
+    """
+    Run `pairgate provision` as the user with the rights for it.
+
+    The command runs again as long as it fails: a node that has just started answers slowly.
+    """
     asked = config.replace("//gateway@", "//provision@")
-    process = await gateways.start(asked, name="provision", command=("provision",), wait=False)
-    assert await process.wait() == 0, (process.garbage, process.log)
+    with trio.fail_after(PATIENCE):
+        while True:
+            process = await gateways.start(
+                asked, name="provision", command=("provision",), wait=False
+            )
+            if await process.wait() == 0:
+                return
 
 
 async def check(gateways: Gateways, config: str) -> None:

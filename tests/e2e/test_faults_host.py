@@ -71,8 +71,10 @@ async def test_a_primary_whose_disk_is_full_is_left_until_there_is_room(
         run.excuse(run.primary)
         with limited(run.primary, resource.RLIMIT_FSIZE, 4096):
             await more(run, AcceptedBy.BACKLOG)
+            code = await run.primary.wait()  # a store that failed ends its process
 
     assert run.traffic.errors == 0
+    assert code == 75
 
 
 async def test_a_primary_whose_disk_can_only_be_read_is_left(gateways: Gateways) -> None:

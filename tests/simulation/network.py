@@ -20,7 +20,7 @@ Ends = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
 
 @attrs.define(eq=False)
 class Line(trio.abc.Stream):
-    """One end of a connection, read in pieces."""
+    """An end of a connection, read in pieces."""
 
     _ends: Ends
     _rng: random.Random

@@ -190,7 +190,7 @@ class _Channel:
 
 @attrs.define(eq=False, kw_only=True)
 class Orderers:
-    """One history of gateways that compete to be orderer; `run` is all of it."""
+    """A history of gateways that compete to be orderer; `run` is all of it."""
 
     seed: int
     forwards: bool = False

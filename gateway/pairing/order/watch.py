@@ -55,7 +55,7 @@ class _Away:
 
 @attrs.define(eq=False)
 class OrderedQueue:
-    """One backlog queue of ordered entities, as this gateway knows it."""
+    """A backlog queue of ordered entities, as this gateway knows it."""
 
     path: EntityPath
     # Since that version the queue may have messages of any key; None: only of those in `away`.
