@@ -106,7 +106,7 @@ def _check_references(validate: Callable[[Any], Any], misfit: type[Exception]) -
             with suppress(misfit):
                 validate(value)
         except RecursionError as error:
-            raise ValueError("$ref: one leads back to itself") from error
+            raise ValueError("$ref: a reference leads back to itself") from error
 
 
 def _refuse(uri: str) -> Any:
