@@ -48,17 +48,23 @@ class EnqueueRules:
                 f" at most {entity.max_message_size} expected"
             )
 
-    def check_quota(self, added: int) -> None:
+    def check_quota(self, added: int, now: Now) -> None:
         """
-        Check that `added` more bytes fit.
+        Check that `added` more bytes fit, after the sweep of the entity. A full topic expires
+        messages of its subscriptions first: without receivers nobody else does.
 
         Raises:
             QuotaExceeded: the entity would hold more than `max_size_in_megabytes`.
         """
-        entity, held = self._content.entity, self._content.index.used
+        content = self._content
+        entity, index = content.entity, content.index
         quota = entity.properties.max_size_in_megabytes * 2**20
-        if added and held + added > quota:
-            raise QuotaExceeded(f"{entity.path} holds {held} of {quota} bytes")
+        if not added or index.used + added <= quota:
+            return
+        if content.onward is not None:
+            content.onward.free_room(now)
+        if index.used + added > quota:
+            raise QuotaExceeded(f"{entity.path} holds {index.used} of {quota} bytes")
 
     def send(self, messages: Sequence[Incoming], now: Now) -> list[int]:
         """As `Queue.send`, after its sweep."""
@@ -75,7 +81,7 @@ class EnqueueRules:
         if properties.requires_duplicate_detection:
             kept = self._duplicates.sift(numbered, properties, now)
         rows = [accept(message, number, properties, now) for number, message in kept]
-        self.check_quota(sum([row.size for row in rows]))
+        self.check_quota(sum([row.size for row in rows]), now)
         if content.onward is None:
             content.add(rows)
         else:
@@ -128,7 +134,7 @@ class EnqueueRules:
                 copies += found
                 changed += sum([copy.size for _, copy in found if copy is not row])
                 check_changed(changed)
-            self.check_quota(sum([copy.size for _, copy in copies]))
+            self.check_quota(sum([copy.size for _, copy in copies]), now)
             ready = []
         self._content.add([row for row in rows if row.state is not State.ACTIVE])
         for target, copy in copies:

@@ -53,9 +53,12 @@ class Forward:
         queue.enqueue.check_sendable()
         queue.sweep(now)  # earlier due messages come first, and expired ones free their room
         queue.enqueue.check_size(row.size)
-        queue.enqueue.check_quota(row.size)
+        queue.enqueue.check_quota(row.size, now)
         queue.entity.touch(now)
         return [(queue, row)]
+
+    def free_room(self, now: Now) -> None:
+        """Do nothing: the target has a quota of its own."""
 
 
 def leads_to(start: str, goal: str, next_of: Callable[[str], Iterable[str]]) -> bool:

@@ -311,6 +311,11 @@ class Queue:
                 sessions.release(session)
         self._content.sweep(now)
 
+    def expire(self, now: Now) -> None:
+        """As `QueueContent.expire`, for another entity that shares the quota."""
+        self._concern(self.path)
+        self._content.expire(now)
+
     def next_event(self, now: Now) -> float | None:
         """
         The monotonic time at which `sweep` may have work to do; it may then turn out to have none.

@@ -107,6 +107,10 @@ class Onward(Protocol):
         """
         ...
 
+    def free_room(self, now: Now) -> None:
+        """Expire messages of the destinations that share the quota of the entity."""
+        ...
+
 
 @attrs.define(eq=False)
 class QueueContent:
@@ -224,14 +228,19 @@ class QueueContent:
             for row in self.storage.rows.due(now.wall, SWEEP):
                 self._enqueue(row)
             index.look_for_due()
-        if index.next_expiry is not None and index.next_expiry <= now.wall and now.trusted:
-            for row in index.expired(now, SWEEP):
-                self.fit(row, now)
-            index.look_for_expiry()
+        self.expire(now)
         if self._unfinished:
             self._finish(finished=True)
         if self.onward is not None and index.count(State.ACTIVE) > 0:
             self._send_on(self.onward, now)
+
+    def expire(self, now: Now) -> None:
+        """Remove or dead-letter messages that have expired, `SWEEP` at most."""
+        index = self.index
+        if index.next_expiry is not None and index.next_expiry <= now.wall and now.trusted:
+            for row in index.expired(now, SWEEP):
+                self.fit(row, now)
+            index.look_for_expiry()
 
     def next_date(self, now: Now) -> float | None:
         """

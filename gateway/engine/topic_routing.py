@@ -238,6 +238,11 @@ class TopicRouting:
             row, content=content, size=size, session=changed.session_id, expires=expires
         )
 
+    def free_room(self, now: Now) -> None:
+        """As `Onward.free_room`."""
+        for subscription in self.subscriptions.values():
+            subscription.queue.expire(now)
+
     def _build(self) -> _Index:
         index = _Index()
         for subscription in self.subscriptions.values():

@@ -30,6 +30,9 @@ class Way:
         self.asked.append(hops)
         return [(self, row)] * self.count
 
+    def free_room(self, now: Now) -> None:
+        """Nothing shares a quota."""
+
     def arrive(self, row: Row, hops: int, now: Now) -> None:
         self.arrived.append((row, hops))
 

@@ -272,6 +272,22 @@ def test_a_changed_copy_counts_with_its_new_size_against_the_quota() -> None:
     assert made.inspect(NEWS).size == 1165 * 900
 
 
+def test_expired_messages_of_a_subscription_that_nobody_receives_from_take_no_room() -> None:
+    made = topics()
+    life = timedelta(seconds=60)
+    full = TopicProperties(max_size_in_megabytes=1, default_time_to_live=life)
+    made.update(NEWS, full, None, at(0))
+    big = attrs.evolve(message(), size=900)
+    send(made, *[big] * 1165)
+    with pytest.raises(QuotaExceeded, match="news holds 1048500 of 1048576 bytes"):
+        send(made, big)
+
+    for _ in range(19):
+        space_of(made).find(NEWS).send([big] * 60, at(62))
+
+    assert made.inspect(NEWS).size == 19 * 60 * 900
+
+
 def test_a_copy_that_becomes_too_large_is_a_dead_letter() -> None:
     made = topics(packing=Packing(lambda message: (message, 1001), lambda content: content))
     made.update_rule(NEWS, "s", acting("$Default"), at(0))
