@@ -133,6 +133,8 @@ fuzz: .venv/.test-stamp .venv/.proton-stamp
 lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/run.txt pyproject.toml locks/build.in
 	$(COMPILE) --extra otel --extra entra --extra schema --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
+	$(COMPILE) --extra otel --extra entra --extra schema --constraint locks/test.txt --output-file locks/extras.txt \
+	  pyproject.toml locks/build.in
 	$(COMPILE) --output-file locks/proton.txt locks/proton.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
@@ -168,10 +170,10 @@ audit: .venv-audit/.stamp
 	@.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r locks/run.txt -r locks/test.txt || { \
 	  echo "Not clean: if pip-audit lists no vulnerability above, it couldn't ask, and nothing is known." >&2; exit 1; }
 
-# As root: builds the image of Containerfile without a registry, and runs it; some minutes.
+# As root: builds the image of Containerfile without a registry, and runs it; some minutes. With the extras: LOCK=extras
 container-check: .venv/.run-stamp
 	@$(call debian,$(CONTAINER_PACKAGES))
-	.venv/bin/python -m tests.deploy.container_check
+	.venv/bin/python -m tests.deploy.container_check $(LOCK)
 
 # As root: `make run` and `make test` in a plain Debian, with a test for each thing that they install; some
 # twenty minutes. All tests: make debian-check WHOLE=1; some: make debian-check TESTS="tests/e2e/test_serve.py"

@@ -1,7 +1,7 @@
 """
 Builds the image of Containerfile without Docker and without a registry, and runs it.
 
-    python -m tests.deploy.container_check     as root; some minutes
+    python -m tests.deploy.container_check [run|extras]     as root; some minutes
 
 The base is a root file system that mmdebstrap makes of Debian's packages, and buildah executes the
 steps. The image then runs as its user, with a read-only root.
@@ -30,6 +30,7 @@ PAIRGATE: Final = "/opt/pairgate/bin/pairgate"
 # The certificate authorities and the settings of apt here: steps reach what this system does.
 SHARED: Final = ("/etc/ssl/certs", "/etc/apt/apt.conf.d")
 MISSING: Final = ("bin/sh", "usr/bin/apt-get", "usr/bin/cc", "opt/pairgate/bin/pip", "usr/bin/perl")
+OF_EXTRAS: Final = ("azure.identity", "fastjsonschema", "opentelemetry.exporter.otlp.proto.http")
 CONFIG: Final = """
 [namespaces.east]
 url = "embedded:/var/lib/pairgate/east.db"
@@ -97,10 +98,11 @@ def make_base() -> None:
     buildah("commit", "--quiet", container, BASE)
 
 
-def build(commit: str) -> Path:
-    """Execute the steps of Containerfile; return the root of the image."""
+def build(commit: str, lock: str) -> Path:
+    """Execute the steps of Containerfile with that lock; return the root of the image."""
     shared = [word for folder in SHARED for word in ("--volume", f"{folder}:{folder}:ro")]
-    arguments = ("--build-arg", f"DEBIAN={BASE}", "--build-arg", f"COMMIT={commit}")
+    given = {"DEBIAN": BASE, "COMMIT": commit, "LOCK": lock}
+    arguments = [word for name in given for word in ("--build-arg", f"{name}={given[name]}")]
     context = ("--file", ROOT / "Containerfile", "--tag", IMAGE, ROOT)
     buildah("build", "--isolation", "chroot", "--format", "docker", *arguments, *shared, *context)
     return Path(buildah("mount", buildah("from", IMAGE)))
@@ -174,7 +176,8 @@ def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     commit = run("git", "rev-parse", "HEAD", cwd=ROOT)
     make_base()
-    root = build(commit)
+    lock = sys.argv[1] if sys.argv[1:] else "run"
+    root = build(commit, lock)
     found = list(properties(root))
     plain, compressed = size_of(root)
     with running(root) as process:
@@ -183,6 +186,9 @@ def main() -> None:
         assert "hello" in inside(process, "receive", "orders")
     assert process.returncode == 0, process.returncode
     found += ["read-only root: served, sent, received, healthy, drained"]
+    if lock == "extras":
+        run("chroot", root, "/opt/pairgate/bin/python", "-c", f"import {', '.join(OF_EXTRAS)}")
+        found += [f"with the extras: {', '.join(OF_EXTRAS)}"]
     found += [f"{plain:.0f} MB, {compressed:.0f} MB compressed"]
     sys.stdout.write("\n".join(found) + "\n")
 

@@ -64,6 +64,15 @@ def test_the_audit_asks_about_the_packages_of_each_extra() -> None:
         assert re.search(rf"^{package.partition('>')[0]}==", asked, re.MULTILINE), package
 
 
+def test_the_image_with_the_extras_has_the_versions_that_are_tested_and_audited() -> None:
+    locks = {
+        name: set(re.findall(r"^[\w.-]+==\S+", (ROOT / "locks" / name).read_text(), re.MULTILINE))
+        for name in ("run.txt", "extras.txt", "test.txt")
+    }
+
+    assert locks["run.txt"] < locks["extras.txt"] < locks["test.txt"]
+
+
 def _dangerous(node: ast.AST) -> str:
     match node:
         case ast.Import(names=names) if MODULES & {name.name.partition(".")[0] for name in names}:
