@@ -41,7 +41,7 @@ from tests.e2e.rabbitmq_nodes import Listed
 from tests.e2e.rabbitmq_pair import ORDERS, Installation, judged, sending
 from tests.harness.rabbitmq_cluster import NAMES, TICK
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 SOME = 50  # messages
 QUEUES = 6  # of each backlog
