@@ -168,6 +168,10 @@ class Naive:
 
     def delete(self, name: str) -> None:
         self._use(self.find(name))
+        self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        """Remove the entity with all that belongs to it: of an idle one, that is no use."""
         for key in list(self.places):
             if key == name.lower() or self.places[key].topic == name.lower():
                 del self.places[key]
@@ -538,7 +542,7 @@ class Naive:
             busy = place.of(SCHEDULED) or place.forward_to
             if place.auto_delete_on_idle is not None and not busy:
                 end = place.used + micros(place.auto_delete_on_idle)
-                yield end, 0, lambda p=place: self.delete(p.name)
+                yield end, 0, lambda p=place: self._remove(p.name)
 
     def _events_of(self, place: Place, mail: Mail) -> Iterable[Any]:
         if mail.grip is not None:
