@@ -132,9 +132,8 @@ fuzz: .venv/.test-stamp .venv/.proton-stamp
 # Keeps the versions that still fit. To renew one, delete its entry in locks/ first.
 lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/run.txt pyproject.toml locks/build.in
-	$(COMPILE) --extra otel --extra entra --extra schema --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
-	$(COMPILE) --extra otel --extra entra --extra schema --constraint locks/test.txt --output-file locks/extras.txt \
-	  pyproject.toml locks/build.in
+	$(COMPILE) --all-extras --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
+	$(COMPILE) --all-extras --constraint locks/test.txt --output-file locks/extras.txt pyproject.toml locks/build.in
 	$(COMPILE) --output-file locks/proton.txt locks/proton.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in

@@ -102,7 +102,7 @@ def build(commit: str, lock: str) -> Path:
     """Execute the steps of Containerfile with that lock; return the root of the image."""
     shared = [word for folder in SHARED for word in ("--volume", f"{folder}:{folder}:ro")]
     given = {"DEBIAN": BASE, "COMMIT": commit, "LOCK": lock}
-    arguments = [word for name in given for word in ("--build-arg", f"{name}={given[name]}")]
+    arguments = [word for each in given.items() for word in ("--build-arg", "=".join(each))]
     context = ("--file", ROOT / "Containerfile", "--tag", IMAGE, ROOT)
     buildah("build", "--isolation", "chroot", "--format", "docker", *arguments, *shared, *context)
     return Path(buildah("mount", buildah("from", IMAGE)))

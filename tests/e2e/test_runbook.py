@@ -89,7 +89,7 @@ async def test_the_commands_of_how_to_pages_work_as_they_stand(gateways: Gateway
             assert name == "pairgate"
             done = await fork_server().run(gateway.folder, words)
             ran += 1
-            # The process has ended by itself.
+            # The drill has ended by itself.
             if done.returncode and line != "pairgate drill --end":
                 wrong[line] = (done.returncode, done.stdout, done.stderr)
 

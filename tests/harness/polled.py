@@ -31,7 +31,7 @@ class PolledBroker:
     has_dead_letters: bool = True
     counts_returns: bool = False  # of messages that no client has seen
     polls: Counter[EntityPath] = attrs.field(factory=Counter, init=False)
-    # The requested deliveries.
+    # The lock durations that receives asked for.
     locks: list[timedelta | None] = attrs.field(factory=list, init=False)
 
     @asynccontextmanager

@@ -50,7 +50,7 @@ _SIZES: Final = (30, 300, 1500, 5000)  # bytes; the last takes overflow pages
 _HOUR: Final = 3600 * 10**6
 _BEGIN: Final = 10**15
 _ANY: Final = 10**6
-# The ids that duplicate detection has seen.
+# The message ids that duplicate detection compares.
 _IDS: Final = tuple(f"unique{number}" for number in range(20))
 _LIVE: Final = (State.ACTIVE, State.DEAD)
 

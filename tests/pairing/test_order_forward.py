@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import attrs
 import pytest
@@ -108,6 +109,16 @@ class Cluster:
         orders.is_silent = True
         return orders
 
+    async def before_a_frozen_orderer(self) -> tuple[Gateway, Orders]:
+        """A gateway that raises unknown outcomes, and the orderer that it knows, which hangs."""
+        switch = Switch()
+        orderer, other = await self.start(switch), await self.start(on_unknown=OnUnknown.RAISE)
+        await orderer.send("a")
+        await other.send("known")
+        silent = self.silence(orderer)
+        switch.fault = Hang()
+        return other, silent
+
     @property
     def taken(self) -> int:
         """The number of times that a gateway became orderer."""
@@ -129,6 +140,14 @@ def messages_of_queue(keys: int = 40) -> list[Message]:
     keyed = (message(session_id=str(number)) for number in range(keys))
     of_queue = [each for each in keyed if key_of(ORDERS, each).number == KEY.number]
     return [attrs.evolve(each, message_id=f"c{n}") for n, each in enumerate(of_queue)]
+
+
+async def send_noting(gateway: Gateway, verdicts: list[object], one_message: Message) -> None:
+    """Send the message; add the place that accepted it, or the unknown outcome."""
+    try:
+        verdicts.append(await gateway.pair.broker.send_diverting(ORDERS, [one_message]))
+    except OutcomeUnknown as error:
+        verdicts.append(error.outcome)
 
 
 def leases(*gateways: Gateway) -> list[int]:
@@ -431,19 +450,9 @@ async def test_an_orderer_that_was_replaced_and_is_one_again_is_forwarded_to(har
 
 async def test_sends_that_never_left_for_a_frozen_orderer_arent_unknown(harness, cluster):
     """At most two are forwarded at once; the others wait for their turn, and are sent here."""
-    switch = Switch()
-    one, other = await cluster.start(switch), await cluster.start(on_unknown=OnUnknown.RAISE)
-    await one.send("a")
-    await other.send("known")
-    silent = cluster.silence(one)
-    switch.fault = Hang()
+    other, silent = await cluster.before_a_frozen_orderer()
     verdicts: list[object] = []
-
-    async def send(one_message: Message) -> None:
-        try:
-            verdicts.append(await other.pair.broker.send_diverting(ORDERS, [one_message]))
-        except OutcomeUnknown as error:
-            verdicts.append(error.outcome)
+    send = partial(send_noting, other, verdicts)
 
     of_queue = messages_of_queue()
     async with trio.open_nursery() as nursery:
@@ -715,19 +724,9 @@ async def test_after_a_take_over_the_new_process_learns_at_once_who_the_orderer_
 
 async def test_sends_that_wait_as_this_gateway_takes_the_lease_arent_forwarded(harness, cluster):
     """A send has room at the frozen orderer once the sends before it have given up."""
-    switch = Switch()
-    one, other = await cluster.start(switch), await cluster.start(on_unknown=OnUnknown.RAISE)
-    await one.send("a")
-    await other.send("known")
-    silent = cluster.silence(one)
-    switch.fault = Hang()
+    other, silent = await cluster.before_a_frozen_orderer()
     verdicts: list[object] = []
-
-    async def send(one_message: Message) -> None:
-        try:
-            verdicts.append(await other.pair.broker.send_diverting(ORDERS, [one_message]))
-        except OutcomeUnknown as error:
-            verdicts.append(error.outcome)
+    send = partial(send_noting, other, verdicts)
 
     first, second, *later = messages_of_queue(200)
     async with trio.open_nursery() as nursery:
