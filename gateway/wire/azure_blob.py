@@ -8,8 +8,8 @@ The requests to Azure's Blob service that a store of bodies needs, and their res
     GET    /CONTAINER?restype=container&comp=list&prefix=P   200, pages with NextMarker
 
 (REST API: Put Blob, Get Blob, Delete Blob, List Blobs, Create Container; the signature is that of
-`storage_signing`.) The response's x-ms-error-code says whether a 404 concerns the container or the
-body.
+`storage_queue.signing`.) The response's x-ms-error-code says whether a 404 concerns the container
+or the body.
 """
 
 import base64

@@ -317,7 +317,7 @@ class Arrivals(Deliveries):
     def _end_session(
         self, session: Session, *, told: AmqpError | None, error: AmqpError | None
     ) -> None:
-        """End our side of a session; the peer is `told` one error, and the events have `error`."""
+        """End our side of a session. The peer gets the error `told`; the events have `error`."""
         leaving = self.registry.leaving_of(session)
         awaited = [each for each in leaving if each.theirs is not Side.ENDED]
         for link in (*session.links.values(), *awaited):

@@ -40,7 +40,7 @@ ARGUMENT: Final = "com.microsoft:argument-error"
 class Reaction(enum.Enum):
     """The reaction to a condition that isn't about the request."""
 
-    RECONNECT = "reconnect"  # idle, moved, displaced: reconnect; only a failure of that counts
+    RECONNECT = "reconnect"  # idle, moved, displaced: only a failure to reconnect counts
 
 
 _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
@@ -52,7 +52,8 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "amqp:internal-error": OutcomeUnknown,
         "amqp:connection:forced": Reaction.RECONNECT,
         "amqp:link:detach-forced": Reaction.RECONNECT,
-        # The protocol was violated: a new connection may work, and only a failure of that counts.
+        # The protocol was violated: a new connection may work, so only a failure to reconnect
+        # counts.
         "amqp:connection:framing-error": Reaction.RECONNECT,
         "amqp:illegal-state": Reaction.RECONNECT,
         "amqp:invalid-field": Reaction.RECONNECT,
@@ -99,9 +100,9 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
     }
 )
 
-# The condition that a client gets, and the status of a reply that has one. Each condition is parsed
-# back to the same class, or to a class that claims less: a client that gets container-close (the
-# node is moving, try again) takes the outcome as unknown.
+# The condition that a client gets, and the status of a reply with that condition. Each condition is
+# parsed back to the same class, or to a class that claims less: a client that gets container-close
+# (the node is moving, try again) takes the outcome as unknown.
 _TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType(
     {
         GatewayError: ("amqp:internal-error", 500),
@@ -170,7 +171,10 @@ def error_from_condition(condition: str, description: str) -> BrokerError:
 
 
 def refusal_from_condition(condition: str, description: str) -> BrokerError:
-    """As `error_from_condition`, if nothing was sent yet: an unknown outcome then is an outage."""
+    """
+    As `error_from_condition`, for a peer to which nothing was sent yet: `Unavailable` replaces an
+    unknown outcome.
+    """
     error = error_from_condition(condition, description)
     return Unavailable(str(error)) if error.outcome is Outcome.UNKNOWN else error
 
@@ -179,9 +183,9 @@ def condition_of(error: GatewayError) -> str:
     """
     The condition for `error`, as Service Bus would send it.
 
-    An error without a condition of its own gets that of its nearest base class. For an unknown
-    outcome the link is detached with it; the delivery isn't rejected, because a rejection is an
-    answer.
+    An error without a condition of its own gets that of its nearest base class. If the outcome is
+    unknown, the link is detached with the condition. The delivery isn't rejected: a rejection would
+    say that nothing was sent.
     """
     return _telling(error)[0]
 
@@ -195,7 +199,7 @@ def description_of(error: GatewayError) -> str:
     """
     The description that a client gets with the condition.
 
-    Node's SDK recognizes a missing entity only by these words, and retries without them.
+    Node's SDK recognizes a missing entity only by these words, and retries if they are missing.
     """
     if isinstance(error, EntityNotFound):
         return f"The messaging entity that was asked for could not be found: {error}."

@@ -106,7 +106,7 @@ class Deliveries:
         return link
 
     def _drop(self, link: Link, first: Transfer, transfer: Transfer) -> None:
-        """An aborted delivery is forgotten, and one of a former link was never known (2.7.5)."""
+        """Drop an aborted delivery, or one that resumes a delivery of a former link (2.7.5)."""
         self.registry.discard_partial(link)
         if transfer.more and not transfer.aborted:
             link.arriving = first
@@ -263,8 +263,8 @@ def attached(session: Session, handle: int) -> Link:
 
 def _within(numbers: dict[int, Delivery], first: int, last: int) -> Iterable[Delivery]:
     """
-    The deliveries of a range, whose bounds the peer chooses. It is empty if `last` comes before
-    `first` (RFC 1982): it must not settle nearly everything.
+    The deliveries of a range, whose bounds the peer chooses. The range is empty if `last` comes
+    before `first` (RFC 1982): otherwise a mistake of the peer would settle nearly all deliveries.
     """
     if first == last:
         delivery = numbers.get(first)

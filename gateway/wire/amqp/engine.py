@@ -60,8 +60,8 @@ class Engine(Links):
         self._mute = False  # SASL has failed, so that nothing of AMQP is written
         self._closing = False
         self._heard = self._spoke = True  # since the last tick
-        self._deaf_at = math.inf  # when the peer is silent for too long
-        self._silent_since = 0.0  # our side
+        self._deaf_at = math.inf  # when the peer will have been silent for too long
+        self._silent_since = 0.0  # when our side wrote last
 
     # ------------------------------------------------------------------ bytes and time
 

@@ -32,7 +32,7 @@ class AmqpError:
 
 
 class Durability(enum.IntEnum):
-    """The state of a terminus that survives (part 3, 3.5.5)."""
+    """The state that a terminus keeps durably (part 3, 3.5.5)."""
 
     NONE = 0
     CONFIGURATION = 1
@@ -125,7 +125,7 @@ class ConnectionOpened:
     hostname: str | None
     properties: Mapping[str, Any]
     mechanism: str | None  # of SASL; None: the peer used no SASL
-    user: str | None  # the user that SASL authenticated: PLAIN's authentication id
+    user: str | None  # the user that SASL authenticated
 
 
 @attrs.frozen(kw_only=True)
@@ -209,8 +209,10 @@ class LinkAttached:
 @attrs.frozen(kw_only=True)
 class LinkDetached:
     """
-    The peer detached the link, or its session ended. The engine has already answered, except for
-    links that linger; or this is the peer's answer to our detach.
+    The link has ended: the peer detached it, its session ended, or the peer answered a detach that
+    was `awaited`. Or the engine detached the link itself: another link took its name, or the peer
+    exceeded its credit by far. The engine has already answered the peer, except for links that
+    linger.
 
     The link and its deliveries are void: settling them is ignored.
     """

@@ -115,7 +115,10 @@ class Links:
         self.detach(link, error)
 
     def attach(self, session: SessionId, new: NewLink) -> LinkId | None:
-        """Attach a link (client); None if the session has ended. `LinkAttached` is the answer."""
+        """
+        Attach a link (client). `LinkAttached` is the answer. None if the session has ended, or the
+        peer allows no further link on it.
+        """
         record = self._registry.sessions.get(session)
         if record is None or record.ours is not Side.OPEN:
             return None

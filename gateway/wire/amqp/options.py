@@ -6,7 +6,8 @@ import attrs
 @attrs.frozen(kw_only=True)
 class EngineOptions:
     """
-    Limits of one connection. A peer that exceeds a limit gets an error, and its connection ends.
+    Limits of one connection. A peer that exceeds a limit gets an error, and its connection ends;
+    with `session_window` only the session ends.
     """
 
     container_id: str = "pairgate"

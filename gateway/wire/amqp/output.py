@@ -3,9 +3,10 @@ The frames that one side writes, in the order of the calls, except for frames th
 
 - A disposition waits until all bytes are taken, or another frame must not overtake it: settling 100
   messages in turn writes one frame (part 2, 2.7.6).
-- So does a flow, which always has the current state: granting credit 100 times writes one frame. -
-A transfer waits while the peer's session window is closed (2.5.6), and so do all frames that must
-not overtake it. A message without credit waits in its link's queue (2.6.7).
+- A flow waits likewise, and has the current state when it is written: granting credit 100 times
+  writes one frame.
+- A transfer waits while the peer's session window is closed (2.5.6), and so do all frames that must
+  not overtake it. A message without credit waits in its link's queue (2.6.7).
 """
 
 import struct
@@ -44,7 +45,7 @@ Pieces = tuple[bytes | memoryview, ...]
 class Output:
     """The frames that one side writes. It writes nothing before its open, or after its close."""
 
-    opening: list[Any]  # until we open: the fields of the open that a close needs first
+    opening: list[Any]  # of the open that `close` writes if there was none
     ours: Side = Side.IDLE
     failed: bool = False  # we have closed with an error
     pads: bool = False  # whether trailing nulls of each frame are written

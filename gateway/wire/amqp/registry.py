@@ -55,7 +55,10 @@ class Session:
         self.waiting.append(part)
 
     def take_unanswered(self, name: str, *, we_send: bool) -> "Link | None":
-        """The link whose attach of ours is answered next by an attach of the peer's, if any is."""
+        """
+        Remove and return the first link of that name whose attach the peer hasn't answered; or
+        None.
+        """
         waiting = self.unanswered.get((name, we_send))
         if waiting is None:
             return None
@@ -137,8 +140,9 @@ class Queued:
 @attrs.define(eq=False)
 class Registry:
     """
-    All that ids name: sessions that haven't ended, links and deliveries that aren't void, and in
-    `leaving` links for which one side's detach is still awaited by their owner, or due.
+    The sessions that haven't ended, and the links and deliveries that aren't void, by their ids.
+    `leaving` has the detached links whose owner still awaits the peer's detach, or has to answer
+    it.
     """
 
     sessions: dict[SessionId, Session] = attrs.field(factory=dict)
@@ -175,7 +179,7 @@ class Registry:
         self.sessions.pop(session.id, None)
 
     def forget_session(self, session: Session) -> None:
-        """Free the channels of a session that both sides have ended."""
+        """Free our channel of a session that both sides have ended."""
         del self.by_channel[session.channel]
 
     def drop_their_channel(self, session: Session) -> None:

@@ -4,9 +4,9 @@ SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides.
     C -> S  "AMQP" 3 1 0 0                 S -> C  "AMQP" 3 1 0 0, sasl-mechanisms
     C -> S  sasl-init (mechanism, answer)  S -> C  sasl-outcome (0: authenticated, 1: not)
 
-After ANONYMOUS or MSSBCBS the client puts a token on `$cbs`, unless an anonymous policy is for it.
-With EXTERNAL, TLS has authenticated the client. XOAUTH2 has a bearer token, `user=NAME ^A
-auth=Bearer TOKEN ^A ^A` without the spaces, as Qpid's clients send it.
+After ANONYMOUS or MSSBCBS the client puts a token on `$cbs`, unless an anonymous policy gives it
+the rights that it needs. With EXTERNAL, TLS has authenticated the client. XOAUTH2 has a bearer
+token, `user=NAME ^A auth=Bearer TOKEN ^A ^A` without the spaces, as Qpid's clients send it.
 """
 
 import struct
@@ -61,7 +61,7 @@ class Credentials:
     """A client's credentials."""
 
     mechanism: str
-    user: str = ""  # PLAIN's authentication id
+    user: str = ""  # PLAIN's authentication id, or the user of XOAUTH2
     password: str = attrs.field(default="", repr=False)  # of XOAUTH2, the token
 
 

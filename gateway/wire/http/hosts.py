@@ -53,7 +53,7 @@ def parse_server_url(text: str) -> ServerUrl:
 
     Raises:
         InvalidRequest: a host is missing, malformed or given twice. The text repeats nothing of the
-            URL, which may contain a secret.
+            URL, which may contain a secret, except for a port that is out of range.
     """
     match = _PARTS.fullmatch(text)
     authority = match["authority"] if match is not None else None

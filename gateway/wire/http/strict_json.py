@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gateway.domain.errors import InvalidRequest
 
-_MAX_DIGITS: Final = 20  # of an integer: more than any 64-bit number has
+_MAX_DIGITS: Final = 20  # of an integer: no 64-bit number has more
 
 
 def load(data: bytes | str, what: str, *, max_bytes: int) -> Any:
@@ -18,7 +18,7 @@ def load(data: bytes | str, what: str, *, max_bytes: int) -> Any:
 
     Raises:
         InvalidRequest: the text is too large, isn't JSON, is nested too deep, repeats a name, or
-            has a number that isn't finite or doesn't fit 64 bits.
+            has a number that isn't finite or an integer of more than 20 digits.
     """
     if len(data) > max_bytes:
         raise InvalidRequest(f"{what}: up to {max_bytes} bytes expected, got {len(data)}")

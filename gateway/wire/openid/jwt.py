@@ -24,7 +24,7 @@ from gateway.wire.http.strict_json import as_object, load
 
 LONGEST: Final = 15 * 1024  # characters: the head of an HTTP request has 16 KiB
 SCHEME: Final = "Bearer"
-# The asymmetric ones of RFC 7518 and RFC 8037, except for the curve secp256k1.
+# The asymmetric algorithms of RFC 7518 and RFC 8037, except for the curve secp256k1.
 ALGORITHMS: Final = (
     "RS256",
     "RS384",
@@ -37,7 +37,7 @@ ALGORITHMS: Final = (
     "ES512",
     "EdDSA",
 )
-# Of access tokens (RFC 9068, 2.1) and of tokens without a purpose of their own. Others, such as
+# The types of access tokens (RFC 9068, 2.1) and of tokens without a stated purpose. Others, such as
 # those for a logout, must not be taken for access tokens (RFC 8725, 3.11).
 _TYPES: Final = frozenset({"jwt", "at+jwt"})
 _COMPACT: Final = re.compile(r"([\w-]+)\.([\w-]+)\.([\w-]+)", re.ASCII)
@@ -124,8 +124,8 @@ def subject_of(token: Jwt, issuer: Issuer) -> str:
 
 def check_terms(token: Jwt, issuer: Issuer, now: datetime) -> None:
     """
-    Return if the token is one of this issuer, for this service, and valid now. Its expiry is
-    checked where each claim's is.
+    Return if the token is of this issuer, for this service, and valid already. Its expiry isn't
+    checked here, but where the expiry of any `Claim` is.
 
     Raises:
         Refused: the text says which condition isn't met.

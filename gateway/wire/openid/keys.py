@@ -73,7 +73,7 @@ class KeySet:
         The thumbprint of the key that signed the token.
 
         Raises:
-            Refused: none of them did.
+            Refused: none of them did, of the first `MOST_TRIED` that fit the token.
         """
         fitting = [key for key in self.keys if key.fits(token)]
         if not fitting:
@@ -129,7 +129,7 @@ def _key(jwk: Mapping[str, Any]) -> VerifyingKey | None:
         return None
     if not isinstance(operations, list) or "verify" not in operations:
         return None
-    # Only these: a key that was published with its private half is used by its public one.
+    # Only these members: if a key was published with its private half, only the public half counts.
     public = {name: jwk.get(name) for name in members}
     by_algorithm = dict(_readings(public, jwk.get("alg")))
     if not by_algorithm:

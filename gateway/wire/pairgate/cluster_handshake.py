@@ -74,7 +74,7 @@ class SealedFrames:
         Raises:
             ChannelError: the other side has other keys, or the frame isn't the next one.
         """
-        from cryptography.exceptions import InvalidTag  # here for the reason in `_cipher`
+        from cryptography.exceptions import InvalidTag  # here for the reason in `_keys`
 
         try:
             plain = self._receiving.decrypt(self._opened.to_bytes(12), sealed, None)

@@ -189,7 +189,7 @@ def build_request(request: PeerRequest) -> bytes:
 
     Raises:
         InvalidRequest: AMQP can't express the settlement's properties, or a message.
-        MessageTooLarge: it is larger than `LARGEST`.
+        MessageTooLarge: it is larger than `LARGEST`, or its head than 64 KiB.
     """
     if isinstance(request, News):
         return _joined(_news(request), b"")
@@ -301,7 +301,7 @@ def build_answer(answer: HeldAnswer | BrokerError) -> bytes:
 
 def parse_answer(content: bytes) -> HeldAnswer | BrokerError:
     """
-    Parse the content of an answer. An unknown outcome stays one: `HolderSilent`.
+    Parse the content of an answer. An unknown outcome, or an unknown error, becomes `HolderSilent`.
 
     Raises:
         InvalidRequest: it isn't an answer.

@@ -73,7 +73,8 @@ class Login:
 @attrs.frozen(kw_only=True)
 class Opened:
     """
-    The handshake is done; `heartbeat` is the longest silence that both sides allow, in seconds.
+    The handshake is done; `heartbeat` is the timeout of the login, in seconds, which both sides
+    apply.
     """
 
     product: str
@@ -378,7 +379,7 @@ class Conversation:
         self._answer(0, answer)
 
     def _on_tune(self, method: commands.Connection.Tune) -> None:
-        # Zero stands for "no limit", and for "no heartbeat".
+        # Zero stands for "no limit".
         self.max_frame = min(method.frame_max or _MAX_FRAME, _MAX_FRAME)
         if self.max_frame < _LEAST_FRAME:
             raise ProtocolError(

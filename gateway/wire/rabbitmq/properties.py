@@ -1,7 +1,7 @@
 """
 Messages to AMQP 0-9-1 and back.
 
-What has a place there stands there, for consumers that aren't Pairgate:
+A field that AMQP 0-9-1 has a place for is written there, so that any consumer can read it:
 
     message_id, correlation_id,      the property of that name: text of up to 255 bytes
     content_type, content_encoding,
@@ -14,9 +14,9 @@ What has a place there stands there, for consumers that aren't Pairgate:
                                      of names in x-, which are the broker's, only the envelope's
     a body of one data section       the body
 
-The rest is the encoded AMQP 1.0 message that has just the rest, in the header `x-pairgate-amqp`; or
-in the body, with the header `x-pairgate-body`, if the body itself is of the rest or it is large.
-`x-pairgate-copy` says when it was sent and which copy it is.
+All other fields are encoded as an AMQP 1.0 message in the header `x-pairgate-amqp`. If that is too
+large, or the body isn't one data section, the message with the body is in the body, and the header
+`x-pairgate-body` is set. `x-pairgate-copy` has the date of the send and the copy id.
 """
 
 from collections.abc import Iterator, Mapping
@@ -81,7 +81,7 @@ _TEXTS: Final = {  # Message field -> AMQP 0-9-1 property
 _FIELDS: Final = {name: field for field, name in _TEXTS.items()} | {"priority": "priority"}
 # Symbols in AMQP 1.0. Non-ASCII text from other producers becomes an annotation.
 _ASCII: Final = ("content_type", "content_encoding")
-# Properties that no other client sets, or sets in this way.
+# Properties that a Pairgate doesn't set, or sets to ASCII only: other values are of other clients.
 _OTHERS: Final = frozenset({"user_id", "app_id", *_ASCII})
 _RARE: Final = _OTHERS | {"timestamp", "expiration"}
 
@@ -118,7 +118,7 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """Bytes, as far as the message itself goes."""
+        """Bytes of the body and the headers, without properties and frames."""
         return len(self.body) + len(self.table)
 
     def header(self, copy: CopyId) -> bytes:
@@ -319,7 +319,7 @@ def _application_properties(
     if not _OF_BROKER.isdisjoint(headers):
         headers = {name: each for name, each in headers.items() if name not in _OF_BROKER}
     reason = headers.get(_DEATH_REASON)
-    if _DEATH_REASON in headers:  # with which the others come
+    if _DEATH_REASON in headers:  # the broker sets the others with it
         headers = {name: each for name, each in headers.items() if not name.startswith(_OF_DEATH)}
     headers.update(rest.properties)
     if is_dead_letter and isinstance(reason, str):
@@ -328,7 +328,7 @@ def _application_properties(
 
 
 def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str, Any]]:
-    """The headers that aren't application properties of our own messages."""
+    """The fields for properties that only other clients set: user id, and annotations."""
     if "user_id" in properties:
         yield "user_id", properties["user_id"].encode()
     names = [name for name in _ASCII if not properties.get(name, "").isascii()]

@@ -129,7 +129,8 @@ def _check_version(
     request: Request, properties: QueueProperties | TopicProperties, *, update: bool
 ) -> None:
     """
-    An update may contain elements that a client of an older version has read and doesn't know.
+    Refuse an element that the request's api-version doesn't have, except in an update: a client may
+    repeat elements there that it has read and doesn't know.
     """
     version = _query(request).get("api-version", _HAS_SIZES)
     if properties.max_message_size is not None and version < _HAS_SIZES and not update:

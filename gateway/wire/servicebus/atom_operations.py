@@ -74,8 +74,8 @@ class PutTopic(_Put):
 class _List:
     """
     Asks for a page of a list. `after` is the last name of the page before: with it the page begins
-    behind that name, whatever was created or deleted meanwhile, and `skip` is where to look for the
-    name.
+    behind that name, whatever was created or deleted meanwhile, and `skip` only says where that
+    name probably is.
     """
 
     skip: int = 0

@@ -123,7 +123,9 @@ def _context_of_request(context: Mapping[str, list[str]]) -> Iterator[tuple[str,
 
 @functools.lru_cache(maxsize=1024)
 def _is_property(name: str) -> bool:
-    """Cached, because nearly all messages have the same names."""
+    """
+    True if the header is an application property. Cached: nearly all messages have the same names.
+    """
     lowered = name.lower()
     return (
         _NAME.fullmatch(name) is not None

@@ -99,7 +99,7 @@ class Total:
 @attrs.frozen
 class Counts:
     """
-    CountDetails: which of its elements are which fields; the others are 0.
+    The element CountDetails: `fields` maps its elements to attributes; its other elements are 0.
 
     A count that is None, or that other consumers make uncertain, is named as unknown.
     """
@@ -122,7 +122,7 @@ class Part:
 
 @attrs.frozen
 class Slot:
-    """The place of an element that only the builder of a request has."""
+    """The place of an element that `build_properties` is given; answers don't have it."""
 
     element: str
 

@@ -11,8 +11,9 @@ The `Config.json` of Service Bus's official emulator: the entities that a namesp
             "CorrelationFilter": {"Label": "x", "Properties": {"a": "b"}}}}]}]}]}],
       "Logging": {"Type": "File"}}}
 
-Properties have the names and texts of the management's XML, so every one of those is known here.
-What is left out has Service Bus's default, not the emulator's, whose messages live for an hour.
+Properties have the names and texts of the management's XML, so all of those are known here. A
+property that is left out has Service Bus's default, not the emulator's, whose messages live for an
+hour.
 """
 
 import difflib

@@ -23,7 +23,7 @@ _INTEGER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 def duration_text(span: timedelta | None) -> str:
-    """`PT1M`, and the largest .NET knows for None."""
+    """The duration in ISO 8601, as `PT1M`; the longest one that .NET knows for None."""
     if span is None or span >= _FOREVER:
         return FOREVER
     minutes, seconds = divmod(span.seconds, 60)

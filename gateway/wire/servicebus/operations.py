@@ -81,7 +81,7 @@ Operation = BriefOperation | ReceiveMessages
 
 @attrs.frozen(kw_only=True)
 class Accepted:
-    """The messages are accepted; by which part of the pair."""
+    """The messages are accepted; `accepted_by` says which part of the pair has them."""
 
     accepted_by: AcceptedBy = AcceptedBy.PRIMARY
 

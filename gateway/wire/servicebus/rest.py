@@ -1,5 +1,5 @@
 """
-Service Bus REST: what clients ask for, both directions; `servicebus_answers` has the answers.
+Service Bus REST: the requests, both directions; the answers are in `answers`.
 
     SendMessages     POST   /{entity}/messages                     201
     ReceiveMessages  POST   /{entity}/messages/head?timeout=60     201 with one message, 204 none
@@ -16,15 +16,15 @@ these means anything else to Service Bus:
     peek             GET  /{entity}/messages?from-sequence=0&limit=10     200, 204 none
     dead-letter      PUT  /{entity}/messages/{id}/{lock}/$dead-letter     200
                      {"reason": "...", "description": "..."}
-    abandon          X-Pairgate-Delivered: false: nobody has looked at it, it doesn't count
+    abandon          X-Pairgate-Delivered: false: the message wasn't processed, it doesn't count
     probe            HEAD /{entity}/messages        200 if it could be sent to; needs Send only
     renew            the answer's X-Pairgate-Locked-Until: ISO 8601
     send             the answer's X-Pairgate-Accepted-By: primary, backlog or spool
-    identity         GET  /$pairgate/identity       200, X-Pairgate-Identity: who the namespace is
+    identity         GET  /$pairgate/identity       200, X-Pairgate-Identity: the namespace's
 
-A subscription is the entity `{topic}/subscriptions/{name}`: one receives from it.
-Entities are read from the right, since their names hold slashes. The lock token alone decides which
-delivery is settled; `{id}`, a sequence number or message id, is carried along.
+A subscription is the entity `{topic}/subscriptions/{name}`, to receive from. Entities are read from
+the right, since their names hold slashes. The lock token alone decides which delivery is settled;
+`{id}`, a sequence number or message id, is carried along.
 """
 
 import functools
@@ -90,7 +90,7 @@ def build_options_request(entity: EntityPath) -> Request:
 
 
 def is_message_request(request: Request) -> bool:
-    """True if the path is one of these operations; otherwise it may be management."""
+    """True if the path is that of one of these operations; otherwise it may be management."""
     return _tail(_path(request)) > 0
 
 

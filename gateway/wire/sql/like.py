@@ -44,7 +44,7 @@ def compile_like(pattern: str, escape: str | None = None) -> Callable[[str], boo
 
 
 class _Piece:
-    """Adjacent characters; None matches any one."""
+    """Adjacent characters of a pattern; None matches any character."""
 
     def __init__(self, characters: list[str | None]) -> None:
         self.length = len(characters)

@@ -57,7 +57,7 @@ _ACTION: Final = "SQL action"
 _COMPARISONS: Final = ("=", "<>", "!=", "<", "<=", ">", ">=")
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 _SCOPES: Final = {scope.value: scope for scope in Scope}
-# The date has passed when a rule matches.
+# An action can't change this date: it has passed when the rule matches.
 _FIXED: Final = frozenset({"scheduledenqueuetimeutc"})
 _SYSTEM: Final = frozenset(name.lower() for name in SYSTEM_PROPERTIES)
 

@@ -107,7 +107,7 @@ class Cursor:
         return self.token.position
 
     def take(self) -> Token:
-        """Return the current token and move past it, unless it is END."""
+        """Return the current token, which must not be END, and move past it."""
         token = self.token
         self._at += 1
         return token
@@ -123,7 +123,7 @@ class Cursor:
         return following.sort is Sort.SYMBOL and following.value == "("
 
     def accept(self, sort: Sort, *values: str) -> bool:
-        """Return the current token and move past it if it is one of these."""
+        """Move past the current token if it is one of these; return True if it was."""
         seen = self.sees(sort, *values)
         self._at += seen
         return seen

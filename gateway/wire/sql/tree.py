@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import attrs
 
-# The properties that `sys.` can name, in any case: the field of a message. Properties that only a
-# queue assigns, such as SequenceNumber and EnqueuedTimeUtc, aren't known when a rule tests a
-# message.
+# The properties that `sys.` can name, ignoring case, each with its field of `Message`. Properties
+# that only a queue assigns, such as SequenceNumber and EnqueuedTimeUtc, aren't known when a rule
+# tests a message.
 SYSTEM_PROPERTIES: Final = {
     "ContentType": "content_type",
     "CorrelationId": "correlation_id",

@@ -51,7 +51,7 @@ def locate(request: Request, accounts: Collection[str], *, secure: bool) -> Addr
     Find the account, by the host's first label or else by the path's first segment.
 
     Raises:
-        StorageRefusal: ResourceNotFound: there is no such account.
+        StorageRefusal: ResourceNotFound: there is no such account; InvalidUri: none is named.
     """
     raw = request.target.partition("?")[0].strip("/")
     segments = raw.split("/") if raw else []

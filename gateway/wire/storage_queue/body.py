@@ -52,7 +52,7 @@ _LONGEST_LIFE: Final = 2**31 - 1  # seconds
 
 @attrs.frozen(kw_only=True)
 class Read:
-    """The message that a text was. `expires` is that of the second form; None: not given."""
+    """The message in a text. `expires` is that of the second form; None: not given."""
 
     message: Message
     expires: datetime | None = None
@@ -172,10 +172,11 @@ def _read_form(text: bytes) -> Read | None:
 
 def _date(text: str) -> datetime:
     """
-    In UTC, as all dates of deliveries: there the end of a calendar may be past its end.
+    The date in UTC, as all dates of deliveries.
 
     Raises:
-        ValueError, OverflowError: it's none, or has no zone.
+        ValueError, OverflowError: the text is no date, has no time zone, or in UTC is beyond year
+            9999.
     """
     date = datetime.fromisoformat(text)
     if date.tzinfo is None:

@@ -122,7 +122,7 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
                    " request."),
 }  # fmt: skip
 
-# Errors of a namespace: the code, and whether the error's text is for the client.
+# The code for each error of a namespace.
 _OF_BROKER: Final[Mapping[type[BrokerError], str]] = {
     SessionRequired: "QueueDisabled",
     InvalidRequest: "InvalidInput",
@@ -177,8 +177,8 @@ _BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
     501: NotSupported,
 }
 _BY_NAME: Final = {kebab(kind): kind for kind in _OF_BROKER}
-# The texts of these errors repeat the service's, and reveal nothing about the namespaces behind the
-# gateway.
+# Answers with these codes have the service's text alone: an error's own text would only repeat it,
+# or name the namespaces behind the gateway.
 _SILENT: Final = frozenset({"QueueNotFound", "MessageNotFound", "PopReceiptMismatch"})
 _FIRST_RETRY: Final = 1.0  # seconds
 _MAX_TEXT: Final = 2000  # characters of another server's text that an error repeats
@@ -237,8 +237,8 @@ def parse_error(response: Response) -> BrokerError:
     """
     Parse an answer that isn't a success; never raises.
 
-    An unknown 5xx is an unknown outcome, and so is an unexpected success. An answer without a code
-    comes from a proxy, which may have forwarded the request.
+    A 5xx without a known code, except for 501, is an unknown outcome: it comes from a proxy, which
+    may have forwarded the request. So is an unexpected success.
     """
     code, text = _code_and_text(response)
     status = f"HTTP status {response.status}"

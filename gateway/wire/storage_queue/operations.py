@@ -138,7 +138,9 @@ class SetAcl:
 
 @attrs.frozen(kw_only=True)
 class PutMessage:
-    """`time_to_live` is in seconds, or `NEVER`. `is_raw`: the body isn't XML, as of old."""
+    """
+    `time_to_live` is in seconds, or `NEVER`. `is_raw`: the request has no XML around the body.
+    """
 
     queue: str
     body: bytes

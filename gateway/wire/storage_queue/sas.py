@@ -29,7 +29,7 @@ _NAMES: Final = ("sv", "ss", "srt", "sp", "st", "se", "sip", "spr", "si", "ses",
 _DATES: Final = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S.%fZ")
 _FIRST_VERSION: Final = "2015-04-05"  # before it the text to sign was another one
 _VERSION: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-# Control characters, and half characters, which nothing can sign.
+# Control characters, and halves of surrogate pairs, which can't be encoded to be signed.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _PROTOCOLS: Final = frozenset({"https", "https,http"})
 _FRACTION: Final = re.compile(r"(\.\d{6})\d+Z$", re.ASCII)

@@ -19,7 +19,7 @@ from gateway.domain.message import (
 )
 from gateway.domain.topics.filters import Rule
 
-EVER: Final = datetime(9999, 12, 31, tzinfo=UTC)  # from then on "updated since" means: whenever
+EVER: Final = datetime(9999, 12, 31, tzinfo=UTC)  # from this date on, see `ListSessions`
 
 
 class Disposition(enum.Enum):

@@ -1,6 +1,6 @@
 """
 Requests to an entity's $management node and its replies, both directions (Service Bus: AMQP
-request-response operations). What they mean is in `management_operations`.
+request-response operations). The operations are in `operations`, their fields in `table`.
 """
 
 from typing import Final

@@ -109,7 +109,7 @@ def delivery_annotations_of(data: bytes) -> dict[Value, Value]:
     """
     The delivery annotations of a message that `split_sections` has read; empty if it has none.
 
-    Only messages with their bytes are read again: nearly all have none.
+    The message is parsed again only if it contains the bytes of such a descriptor, as very few do.
     """
     if not any(mark in data for mark in _ANNOTATION_MARKS):
         return {}

@@ -109,7 +109,7 @@ def encode_delivery(delivery: Delivery, *, peeked: bool = False) -> bytes:
 
 
 def with_passed(message: Message, annotations: dict[Value, Value]) -> Message:
-    """The message, which keeps these delivery annotations; a lock token isn't one to keep."""
+    """The message with these delivery annotations stored in it, except for a lock token."""
     kept = {key: value for key, value in annotations.items() if key not in _LOCK_TOKEN_NAMES}
     if not kept:
         return message
@@ -141,7 +141,7 @@ def decode_delivery(
     state = _said(said, _STATE, int) or 0
     others = {key: value for key, value in said.items() if key not in OURS}
     message = derive_message(message, annotations=others)
-    # Most have the lock token alone.
+    # Most payloads have no delivery annotation but the lock token.
     passed = {} if _LOCK_TOKEN in payload else delivery_annotations_of(payload)
     return Delivery(
         message=with_passed(message, passed) if passed else message,
@@ -178,8 +178,8 @@ def _message_annotations(delivery: Delivery) -> bytes:
 
 def _usual_annotations(delivery: Delivery) -> bytes | None:
     """
-    The annotations of most locked messages, all of one size: those of the namespace alone. None if
-    these are others.
+    The annotations of a locked message that has only the namespace's usual ones, as most have: they
+    always have the same size. None for any other message.
     """
     message, number, first = (
         delivery.message,

@@ -1,4 +1,4 @@
-"""The settlements of Service Bus, as a receiver says them on AMQP."""
+"""The settlements of Service Bus, as a receiver expresses them in AMQP."""
 
 from typing import Final
 
@@ -23,7 +23,7 @@ DEAD_LETTERED: Final = "com.microsoft:dead-letter"
 
 def outcome_of(settlement: Settlement) -> Outcome:
     """
-    The outcome that stands for a settlement, as the SDKs of Service Bus say it.
+    The outcome that expresses a settlement, as the SDKs of Service Bus send it.
 
     Raises:
         InvalidRequest: reason or description of a dead letter is too long.
@@ -48,7 +48,7 @@ def disposition_of(
     settlement: Settlement, token: str, session_id: str | None = None
 ) -> ops.UpdateDisposition:
     """
-    The request to $management that asks for a settlement, where there is no link to say it on.
+    The request to $management that asks for a settlement, for a delivery without a link.
 
     Raises:
         InvalidRequest: reason or description of a dead letter is too long.
@@ -79,7 +79,7 @@ def disposition_of(
 
 def size_of(settlement: Settlement) -> int:
     """
-    Bytes that it adds to a frame, about.
+    About the number of bytes that the settlement adds to a frame.
 
     Raises:
         InvalidRequest: a property that AMQP can't say.
