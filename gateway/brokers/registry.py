@@ -55,7 +55,7 @@ class BrokerDependencies:
     clock: WallClock
     rng: random.Random
     observer: Observer
-    # Of the credentials' tokens, by the namespace: when each expires. Each credential adds itself.
+    # The expiry of each credential's token, by the namespace's name. Each credential adds its own.
     token_expiries: dict[str, Callable[[], datetime | None]] = attrs.field(factory=dict)
 
 

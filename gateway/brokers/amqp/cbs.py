@@ -27,7 +27,7 @@ _RENEWED_AT: Final = 0.8  # share of a token's lifetime
 _AGAIN: Final = 5.0  # seconds until a failed renewal is tried again
 _PATIENCE: Final = 10.0  # the longest time of one renewal, in seconds: the other tokens wait
 _PATIENCE_SHARE: Final = 0.1  # share of a token's lifetime
-_SOONEST: Final = 0.5  # seconds between two renewals of a token, however short its rest
+_SOONEST: Final = 0.5  # seconds between two renewals of a token, however short its lifetime
 _TRIES: Final = 2  # links that had ended unnoticed are attached again
 _REFUSED: Final = frozenset((401, 403))
 

@@ -48,7 +48,7 @@ from gateway.wire.amqp.servicebus.deliveries import decode_delivery, deliveries_
 from gateway.wire.amqp.servicebus.lock_tokens import token_of
 
 _MAX_CREDIT: Final = 1000
-# At least; the date that a lock without end is reported to have.
+# A lock without an end lasts as long as its link; `renew` reports an end this far ahead.
 _AS_LONG_AS_THE_LINK: Final = timedelta(minutes=1)
 
 
@@ -321,5 +321,8 @@ def check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:
 
 
 def _condition_of(outcome: Outcome) -> str | None:
-    """Some brokers return the requested outcome as their answer."""
+    """
+    The condition of our own rejection, which some brokers return as their answer; None: the outcome
+    has no condition.
+    """
     return outcome.error.condition if isinstance(outcome, Rejected) and outcome.error else None

@@ -141,7 +141,7 @@ def drop_idle(kept: dict[K, C], most: int) -> None:
 
 @attrs.define(eq=False)
 class _Kept:
-    """The link of one entity, or the task that attaches it."""
+    """The link of one entity, and the lock of the task that attaches it."""
 
     attaching: trio.Lock = attrs.field(factory=trio.Lock)
     sender: Sender | None = None
@@ -161,7 +161,9 @@ class _Kept:
 
 @attrs.define(eq=False, kw_only=True)
 class Senders:
-    """The attached links. At the limit, the least recently used one is closed."""
+    """
+    The attached links. Above the limit, the least recently used ones are closed if they are idle.
+    """
 
     _take: Callable[[float], Awaitable[Peer]]  # as `Connections.take`
     _options: LinkOptions

@@ -159,7 +159,7 @@ def _web_tokens(target: ConnectionString, options: ServiceBusOptions, clock: Wal
 
 @attrs.define(eq=False, kw_only=True)
 class ServiceBusBroker(RestManagement, AmqpBroker):
-    """`ports.Broker`, `Peeks`, `Schedules`, `Sessions`, `Topology` and `Transacts`."""
+    """`ports.Broker`, with sessions, schedules, topics, transactions, and other capabilities."""
 
     _access_tokens: AccessTokens | None
     _web: HttpClient

@@ -2,7 +2,7 @@
 A durable namespace for one machine, in one SQLite file. An acknowledged message survives a power
 cut. Locks don't survive a restart, so locked messages are delivered again.
 
-Supports queues with their dead-letter sub-queues, both receive modes, scheduled messages, peek.
+Supports all that `LocalBroker` does, with sessions, topics and transactions.
 """
 
 import random
@@ -51,7 +51,7 @@ class EmbeddedOptions(LocalOptions):
 
 class EmbeddedBroker(LocalBroker):
     """
-    Implements `ports.Broker` and `capabilities.Peeks`. A context manager that opens the store
+    A `LocalBroker` on disk. A context manager that opens the store
     (raises `StoreInUse`, `StoreDamaged`, `StoreError`) and closes it.
 
     `failed` is set when the disk has failed: all later calls raise `Unavailable`, and only a new

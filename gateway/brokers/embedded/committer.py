@@ -94,7 +94,7 @@ class Committer:
     def tidy(self) -> Report | None:
         """
         Do a slice of the background work: delete messages of deleted queues, move the log into the
-        store. Return a report if it failed.
+        store. Return a report if a bug ended it.
         """
         fault = None
         try:

@@ -282,7 +282,10 @@ class _Look:
             self._problems.append(f"{len(bad)} messages are damaged: {_shown(bad)}")
 
     def _find_orphans(self) -> None:
-        """Each table with a column `queue` belongs to queues; deleted queues still have a row."""
+        """
+        Count the rows whose queue or message is missing. Each table with a column `queue` has rows
+        of queues; a deleted queue still has its own row.
+        """
         for table in _tables_of_queues(self._connection):
             if table != "message":
                 self._count_orphans(table, "queue NOT IN (SELECT id FROM queue)")

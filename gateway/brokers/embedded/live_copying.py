@@ -131,8 +131,8 @@ def _copy_file(source: Path, draft: Path, throttle: Throttle, chunk: int) -> Non
 
 def _catch_up(source: Path, draft: Path, throttle: Throttle, chunk: int) -> Mark | None:
     """
-    Copy all that has changed in the file, and the whole log. Return the high-water mark of before:
-    the copy must have its number of commits.
+    Copy all that has changed in the file, and the whole log. Return the high-water mark that the
+    store had before: the copy must have that number of commits.
     """
     with _holding(source):
         for _ in range(_TRIES):

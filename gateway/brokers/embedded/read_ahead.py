@@ -20,7 +20,8 @@ class ReadAhead:
 
     They are valid until one of them changes or the transaction ends, so code that changes rows
     calls `change` or `drop`. The number of rows read is that of the rows requested in the last
-    transaction, since rows that are read in vain cost time, too.
+    transaction; later a quarter of those requested in this one. Rows that are read in vain cost
+    time, too.
     """
 
     _place: Place | None = None

@@ -25,7 +25,7 @@ EPOCH: Final = 2**32
 # The pragma's name, the value to set, the value to read back.
 Pragma = tuple[str, str | int, str | int]
 
-# In this order; each is read back. For the reason of each see reference/reliability.md, 5.1.
+# In this order; each is read back.
 PRAGMAS: Final[tuple[Pragma, ...]] = (
     # Before WAL: no second process, no shared memory file.
     ("locking_mode", "exclusive", "exclusive"),

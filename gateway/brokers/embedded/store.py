@@ -63,7 +63,7 @@ class Store:
     _looked: float = -math.inf
     _counted: float = -math.inf
     _survivors: int | None = None  # None in the store: it isn't closed
-    _saving: bool = False  # what the prepared commit contains
+    _saving: bool = False  # the prepared commit contains delivery counts
     _advancing: bool = False
     _full: bool = False
     _critical: bool = False

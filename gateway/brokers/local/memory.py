@@ -1,7 +1,7 @@
 """
 A namespace in memory: the same rules as the embedded broker, but nothing is durable.
 
-Supports queues with their dead-letter sub-queues, both receive modes, scheduled messages, peek.
+Supports all that `LocalBroker` does, with sessions, topics and transactions.
 """
 
 import random
@@ -78,7 +78,7 @@ class MemoryEntityStore:
 
 
 class MemoryBroker(LocalBroker):
-    """`ports.Broker` and `capabilities.Peeks`. Each step runs at once, on any clock."""
+    """A `LocalBroker` in memory. Each step runs at once, on any clock."""
 
     def __init__(
         self,

@@ -15,11 +15,11 @@ EVERYBODY = 10**9
 @attrs.define(eq=False)
 class Notifier:
     """
-    The condition variable of a queue and its dead-letter sub-queues, which are one since time moves
-    messages between them.
+    The condition variable that a queue shares with its dead-letter sub-queues, because messages
+    move between them as time passes.
 
-    The task that has waited the longest is the timekeeper: it wakes when messages may become due,
-    and the step that it runs then wakes the others.
+    Of the tasks that wait for one state, that which has waited the longest is the timekeeper: it
+    wakes when messages may become due, and the step that it runs then wakes the others.
     """
 
     _due: float = math.inf
@@ -77,7 +77,7 @@ class Notifier:
 @attrs.define(eq=False)
 class Notifiers:
     """
-    The notifiers that a receiver holds, by key of the queue or session.
+    The notifiers that receivers hold, by key of the queue or session.
 
     Another thread may ask for a key; a `WeakValueDictionary` takes ten times as long to answer.
     """

@@ -128,12 +128,7 @@ class LocalTopology(ABC):
         await self.run_on(topic, lambda space, now: Topics(space).unsubscribe(topic, name, now))
 
     async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
-        """
-        As `Topology.create_rule`.
-
-        An action is stored and returned, but not supported: a message that such a rule matches is
-        refused with `NotSupported`.
-        """
+        """As `Topology.create_rule`."""
         _check_storable(rule)
         return await self.run_on(
             topic, lambda space, now: Topics(space).add_rule(topic, subscription, rule, now)

@@ -143,7 +143,10 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqBroker:
-    """`ports.Broker` and `capabilities.Verifies`. Connects on first use."""
+    """
+    `ports.Broker`, with `FailsFast`, `SendsMany`, `Identifies` and `Verifies`. Connects on first
+    use.
+    """
 
     _places: Sequence[Place]
     _login: Login

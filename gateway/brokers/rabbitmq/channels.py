@@ -77,7 +77,7 @@ class Channels:
         Return once the broker has made a change.
 
         Raises:
-            OutcomeUnknown: the broker gave no answer, or that to another request.
+            OutcomeUnknown: the broker gave no answer, or the answer to another request.
             BrokerError: as `ask`.
         """
         async with self._channel() as channel:

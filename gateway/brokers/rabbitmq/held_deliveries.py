@@ -35,8 +35,8 @@ class HeldDeliveries:
     """
     The deliveries of one channel that the broker counts as unsettled, in its order.
 
-    A settlement claims its delivery with `take`, so that no other one can; until it is written, the
-    broker still counts the delivery as unsettled.
+    A settlement claims its delivery with `take`, so that no other settlement can. Until the
+    settlement is written, the broker counts the delivery as unsettled.
     """
 
     _max_bytes: int

@@ -328,7 +328,10 @@ class RabbitmqSender:
             raise
 
     def _put(self, lane: _Lane, messages: Sequence[Outgoing]) -> _Sending | BrokerError | None:
-        """Write a batch. Returns None if there is nothing to write, or why it can't be written."""
+        """
+        Write a batch. Return None if it has no messages, or the error because of which it can't be
+        written.
+        """
         if not messages:
             return None
         try:
@@ -412,7 +415,12 @@ class RabbitmqSender:
         return int(self._clock().timestamp() * 1000)
 
     def _make_room(self) -> None:
-        """Close unused lanes, the least recently used first."""
+        """
+        Make room for another lane: close unused lanes, the least recently used first.
+
+        Raises:
+            Busy: all lanes are in use.
+        """
         idle = [queue for queue, lane in self._lanes.items() if not lane.users]
         for queue in idle[: max(0, len(self._lanes) - self._max_lanes + 1)]:
             self._lanes.pop(queue).channel.close()

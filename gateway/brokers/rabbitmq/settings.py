@@ -78,7 +78,9 @@ def arguments_for(
 
 
 def properties_of(lock_duration: float) -> QueueProperties:
-    """The properties of a queue of which nothing more was asked: without limits."""
+    """
+    The properties that are reported for every queue: the lock duration, and no delivery limit.
+    """
     return QueueProperties(
         lock_duration=timedelta(seconds=lock_duration), max_delivery_count=UNLIMITED
     )

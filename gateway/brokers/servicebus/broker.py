@@ -157,7 +157,9 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class ServiceBusRestBroker(RestManagement):
-    """`ports.Broker`, with `Peeks` and `Topology`. Connects on first use."""
+    """
+    `ports.Broker`, with `Peeks`, `Diverts`, `Identifies` and `Topology`. Connects on first use.
+    """
 
     _client: HttpClient
     # For deliveries. Separate, so that waiting receives take no connection from a send.

@@ -119,8 +119,9 @@ class RestPeer:
     """
     Sends operations and reads their results.
 
-    Each answer, a 401 included, shows whether a Pairgate gave it. Before the first answer, and
-    after a failure, a request finds out, since another server may answer then.
+    Each answer shows whether a Pairgate gave it, a 401 included; only a 5xx may be an
+    intermediary's. Before the first answer, and after a failure, a request finds out, since another
+    server may answer then.
     """
 
     _ask: Ask
@@ -154,8 +155,8 @@ class RestPeer:
         self, path: str, request: Request, forwards: Iterable[tuple[str, EntityPath]] = ()
     ) -> Response:
         """
-        Return the answer to a management request. As `run`. `forwards` are the entities that
-        messages are to be forwarded to, each with the header for its token.
+        Return the answer to a management request, whatever its status. `forwards` are the entities
+        that messages are to be forwarded to, each with the header for its token.
 
         Raises:
             BrokerError: there is no answer.
@@ -269,7 +270,10 @@ def is_from_pairgate(response: Response) -> bool:
 
 
 def _answered_by_pairgate(response: Response) -> bool | None:
-    """True if a Pairgate answered; None if the answer may be an intermediary's."""
+    """
+    True if a Pairgate answered, False if another server did; None if the answer may be an
+    intermediary's.
+    """
     if is_from_pairgate(response):
         return True
     if response.status < 500 or response.status == _NOT_IMPLEMENTED:

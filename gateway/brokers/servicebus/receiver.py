@@ -113,8 +113,8 @@ class RestReceiver:
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """
-        As `Polls.poll`, which waits unless others do already. The queue's lock duration applies;
-        `lock` is ignored.
+        As `Polls.poll`. Waits at the namespace, unless as many receives as `LongPolls` allows wait
+        there. The queue's lock duration applies; `lock` is ignored.
         """
         is_pairgate = await self._peer.is_pairgate(self._entity)
         with self._long_polls.turn(self._poll) as timeout:

@@ -132,7 +132,7 @@ class ShardedBroker(SendWrapper):
         await required(self.broker, Transacts).check_transactions()
 
     async def commit(self, work: Sequence[TransactedWork]) -> None:
-        """As `Transacts.commit`. Messages without a key go to a shard in the primary."""
+        """As `Transacts.commit`, with the shards of `ShardedSending.in_primary`."""
         spread: list[TransactedWork] = []
         for each in work:
             queue = None

@@ -109,7 +109,10 @@ class ShardPlaces(ForwardingBroker):
         return [await outcome_of(self._send_elsewhere, entity, batch) for batch in batches]
 
     async def _send_elsewhere(self, entity: EntityPath, messages: Sequence[Message]) -> None:
-        """Send to the shards that the keys lead to now, those without a key to the first."""
+        """
+        Send each message to the shard that its key leads to now; without a key, to the first active
+        shard.
+        """
         queue = self.table.find(entity.whole)
         assert queue is not None, "it was found to be closed"
         by_shard: dict[int, list[Message]] = {}

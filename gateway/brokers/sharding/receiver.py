@@ -162,7 +162,7 @@ class ShardedReceiver(Wrapper):
                 await self.table.changes.wait(seen)
 
     def _remove(self, source: _Source) -> None:
-        """Stop receiving from the shard, which gives back its kept messages."""
+        """Stop receiving from the shard. Its receiver gives back the kept messages."""
         self._ready = deque(each for each in self._ready if each[0] is not source)
         source.scope.cancel()
 
@@ -170,8 +170,8 @@ class ShardedReceiver(Wrapper):
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
-        As `Receiver.receive`; oldest first in each shard. A shard that fails doesn't keep the
-        others' messages.
+        As `Receiver.receive`; oldest first in each shard. A shard that fails doesn't hold up the
+        messages of the others.
         """
         if self._failure() is not None:
             for source in self._sources.values():
@@ -416,8 +416,8 @@ class ShardedReceiver(Wrapper):
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """
-        As `ReceivesDeferred.receive_deferred`. If a shard fails, those of the others are deferred
-        again.
+        As `ReceivesDeferred.receive_deferred`. If a shard fails, the messages of the others are
+        abandoned, so that they are deferred again.
         """
         found: dict[int, Delivery] = {}
         try:

@@ -38,7 +38,10 @@ async def schedule_in_shards(
 async def _schedule_in(
     schedules: Schedules, queue: ShardedQueue, shard: int, messages: Sequence[Message]
 ) -> Sequence[int]:
-    """As `schedule_in_shards`, in one. Messages without a number for the client are cancelled."""
+    """
+    As `schedule_in_shards`, in one shard. If the numbers that it gives have no room for the
+    shard's, the messages are cancelled.
+    """
     path = queue.path.shard(shard)
     found = await schedules.schedule(path, messages)
     try:

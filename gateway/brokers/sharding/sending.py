@@ -27,7 +27,7 @@ from gateway.domain.message import AcceptedBy, Message
 T = TypeVar("T")
 
 BACKOFF: Final = Backoff(first=1.0, cap=30.0)  # of a failed shard, for messages without a key
-# Of one shard alone: another may accept the message, and answers as soon.
+# Errors of one shard alone: another shard may accept the message, and answer as soon.
 _OWN_FAULTS: Final = (EntityNotFound, EntityDisabled, QuotaExceeded)
 
 
@@ -82,7 +82,10 @@ class ShardedSending:
         return _joined(parts, verdicts, len(batches))
 
     def in_primary(self, queue: ShardedQueue, work: TransactedSend) -> Iterable[TransactedSend]:
-        """The send of a transaction, by shard. Messages without a key go to one in the primary."""
+        """
+        The send of a transaction, by shard. Messages without a key go to an active shard in the
+        primary, if there is one and their order isn't kept.
+        """
         at_home = [number for number in queue.active if queue.rule.is_in_primary(number)]
         for part in self._parts(queue, work.entity, [work.messages]):
             if part.may_move and part.shard not in at_home and at_home:

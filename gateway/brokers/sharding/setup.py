@@ -114,8 +114,10 @@ class ShardSetup:
 
 def _is_empty(info: EntityInfo) -> bool:
     """
-    True if the namespace reports that no message of any state is left, dead letters included. It
-    can't if consumers of other processes may have locked messages that it doesn't count.
+    True if the namespace reports no message of any state, dead letters included. A count that it
+    doesn't report, as RabbitMQ's of dead letters, is taken for 0, except for that of active
+    messages. False also if consumers of other processes may have locked messages that it doesn't
+    count.
     """
     if info.active != 0 or info.locked_here or info.other_consumers:
         return False

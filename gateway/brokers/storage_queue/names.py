@@ -6,9 +6,10 @@ Names of queues in Azure Storage: 3 to 63 lower-case letters, digits and single 
   east/x-servicebus-transfer/0     pg-eastzsx-servicebus-transferzs0
   orders/x-pairgate-shard/2        pg-orderszn2
 
-A name that is valid there stays unchanged. Any other name is encoded after `pg-`, with two letters
-for each invalid character: zs for a slash, zd for a dot, zu for an underscore, zm for a dollar
-sign, zh for a hyphen where none is allowed, zz for the letter z. zn and a number name the shard.
+A name that is valid there stays unchanged, unless it begins with `pg-`. Any other name is encoded
+after `pg-`, with two letters for each invalid character: zs for a slash, zd for a dot, zu for an
+underscore, zm for a dollar sign, zh for a hyphen where none is allowed, zz for the letter z. zn and
+a number name the shard.
 """
 
 import re

@@ -232,8 +232,8 @@ class StorageQueueReceiver:
 
     async def _is_for_somebody(self, taken: Taken) -> bool:
         """
-        True if the message is to be delivered: it hasn't expired, and wasn't delivered too early or
-        too often.
+        True if the message is to be delivered. A message that has expired, is scheduled for later,
+        or was delivered too often is deleted, hidden or dead-lettered instead.
         """
         held, message, now = taken.held, taken.delivery.message, self._clock()
         if self._poison is None:
@@ -252,7 +252,10 @@ class StorageQueueReceiver:
         return await self._deleted(held)
 
     async def _deleted(self, held: Held) -> bool:
-        """In receive-and-delete mode, delete the message."""
+        """
+        Delete the message in receive-and-delete mode. Return True: it is to be delivered in any
+        case.
+        """
         await trio.lowlevel.checkpoint()
         if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
             # The message may be deleted: a second delivery is better than none.
