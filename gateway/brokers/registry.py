@@ -142,7 +142,7 @@ def _amqp() -> Kind:
             address.scheme, address.rest, options, dependencies.clock, dependencies.rng
         )
 
-    cannot = {"topics": "what else an address names is the broker's"}
+    cannot = {"topics": "queues only; the broker decides what any other address means"}
     return Kind(options=AmqpNamespaceOptions, make=make, cannot=cannot)
 
 

@@ -53,7 +53,7 @@ _DAMAGED: Final = {  # names of rows
     ),
 }
 _ODD: Final = {
-    "sessions have no state that can be read; whoever asks for it is told": (
+    "sessions have an unreadable state: a request for it fails": (
         f"SELECT count(*) FROM session WHERE checksum = ~{fitting('session')}"
     ),
     "ids are damaged: a duplicate may not be found": (
@@ -173,7 +173,7 @@ class _Look:
             version=self._connection.pragma("user_version"),
         )
         self._check_database()
-        with self._part("how far it has come"):
+        with self._part("number of commits"):
             found = self._compare(found)
         with self._part("queues"):
             found = self._count(found)
@@ -183,7 +183,7 @@ class _Look:
             self._check_checksums(found.version)
         with self._part("messages"):
             self._check_messages(found.version)
-        with self._part("what belongs to queues"):
+        with self._part("rows of queues"):
             self._find_orphans()
         return attrs.evolve(found, problems=tuple(self._problems), doubts=tuple(self._doubts))
 
@@ -254,7 +254,7 @@ class _Look:
         if version != VERSION:
             return
         if not self._connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
-            self._problems.append("what the store says of itself is damaged")
+            self._problems.append("the row of the table `store` is damaged")
         for kind, statement in _DAMAGED.items():
             names = [name for (name,) in self._connection.execute(statement)]
             if names:
@@ -268,7 +268,7 @@ class _Look:
     def _check_messages(self, version: int) -> None:
         if version != VERSION:
             self._doubts.append(
-                "of an earlier version: its messages are checked once it was opened"
+                "the store is of an earlier version: its messages are checked once it was opened"
             )
             return
         bad: list[int] = []

@@ -117,8 +117,8 @@ def check_log(path: Path, vfs: str | None) -> None:
     alone = _id_in(partial(schema.reading_without_log, path, vfs))
     if alone is not None and with_log is not None and alone != with_log:
         raise StoreDamaged(
-            f"{log_path(path)} is the log of another store; move it out of the way, and what"
-            " stands only there is not in this store"
+            f"{log_path(path)} is the log of another store; move it away: commits that only it"
+            " has aren't in this store"
         )
 
 
@@ -193,7 +193,7 @@ def _check_pages(connection: apsw.Connection, path: Path) -> None:
 
 def _check_row(connection: apsw.Connection, path: Path) -> None:
     if not connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
-        raise StoreDamaged(f"{path}: what it says of itself is damaged; {SALVAGE}")
+        raise StoreDamaged(f"{path}: the row of its table `store` is damaged; {SALVAGE}")
 
 
 def _move_log(connection: apsw.Connection) -> None:

@@ -66,7 +66,9 @@ async def cancel_in_shards(
     in_shards = by_shard(sequence_numbers)
     for shard in in_shards:
         if shard not in queue.numbers:
-            raise MessageNotFound(f"{entity}: there is no shard {shard}, as a number says")
+            raise MessageNotFound(
+                f"{entity}: a sequence number names shard {shard}, which doesn't exist"
+            )
     removed = 0
     for shard, numbers in in_shards.items():
         with halfway(removed, f"{removed} of {len(sequence_numbers)} messages were removed"):

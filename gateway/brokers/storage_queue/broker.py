@@ -45,13 +45,13 @@ from gateway.wire.storage_queue.xml import MAX_ANSWER
 CANNOT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "sessions": "a session id travels with its message, but no receiver can hold a session",
-        "strict order": "nearly the order of the sends; what is abandoned goes behind the rest",
+        "strict order": "nearly the order of the sends; abandoned messages go behind the rest",
         "duplicate detection": "consumers must be idempotent",
         "deferral": "refused",
-        "cancelling of a schedule": "what is scheduled comes",
-        "dead-lettering of what expires": "it's gone",
+        "cancelling of a schedule": "refused; a scheduled message is delivered when it is due",
+        "dead-lettering of expired messages": "the service deletes them",
         "topics": "queues only",
-        "peek beyond the first 32 messages": "locked and scheduled ones aren't shown either",
+        "peek beyond the first 32 messages": "locked and scheduled messages aren't shown, either",
         "conditional changes of a queue": "the last writer wins",
         "long polls": "receivers ask again and again, after longer and longer pauses",
     }

@@ -137,7 +137,9 @@ def _one(operation: Operation, answer: Info, origin: str) -> str:
             link = subscription_path(topic, title)
         case Rule(name=title):
             content = rule_description.build(answer)
-            assert isinstance(operation, GetRule | PutRule | ListRules), "who else has rules?"
+            assert isinstance(operation, GetRule | PutRule | ListRules), (
+                "no other operation has rules"
+            )
             link = rule_path(operation.topic, operation.subscription, title)
     updated = answer.created if isinstance(answer, Rule) else answer.updated or answer.created
     dates = (

@@ -83,7 +83,7 @@ def parse_request(request: Request, address: Address) -> Operation:
         raise invalid(name, value, "There is no such operation.")
     read = methods.get("GET" if request.method == "HEAD" else request.method)
     if read is None:
-        raise StorageRefusal("UnsupportedHttpVerb", f"Of it there are {', '.join(methods)}.")
+        raise StorageRefusal("UnsupportedHttpVerb", f"Supported are {', '.join(methods)}.")
     return read(request, query, address)
 
 

@@ -65,8 +65,8 @@ SPOILED = {
     "UPDATE queue SET version = 3 WHERE key IS NULL": "entity 'gone'",
     "UPDATE rule SET rule = replace(rule, '= 1', '= 3')": "rule 'some'",
     "UPDATE rule SET key = 'other'": "rule 'other'",
-    "UPDATE store SET next_sequence = 1": "what it says of itself",
-    "UPDATE store SET survivors = 7": "what it says of itself",
+    "UPDATE store SET next_sequence = 1": "the row of its table `store`",
+    "UPDATE store SET survivors = 7": "the row of its table `store`",
 }
 
 
@@ -129,7 +129,7 @@ async def test_a_damaged_session_state_is_never_served_and_told_once(tmp_path):
     assert told == [SessionStateDamaged(queue=ORDERS, session_id="s")]
     assert "1 session row is damaged: s" in before.problems
     assert known.good
-    assert any("no state that can be read" in doubt for doubt in known.doubts)
+    assert any("unreadable state" in doubt for doubt in known.doubts)
     assert state == b"new"
     assert inspect(tmp_path / "a.db", GOOD_DISK).doubts == ()
 

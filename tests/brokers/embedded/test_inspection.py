@@ -79,7 +79,7 @@ SPOILED = {
     "UPDATE queue SET properties = '{'": "properties of orders",
     "UPDATE queue SET kind = 'box'": "properties of orders",
     "INSERT INTO rule VALUES (1, 'a', '{}', x'', x'', 0)": "a rule of orders",
-    "DELETE FROM store": "how far it has come",
+    "DELETE FROM store": "number of commits",
 }
 
 

@@ -136,7 +136,7 @@ def _expression_of(rule_filter: TrueFilter | FalseFilter | SqlFilter) -> str:
 
 def _sql_of(sql: SqlFilter | SqlAction) -> str:
     if sql.parameters:
-        raise MessageError("expression: its parameters can't be said in AMQP")
+        raise MessageError("expression: its parameters can't be expressed in AMQP")
     return sql.expression
 
 
