@@ -90,8 +90,8 @@ async def delete_in_session(
     delete: Callable[[EntityPath], Awaitable[int]],
 ) -> int:
     """
-    As `DeletesMessages.delete_messages`, of the shard in which the session is locked: while the
-    session has messages in a draining shard, that one.
+    As `DeletesMessages.delete_messages`, of the shard in which the session is locked: a draining
+    shard as long as it has messages of the session, then that of its id.
     """
     lost: SessionLockLost | None = None
     for number in (*queue.former_shards_of(session_id), queue.shard_of(session_id)):

@@ -86,7 +86,10 @@ async def _first_sessions(
 async def _shard_with(
     sessions: Sessions, queue: ShardedQueue, entity: EntityPath, session_id: str
 ) -> int:
-    """The shard of the session: while it still has messages in a draining shard, that one."""
+    """
+    The shard of the session: a draining shard as long as it has messages of the session, then that
+    of its id.
+    """
     await trio.lowlevel.checkpoint()
     for former in queue.former_shards_of(session_id):
         if await _has_session(sessions, entity.shard(former), session_id):

@@ -41,7 +41,12 @@ def encode_entries(pieces: list[bytes]) -> bytes:
 
 
 def to_milliseconds(moment: datetime) -> int:
-    """Milliseconds since 1970, truncated."""
+    """
+    Milliseconds since 1970, truncated.
+
+    Raises:
+        MessageError: the date has no time zone.
+    """
     if moment.tzinfo is None:
         raise MessageError("a timestamp needs a time zone")
     since = moment - _EPOCH

@@ -205,7 +205,7 @@ def write_error(error: AmqpError | None) -> Value:
     """The field for an error; null for None."""
     if error is None:
         return None
-    # A peer's condition may come back to it, and may be no symbol there.
+    # A condition that came from a peer may not be ASCII, as a symbol must be.
     condition = error.condition.encode("ascii", "replace").decode()
     info = symbols_or_null(error.info or SOME_INFO)
     return described(_ERROR, [symbol(condition), error.description, info])

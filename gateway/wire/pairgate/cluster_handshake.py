@@ -103,7 +103,7 @@ class ClientHandshake:
 
     def agree(self, hello: bytes) -> SealedFrames:
         """
-        The channel, once the server's hello is there. Nothing is proven yet.
+        The channel, once the server's hello has arrived. Nothing is proven yet.
 
         Raises:
             ChannelError: it isn't the hello of a gateway.

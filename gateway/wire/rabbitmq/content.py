@@ -315,7 +315,10 @@ class _Shape:
             return None
 
     def _read_all(self, data: bytes, at: int) -> dict[str, Any] | None:
-        """As `read`, value by value. Values that differ from the last ones vary from now on."""
+        """
+        As `read`, value by value. A value that differs from the last table's counts as varying from
+        now on.
+        """
         pieces = self._unpack(data, at)
         if pieces[::2] != self.heads:
             return None

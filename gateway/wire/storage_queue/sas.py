@@ -27,7 +27,7 @@ _WITH_SCOPE: Final = "2020-12-06"  # the version from which on an account SAS si
 _OF_KEY: Final = ("skoid", "sktid", "skt", "ske", "sks", "skv", "skdutid", "sduoid")
 _NAMES: Final = ("sv", "ss", "srt", "sp", "st", "se", "sip", "spr", "si", "ses", *_OF_KEY, "sig")
 _DATES: Final = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d", "%Y-%m-%dT%H:%M:%S.%fZ")
-_FIRST_VERSION: Final = "2015-04-05"  # before it the text to sign was another one
+_FIRST_VERSION: Final = "2015-04-05"  # earlier versions signed another text
 _VERSION: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 # Control characters, and halves of surrogate pairs, which can't be encoded to be signed.
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
