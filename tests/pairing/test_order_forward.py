@@ -51,6 +51,7 @@ ADDRESSES = tuple(f"gateway-{number}.test:5680" for number in range(5))
 RESULTS = [each.value for each in lease.ForwardResult]
 QUEUE = backlog.ordered_queue(LABEL, KEY.number)
 SOON = 1.0
+MAX_REQUESTS = 4
 
 
 @attrs.define(eq=False)
@@ -89,7 +90,7 @@ class Cluster:
         doesn't know the others forwards nothing.
         """
         address = ADDRESSES[len(self.nodes) if at is None else at]
-        node = await self.network.start(address, peers=ADDRESSES, max_requests=4)
+        node = await self.network.start(address, peers=ADDRESSES, max_requests=MAX_REQUESTS)
         options = {"order_lease": OrderLeaseMode.FORWARD, **options}
         started = await gateway(self.harness, switch, **options)
         self.nodes[started] = node
@@ -118,6 +119,20 @@ class Cluster:
         silent = self.silence(orderer)
         switch.fault = Hang()
         return other, silent
+
+    async def use_all_connections(self, to: Gateway, of: Gateway) -> None:
+        """Let settlements, which hang, use all connections of one gateway to the other."""
+        held, asking = self.nodes[to], self.nodes[of].leases
+        locked = await held.leases.receive(ORDERS, MAX_REQUESTS)
+        held.hindered.hangs = True
+
+        async def settle(token: str) -> None:
+            with suppress(HolderSilent):
+                await asking.settle(ORDERS, token, Complete())
+
+        for each in locked:
+            self.harness.nursery.start_soon(settle, each.lock_token)
+        await trio.sleep(0.1)
 
     @property
     def taken(self) -> int:
@@ -473,19 +488,9 @@ async def test_a_frozen_orderer_that_answers_no_settlement_either_is_replaced(ha
     for name in "abcd":
         await one.send(name)
     await other.send("known")
-    held, asking = cluster.nodes[one], cluster.nodes[other].leases
-    locked = await held.leases.receive(ORDERS, 4)
-    held.hindered.hangs = True
     switch.fault = Hang()
     cluster.silence(one)
-
-    async def settle(token: str) -> None:
-        with suppress(HolderSilent):
-            await asking.settle(ORDERS, token, Complete())
-
-    for each in locked:
-        harness.nursery.start_soon(settle, each.lock_token)
-    await trio.sleep(0.1)
+    await cluster.use_all_connections(one, other)
 
     assert await other.send("e") is PRIMARY
     assert leases(one, other) == [0, 1]
@@ -759,17 +764,7 @@ async def test_a_send_waits_for_a_connection_to_the_orderer_no_longer_than_it_ma
     for name in "abcd":
         await one.send(name)
     await other.send("known")
-    held, asking = cluster.nodes[one], cluster.nodes[other].leases
-    locked = await held.leases.receive(ORDERS, 4)
-    held.hindered.hangs = True
-
-    async def settle(token: str) -> None:
-        with suppress(HolderSilent):
-            await asking.settle(ORDERS, token, Complete())
-
-    for each in locked:
-        harness.nursery.start_soon(settle, each.lock_token)
-    await trio.sleep(0.1)
+    await cluster.use_all_connections(one, other)
 
     with Timed() as took, pytest.raises(Unavailable):
         await other.send("e")
