@@ -22,6 +22,7 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
         ├── EntityExists           not sent    no
         ├── PreconditionFailed     not sent    no    a stale ETag
         ├── MessageTooLarge        not sent    no
+        │   └── TooLargeToForward  not sent    no    for the channel to the orderer
         ├── InvalidRequest         not sent    no    the caller's fault: the text says which field
         │   └── SessionRequired    not sent    no
         ├── InternalError          not sent    no    a bug of ours: nothing has changed
@@ -170,6 +171,10 @@ class PreconditionFailed(BrokerError):
 
 class MessageTooLarge(BrokerError):
     """A message exceeds the limit, which the text names."""
+
+
+class TooLargeToForward(MessageTooLarge):
+    """The messages are too large for the channel to the orderer, which has not been asked."""
 
 
 class InvalidRequest(BrokerError):

@@ -15,7 +15,9 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     Busy,
     HolderSilent,
+    MessageTooLarge,
     NotOrderer,
+    NotSupported,
     Outcome,
     OutcomeUnknown,
     QuotaExceeded,
@@ -276,13 +278,18 @@ async def test_the_status_says_how_sends_that_were_forwarded_ended(harness, clus
     assert one.pair.order_status().missed == 0
 
 
-async def test_the_orderers_error_is_the_clients(harness, cluster):
+@pytest.mark.parametrize("error", [QuotaExceeded, NotSupported, MessageTooLarge])
+async def test_the_orderers_error_is_the_clients(harness, cluster, error):
+    """The error says nothing of the way to the orderer, which remains the orderer."""
     one, other = await cluster.start(), await cluster.start()
     await one.send("a")
-    harness.primary.fail(Refuse(lambda: QuotaExceeded("full")), Operation.SEND)
+    harness.primary.fail(Refuse(lambda: error("refused by the namespace")), Operation.SEND)
 
-    with pytest.raises(QuotaExceeded, match="full"):
+    with pytest.raises(error, match="refused by the namespace"):
         await other.send("b")
+
+    assert other.pair.order_status().forwarded["refused"] == 1
+    assert (leases(one, other), cluster.taken) == ([1, 0], 1)
 
 
 async def test_an_idle_orderer_whose_sends_all_come_from_others_stays_one(cluster):

@@ -30,8 +30,8 @@ from gateway.domain.errors import (
     MessageTooLarge,
     NoAnswer,
     NotOrderer,
-    NotSupported,
     OutcomeUnknown,
+    TooLargeToForward,
     Unavailable,
     Unreachable,
 )
@@ -159,7 +159,7 @@ class Peer:
         try:
             answer = await self._asked(content, until)
         except MessageTooLarge as error:
-            raise NotSupported(str(error)) from error
+            raise TooLargeToForward(str(error)) from error
         except (LockLost, Busy) as error:  # Busy: with requests that it doesn't answer
             raise Unreachable(str(error)) from error
         except HolderSilent as error:

@@ -24,7 +24,7 @@ from gateway.domain.errors import (
     BrokerError,
     NoAnswer,
     NotOrderer,
-    NotSupported,
+    TooLargeToForward,
     Unreachable,
 )
 from gateway.domain.message import Message
@@ -39,7 +39,7 @@ PATIENCE: Final = 2.0
 async def forward(peers: OrderPeers, sending: Sending, lease: OrderLease, until: float) -> bool:
     """
     Have the known orderer send the pending batches until then. Those without a verdict certainly
-    weren't sent, or are tainted. False: the send can't be forwarded, so that it needs the lease.
+    weren't sent, or are tainted. False: a batch is too large, so that the send needs the lease.
     """
     orderer = lease.orderer
     for batch in sending.pending:
@@ -70,7 +70,7 @@ def _result(error: BrokerError | None) -> ForwardResult:
             return ForwardResult.NOT_ORDERER
         case Unreachable():
             return ForwardResult.UNREACHABLE
-        case NotSupported():
+        case TooLargeToForward():
             return ForwardResult.TOO_LARGE
         case NoAnswer():
             return ForwardResult.NO_ANSWER

@@ -29,7 +29,7 @@ class OrderPeers(Protocol):
         Raises:
             NotOrderer: it isn't the orderer; nothing was sent.
             Unreachable: it can't be asked; nothing was sent.
-            NotSupported: the messages can't be forwarded, to it or at all; nothing was sent.
+            TooLargeToForward: the messages are too large for a request; nothing was sent.
             NoAnswer: it didn't answer.
             BrokerError: its own error.
         """

@@ -25,6 +25,7 @@ from gateway.domain.errors import (
     PreconditionFailed,
     QuotaExceeded,
     StorageFull,
+    TooLargeToForward,
     Unavailable,
     Unreachable,
 )
@@ -33,7 +34,15 @@ from gateway.wire.servicebus.errors import build_error, parse_error
 
 # Of a gateway's own connections and credentials, or of its cluster: clients are told what they
 # extend.
-LOCAL = {Unreachable, NoAnswer, HolderSilent, NotOrderer, NoToken, CredentialRefused}
+LOCAL = {
+    Unreachable,
+    NoAnswer,
+    HolderSilent,
+    NotOrderer,
+    NoToken,
+    CredentialRefused,
+    TooLargeToForward,
+}
 ALL = [
     error
     for error in vars(errors).values()

@@ -462,7 +462,14 @@ ALL = [
     for error in vars(errors).values()
     if isinstance(error, type) and issubclass(error, BrokerError) and error is not BrokerError
     # Of a gateway's own connections, or of its cluster: clients are told what they extend.
-    if error not in {errors.Unreachable, errors.NoAnswer, errors.HolderSilent, errors.NotOrderer}
+    if error
+    not in {
+        errors.Unreachable,
+        errors.NoAnswer,
+        errors.HolderSilent,
+        errors.NotOrderer,
+        errors.TooLargeToForward,
+    }
 ]
 
 
