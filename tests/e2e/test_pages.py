@@ -1,11 +1,12 @@
 """
-The commands of the README, the tutorial and the pages for clients, run as a newcomer runs them.
+The commands and programs of the README, the tutorials and other pages, run as a newcomer runs them.
 
-Only two things differ: each endpoint has a free port, and the tutorial's intervals are shorter.
+Only two things differ: each endpoint has a free port, and some intervals are shorter.
 """
 
 import re
 import shlex
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 import trio
 
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment, fork_server
+from tests.e2e.test_drill import PAIR
 from tests.test_readme import CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks, named_blocks
 
 pytestmark = pytest.mark.slow
 
+ENCRYPT = (DOCS / "how-to" / "encrypt-the-backlog.md").read_text()
 NODE = (DOCS / "how-to" / "connect-from-node.md").read_text()
 BIND = re.compile(r'^bind = "127\.0\.0\.1:(\d+)"', re.MULTILINE)
 EXAMPLE = (ROOT / "conf" / "examples" / "embedded.toml").read_text()
@@ -157,3 +160,25 @@ async def test_the_code_for_node_runs(gateways: Gateways) -> None:
             check=False,
         )
         assert (done.returncode, done.stdout.strip()) == (0, b"hello"), code
+
+
+async def test_a_backlog_is_encrypted_by_the_steps_of_the_page(gateways: Gateways) -> None:
+    [make_the_key] = blocks(ENCRYPT, "sh")
+    encrypted = blocks(ENCRYPT, "toml")[0]
+    [told] = re.findall(r"`pairgate check` says `(.*?)`", ENCRYPT)
+    gateway = gateways.prepare(PAIR.replace("[pairing]\n", encrypted.replace("encrypt = true", "")))
+    gateway.folder.mkdir()
+
+    assert (await run(gateway.folder, "sh", "-c", make_the_key))[0] == 0
+    await gateway.start()
+    gateway.config_file.write_text(
+        gateway.config.replace("envelope_keys", "encrypt = true\nenvelope_keys")
+    )
+    gateway.signal(signal.SIGHUP)
+    reloaded = await gateway.seen("reloaded")
+    await gateway.stop()  # because `check` doesn't look at stores that it has open
+    code, output = await pairgate(gateway.folder, ["check"])
+
+    assert (reloaded["envelope_keys"], reloaded["needs_restart"]) == ("2026-11", "")
+    assert code == 0
+    assert told in output

@@ -64,9 +64,18 @@ PAGES: Final = (
     "change-keys.md",
     "back-up-and-repair-a-store.md",
     "rehearse-an-outage.md",
+    "redrive-dead-letters.md",
 )
-# The differences from the page: a folder for backups, a short drill, and no terminal that asks.
-HERE: Final = {"/backups/": "", "$(date +%F)": "today", "--for 90s": "--for 2s --rate 5 --yes"}
+# The differences from the page: a folder for backups, a short drill, a label, and no terminal that
+# asks.
+HERE: Final = {
+    "/backups/": "",
+    "$(date +%F)": "today",
+    "--for 90s": "--for 2s --rate 5 --yes",
+    "purge LABEL/x-servicebus-transfer/0": (
+        "purge east/x-servicebus-transfer/0 --confirm east/x-servicebus-transfer/0 --messages 0"
+    ),
+}
 KEY: Final = """
 [[access]]
 name = "orders-sender"
