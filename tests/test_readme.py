@@ -126,6 +126,12 @@ def test_the_readme_shows_the_first_commands() -> None:
     assert pasted == {"serve", "send", "peek", "receive", "status"}
 
 
+def test_the_readme_begins_with_the_installation() -> None:
+    first = blocks(README, "sh")[0].splitlines()[0]
+
+    assert shlex.split(first, comments=True) == ["pip", "install", "./pairgate"]
+
+
 def test_nothing_tells_to_install_a_package_of_the_same_name() -> None:
     """On the public index it is another project's; an extra is named by its packages."""
     by_name = re.compile(r"pip install [^\n`]*(?<![\w./~-])pairgate(?![\w/-])")
