@@ -365,6 +365,7 @@ class Namespace:
             self.check_version(path, if_version)
         check_update(path, entity.properties, new)
         self._check_no_circle(path, new)
+        queue.sweep(now)  # the old properties decide about the messages that have expired
         stored = StoredEntity(
             path=entity.path,
             properties=properties,

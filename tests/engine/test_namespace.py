@@ -667,6 +667,24 @@ def test_unused_queues_move_their_messages_when_these_become_due() -> None:
     assert "parted" not in disk.opened
 
 
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_an_expired_message_follows_the_properties_that_it_expired_under(
+    dead_letters: bool,
+) -> None:
+    space = make()
+    create(
+        space,
+        "orders",
+        default_time_to_live=timedelta(seconds=5),
+        dead_lettering_on_expiration=dead_letters,
+    )
+    space.find(ORDERS).send([message()], at(0))
+    properties = QueueProperties(dead_lettering_on_expiration=not dead_letters)
+    space.update(ORDERS, properties, None, at(6))
+
+    assert space.inspect(ORDERS, at(6)).dead_lettered == int(dead_letters)
+
+
 def test_the_first_use_of_a_queue_is_undone_with_the_step_that_failed() -> None:
     disk = Disk()
     space = make(store=disk)
