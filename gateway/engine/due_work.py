@@ -33,18 +33,14 @@ class DueWork:
         """Begin the time of a dormant queue's `auto_delete_on_idle`."""
         self._journal.keep(dormant)
         dormant.used = now.monotonic
-        self._set(dormant.path.key, now.monotonic + idle_limit(dormant.properties))
+        self._set_or_drop(dormant.path.key, now.monotonic + idle_limit(dormant.properties))
 
     def note(self, queue: Queue, due: float | None, now: Now) -> None:
         """Note that an entity has changed; `due` is when (monotonic) it has work to do."""
         if not _has_any(queue):
             return
-        key = queue.path.key
         first = min(idle_end(queue, now), math.inf if due is None else due)
-        if first == math.inf:
-            self.drop(key)
-        elif first != self._deadlines.get(key):
-            self._set(key, first)
+        self._set_or_drop(queue.path.key, first)
 
     def drop(self, key: str) -> None:
         """Forget an entity that was deleted."""
@@ -63,6 +59,12 @@ class DueWork:
         while (over := self._deadlines.over(now.monotonic)) is not None:
             self.drop(over[0])
             yield over[0]
+
+    def _set_or_drop(self, key: str, moment: float) -> None:
+        if moment == math.inf:
+            self.drop(key)
+        elif moment != self._deadlines.get(key):
+            self._set(key, moment)
 
     def _set(self, key: str, moment: float) -> None:
         self._journal.note(self._put_back, key, self._deadlines.get(key))

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.engine.dormant import DormantQueue
 from gateway.engine.due_work import DueWork, idle_end
+from gateway.engine.entity_store import StoredEntity
 from tests.engine.test_enqueue import Way, leading
 from tests.engine.test_queue import at, make
 
@@ -31,6 +34,15 @@ def test_what_has_nothing_to_do_any_more_is_not_looked_at() -> None:
     due_work.note(queue, None, at(1))
 
     assert (before, due_work.first()) == (5.0, None)
+
+
+def test_an_unused_entity_without_an_idle_limit_is_not_looked_at_again() -> None:
+    due_work = DueWork()
+    forwards = QueueProperties(auto_delete_on_idle=HOUR, forward_to="bills")
+    stored = StoredEntity(path=EntityPath("orders"), properties=forwards, created=0, updated=0)
+    due_work.wait_until_idle(DormantQueue(stored, forwards, {}), at(1))
+
+    assert due_work.first() is None
 
 
 @pytest.mark.parametrize(
