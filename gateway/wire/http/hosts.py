@@ -53,7 +53,7 @@ def parse_server_url(text: str) -> ServerUrl:
 
     Raises:
         InvalidRequest: a host is missing, malformed or given twice. The text repeats nothing of the
-            URL, which may contain a secret, except for a port that is out of range.
+            URL, which may contain a secret: a port may be the password of a URL without a host.
     """
     match = _PARTS.fullmatch(text)
     authority = match["authority"] if match is not None else None
@@ -80,7 +80,7 @@ def _hosts(texts: list[str]) -> tuple[Host, ...]:
             raise InvalidRequest(f"{which}: HOST[:PORT] expected, an IPv6 address in brackets")
         port = None if match["port"] is None else int(match["port"])
         if port is not None and not 0 < port <= _MOST_PORT:
-            raise InvalidRequest(f"{which}: a port from 1 to {_MOST_PORT} expected, found {port}")
+            raise InvalidRequest(f"{which}: a port from 1 to {_MOST_PORT} expected")
         host = Host(name=(match["address"] or match["name"]).lower(), port=port)
         if host in found:
             raise InvalidRequest(f"{which}: is given twice")

@@ -41,8 +41,8 @@ def test_user_and_password_are_those_before_the_last_at_sign_and_unquoted() -> N
         ("::1", "an IPv6 address in brackets"),
         ("[::1", "an IPv6 address in brackets"),
         ("a:secret", "host: HOST"),
-        ("a,b:0", "host 2 of 2: a port from 1 to 65535 expected, found 0"),
-        ("a:99999", "host: a port from 1 to 65535 expected, found 99999"),
+        ("a,b:0", "host 2 of 2: a port from 1 to 65535 expected"),
+        ("a:99999", "host: a port from 1 to 65535 expected"),
         ("a:1,A:1", "host 2 of 2: is given twice"),
     ],
 )
@@ -54,3 +54,4 @@ def test_a_malformed_host_is_told_by_its_number_and_nothing_of_the_url_is_repeat
 
     assert problem in str(caught.value)
     assert "secret" not in str(caught.value)
+    assert "99999" not in str(caught.value)
