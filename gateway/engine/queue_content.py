@@ -183,19 +183,20 @@ class QueueContent:
 
     def fit(self, row: Row, now: Now) -> bool:
         """
-        True if a row may be delivered. Otherwise the row was quarantined, removed as expired, or
-        dead-lettered for too many deliveries.
+        True if a row may be delivered. Otherwise the row was quarantined, dead-lettered for too
+        many deliveries, or removed as expired.
         """
         properties = self.entity.properties
         if row.damaged:
             self.index.quarantine(row)
+        elif row.state is State.ACTIVE and row.deliveries >= properties.max_delivery_count:
+            # Before the expiry: the lock may have ended earlier than this sweep comes.
+            self.dead_letter(row, _too_many_deliveries(row), now)
         elif row.expires is not None and self._is_expired(row, now):
             if properties.dead_lettering_on_expiration:
                 self.dead_letter(row, EXPIRED, now)
             else:
                 self.index.remove(row)
-        elif row.state is State.ACTIVE and row.deliveries >= properties.max_delivery_count:
-            self.dead_letter(row, _too_many_deliveries(row), now)
         else:
             return True
         return False

@@ -550,23 +550,21 @@ class Machine(RuleBasedStateMachine):
             assert info.properties == place.properties
         else:
             info = done(self.broker.inspect(path))
-            assert [
+            counts = [
                 info.active,
                 info.scheduled,
                 info.deferred,
                 info.dead_lettered,
                 info.transfer_dead_lettered,
-            ] == [len(place.of(state)) for state in ALL], (name, info)
+            ]
+            assert counts == [len(place.of(state)) for state in ALL], (name, place.mails, info)
             assert info.properties == as_queue(place.properties)
         assert info.version == place.version
-        for sub, states in (
-            (path, (ACTIVE, SCHEDULED, DEFERRED)),
-            (path.dead_letter, (DEAD,)),
-            (path.transfer_dead_letter, (TRANSFER,)),
-        ):
+        for sub, states in parts(path):
             found = self.all_of(sub)
             mails = place.of(*states)
-            self.compare(found, self.adopt(found, mails) if states == (DEAD,) else mails)
+            by_time = states in ((DEAD,), (TRANSFER,))
+            self.compare(found, self.adopt(found, mails) if by_time else mails)
 
     def all_of(self, path: EntityPath) -> list[Delivery]:
         """Return the messages of an entity in a way that doesn't count as use of it."""
@@ -633,6 +631,11 @@ class EmbeddedMachine(Machine):
     def make(self) -> SteppedBroker:
         return SteppedEmbedded(type(self).folder())
 
+    def pass_time(self, seconds: int) -> None:
+        """Let time pass, and look: the store does what has become due when it is asked."""
+        super().pass_time(seconds)
+        self.look()
+
     @rule()
     def tidy(self) -> None:
         self.broker.tidy()
@@ -688,14 +691,29 @@ class EmbeddedMachine(Machine):
         Those of a last delivery never are: a message that kills its receiver ends as a dead letter.
         """
         for name, place in self.model.places.items():
-            path = EntityPath(name)
-            for sub in (path, path.dead_letter, path.transfer_dead_letter):
+            for sub, states in parts(EntityPath(name)):
                 for delivery in self.all_of(sub):
-                    for mail in place.mails:
-                        if mail.number == delivery.sequence_number:
+                    for mail in place.of(*states):
+                        if is_same(mail, delivery):
                             assert delivery.delivery_count <= mail.count
-                            if mail.state != ACTIVE or mail.count < place.max_delivery_count:
+                            if mail.state != ACTIVE or not mail.is_last:
                                 mail.count = delivery.delivery_count
+
+
+def parts(path: EntityPath) -> Sequence[tuple[EntityPath, Sequence[str]]]:
+    """Return the queue and its sub-queues, each with the states of its messages in the model."""
+    return (
+        (path, (ACTIVE, SCHEDULED, DEFERRED)),
+        (path.dead_letter, (DEAD,)),
+        (path.transfer_dead_letter, (TRANSFER,)),
+    )
+
+
+def is_same(mail: Mail, delivery: Delivery) -> bool:
+    """True if they are one message: by its number, or by its name while no number is known."""
+    if mail.number is not None:
+        return mail.number == delivery.sequence_number
+    return bool(mail.message.properties["name"] == delivery.message.properties["name"])
 
 
 def kind_of(name: str) -> Any:

@@ -71,6 +71,7 @@ class Mail:
     due: int | None = None
     expires: int | None = None
     count: int = 0
+    is_last: bool = False  # as many deliveries as the place allowed at that moment
     reason: str | None = None
     source: str | None = None
     grip: Grip | None = None
@@ -274,10 +275,10 @@ class Naive:
 
     def _settle_down(self, place: Place, mail: Mail, hops: int = 0) -> None:
         """Settle an active message that no receiver holds: it stays, or goes to its destination."""
-        if mail.expires is not None and mail.expires <= self.now:
-            self._expire(place, mail)
-        elif mail.count >= (place.max_delivery_count or 1) and mail.count:
+        if mail.count >= (place.max_delivery_count or 1) and mail.count:
             self._dead_letter(place, mail, "MaxDeliveryCountExceeded")
+        elif mail.expires is not None and mail.expires <= self.now:
+            self._expire(place, mail)
         elif place.is_topic:
             self._publish(place, mail, hops)
         elif place.forward_to:
@@ -319,7 +320,7 @@ class Naive:
     def _arrive(self, place: Place, mail: Mail, hops: int) -> None:
         new = copy.copy(mail)
         new.order, new.number, new.count, new.grip, new.due = self._next(), None, 0, None, None
-        new.state = ACTIVE
+        new.state, new.is_last = ACTIVE, False
         life = place.default_time_to_live
         if life is not None:
             new.expires = min(self.now + micros(life), new.expires or self.now + micros(life))
@@ -396,6 +397,7 @@ class Naive:
     ) -> list[Mail]:
         for mail in mails:
             mail.count += 1
+            mail.is_last = mail.state == ACTIVE and mail.count >= place.max_delivery_count
             if keep:
                 mail.grip = Grip(self.now + micros(place.lock_duration), session)
             else:
@@ -551,7 +553,7 @@ class Naive:
         elif mail.state == SCHEDULED and mail.due is not None:
             yield mail.due, mail.order, lambda: self._enqueue(place, mail)
         elif mail.state == ACTIVE and mail.expires is not None:
-            yield mail.expires, mail.order, lambda: self._expire(place, mail)
+            yield mail.expires, mail.order, lambda: self._settle_down(place, mail)
 
     def _enqueue(self, place: Place, mail: Mail) -> None:
         self._use(place)

@@ -513,6 +513,15 @@ def test_an_expired_message_that_comes_back_is_gone():
     assert dead.row.reason == "TTLExpiredException"
 
 
+def test_a_message_of_too_many_deliveries_is_dead_lettered_though_it_has_expired_since():
+    queue = make(max_delivery_count=1, lock_duration=timedelta(seconds=5))
+    queue.send([message("a", life=7)], at(1))
+    take(queue, at(1))
+
+    [dead] = take(queue, at(20), state=State.DEAD)
+    assert dead.row.reason == "MaxDeliveryCountExceeded"
+
+
 def test_a_dead_letter_never_expires():
     queue = make()
     queue.send([message("a", life=5)], at(1))
