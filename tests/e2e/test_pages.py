@@ -15,12 +15,14 @@ import pytest
 import trio
 
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment, fork_server
+from tests.e2e.rest import send, take
 from tests.e2e.test_drill import PAIR
 from tests.test_readme import CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks, named_blocks
 
 pytestmark = pytest.mark.slow
 
 ENCRYPT = (DOCS / "how-to" / "encrypt-the-backlog.md").read_text()
+TRANSACTIONS = (DOCS / "how-to" / "use-transactions.md").read_text()
 NODE = (DOCS / "how-to" / "connect-from-node.md").read_text()
 BIND = re.compile(r'^bind = "127\.0\.0\.1:(\d+)"', re.MULTILINE)
 EXAMPLE = (ROOT / "conf" / "examples" / "embedded.toml").read_text()
@@ -182,3 +184,19 @@ async def test_a_backlog_is_encrypted_by_the_steps_of_the_page(gateways: Gateway
     assert (reloaded["envelope_keys"], reloaded["needs_restart"]) == ("2026-11", "")
     assert code == 0
     assert told in output
+
+
+async def test_the_worker_with_transactions_runs(gateways: Gateways) -> None:
+    gateway = await gateways.start(on_free_ports(EXAMPLE), name="transactions")
+    [worker] = blocks(TRANSACTIONS, "python")
+    program = with_ports(worker, ports_of(gateway, EXAMPLE))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, gateway.folder, sys.executable, "-c", program)
+        for number in (b"1", b"2"):
+            assert (await send(gateway.address, "orders", number))[0] == 201
+        invoices = [await take(gateway.address, "invoices", wait=30) for _ in range(2)]
+        nursery.cancel_scope.cancel()
+
+    assert all(invoice and b"invoice of" in invoice for invoice in invoices), invoices
+    assert await take(gateway.address, "orders", wait=0) is None
