@@ -1,10 +1,13 @@
-"""Files that change: certificates that expire or are replaced, other stores."""
+"""Files: certificates that are untrusted, expire or are replaced; stores of other versions."""
 
+import json
 import signal
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
@@ -17,8 +20,10 @@ from tests.brokers.embedded.stores import opened
 from tests.brokers.embedded.test_migration import make_store_1
 from tests.e2e.installation import LABEL, client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
-from tests.e2e.rest import send, take
-from tests.harness.certificates import Authority
+from tests.e2e.rest import request, send, take
+from tests.e2e.test_admin import ADMIN
+from tests.e2e.test_serve import pairgate, with_fixed_port
+from tests.harness.certificates import DAY, Authority, Issued, now
 from tests.harness.wall_clock import WallClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -27,12 +32,92 @@ TWO_YEARS = 2 * 365 * 86400.0  # seconds; certificates of ours are good for one
 TLS = '\ntls = { certificate = "tls/server.pem", key = "tls/server.key" }\n'
 
 
-def served_with_tls(gateways: Gateways, name: str = "primary") -> GatewayProcess:
-    """A broker that isn't started yet, with TLS beside plain connections."""
+def served_with_tls(gateways: Gateways) -> GatewayProcess:
+    """The primary, not started yet, with TLS beside plain connections; its files are missing."""
     config = broker_config("orders").replace('"service-bus-http"', '"service-bus"') + TLS
-    process = gateways.prepare(config, name=name)
-    write_certificates(process.folder / "tls", now=datetime.now(UTC))
-    return process
+    return gateways.prepare(config, name="primary")
+
+
+def pair_over_tls(primary: GatewayProcess, secondary: GatewayProcess, tls: str) -> str:
+    """The configuration of a gateway that reaches its primary over TLS with these settings."""
+    patient = {"send_timeout": "25s", "attempt_timeout": "10s"}  # a busy machine is no outage
+    where = f"localhost:{primary.port}", secondary.address
+    config = pair_config(*where, backlog_queues=1, **patient)
+    config = config.replace("servicebus+http:", "servicebus+https:", 1)
+    return config.replace("[namespaces.secondary]", f"tls = {{ {tls} }}\n\n[namespaces.secondary]")
+
+
+@attrs.define
+class Authorities:
+    """The gateway trusts certificates of `known` alone."""
+
+    known: Authority
+    unknown: Authority
+
+    def for_another_host(self) -> Issued:
+        return self.known.issue("server", hosts=["a.example.net"])
+
+    def of_the_unknown_authority(self) -> Issued:
+        return self.unknown.issue("server")
+
+    def expired(self) -> Issued:
+        return self.known.issue("server", begins=now() - 20 * DAY, life=10 * DAY)
+
+    def revoked(self) -> Issued:
+        issued = self.known.issue("server")
+        self.known.revoke(issued)
+        return issued
+
+
+@pytest.mark.parametrize(
+    ("issue", "reason"),
+    [
+        (Authorities.for_another_host, "not valid for 'localhost'; it is for a.example.net"),
+        (Authorities.of_the_unknown_authority, "unable to get local issuer certificate (ca: "),
+        (Authorities.expired, "certificate has expired"),
+        (Authorities.revoked, "certificate revoked (crl: "),
+    ],
+    ids=["another-host", "unknown-authority", "expired", "revoked"],
+)
+async def test_an_untrusted_certificate_of_the_primary_is_named_wherever_its_error_shows(
+    gateways: Gateways, issue: Callable[[Authorities], Issued], reason: str
+) -> None:
+    """Sends fail as not sent, without a failover, until the certificate is replaced."""
+    primary = served_with_tls(gateways)
+    folder = primary.folder / "tls"
+    authorities = Authorities(Authority(folder), Authority(folder, "unknown"))
+    lists = authorities.known.revoke()
+    shown = issue(authorities)
+    await primary.start()
+    secondary = await gateways.start(broker_config(), name="secondary")
+    tls = f'ca = "{authorities.known.file}", crl = "{lists}"'
+    gateway = await gateways.start(pair_over_tls(primary, secondary, tls) + ADMIN, name="gateway")
+    await with_fixed_port(gateway)
+
+    status, headers, error = await request(
+        gateway.address, "POST", "/orders/messages", b"one", patience=30.0
+    )
+    assert (status, headers.get("x-pairgate-outcome")) == (502, "not-sent")
+    lost = await gateway.seen("namespace_lost", namespace="primary")
+    failed = await gateway.seen("send_failed", entity="orders", outcome="not-sent")
+    _, told, _ = await pairgate(gateway, "status", "--json")
+    problems = json.loads(told)["problems"]
+    _, checked, _ = await pairgate(gateway, "check")
+    authorities.known.issue("server")
+    mended = await send(gateway.address, "orders", b"two", patience=30.0)
+
+    about_primary = [line for line in problems if "namespace primary" in line]
+    bad = [line for line in checked.splitlines() if line.startswith("bad ")]
+    assert [line.split(":")[0] for line in bad] == ["bad     namespace primary"]
+    named = f"localhost:{primary.port}: TLS: the server's certificate (CN=server, serial "
+    named += f"{shown.hexadecimal}, valid until "
+    for text in (error.decode(), lost["reason"], failed["reason"], *about_primary, *bad):
+        assert named in text
+        assert reason in text
+    assert len(about_primary) == 1
+    assert mended == (201, "primary")
+    assert await take(primary.address, "orders") == b"two"
+    assert gateway.count("entity_state_changed") == 0
 
 
 async def test_a_certificate_that_expires_is_a_mistake_and_no_outage(
@@ -42,14 +127,13 @@ async def test_a_certificate_that_expires_is_a_mistake_and_no_outage(
     clock = WallClock(tmp_path / "clock")
     gateways.environments["gateway"] = clock.environment
     primary = served_with_tls(gateways)
+    write_certificates(primary.folder / "tls", now=datetime.now(UTC))
     await primary.start()
     secondary = await gateways.start(broker_config(), name="secondary")
     async with client(secondary) as broker:
         await broker.create_queue(backlog.queue_name(LABEL, 0), backlog.QUEUE_PROPERTIES)
-    config = pair_config(f"localhost:{primary.port}", secondary.address, backlog_queues=1)
-    secure = f'tls = {{ ca = "{primary.folder}/tls/ca.pem" }}\n\n[namespaces.secondary]'
-    config = config.replace("servicebus+http:", "servicebus+https:", 1)
-    gateway = await gateways.start(config.replace("[namespaces.secondary]", secure), name="gateway")
+    config = pair_over_tls(primary, secondary, f'ca = "{primary.folder}/tls/ca.pem"')
+    gateway = await gateways.start(config, name="gateway")
 
     told = [await send(gateway.address, "orders", b"in time")]
     await clock.step(TWO_YEARS)

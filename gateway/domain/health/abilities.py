@@ -177,9 +177,9 @@ def _is_silence(error: BrokerError) -> bool:
 
 
 _REMEDIES: Final[Mapping[type[BrokerError], str]] = {
-    Untrusted: "renew a certificate that has ended; set tls.ca of the namespace to the authority"
-    " that signed its certificate, and tls.certificate and tls.key if it requires a client"
-    " certificate",
+    Untrusted: "replace a certificate that has expired, was revoked or is for other hosts; set"
+    " tls.ca of the namespace to the authority that signed its certificate, and tls.certificate"
+    " and tls.key if it requires a client certificate",
     StorageFull: "free the disk of the namespace",
     Busy: "send less, or give the namespace more capacity",
     NoAnswer: "check whether the namespace hangs or is overloaded, or a network drops packets",
