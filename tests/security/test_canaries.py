@@ -1,4 +1,4 @@
-"""A secret is in no log, event, metric, status, error, file or command line."""
+"""A secret is in no log, event, metric, span, status, error, file or command line."""
 
 import base64
 import http.client
@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.demo.ports import free_port
 from tests.e2e.processes import GatewayProcess, Gateways, environment
+from tests.e2e.rest import send_with
+from tests.e2e.test_traces import collecting
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -60,6 +62,9 @@ key = {{ env = "ACCOUNT_KEY" }}
 
 [audit]
 file = "audit.jsonl"
+
+[traces]
+endpoint = "http://127.0.0.1:{collector}/v1/traces"
 
 [logging]
 level = "debug"
@@ -160,21 +165,27 @@ async def test_no_secret_gets_out(gateways: Gateways, tmp_path: Path) -> None:
         "ACCOUNT_KEY": ACCOUNT,
         "CREDENTIALS_DIRECTORY": str(folder / "vault"),
     }
-    config = CONFIG.format(closed=free_port(), command='"./print-key"')
-    process = await gateways.start(config, name="gateway")
-    heard = Heard()
+    async with collecting() as collector:
+        config = CONFIG.format(
+            closed=free_port(), command='"./print-key"', collector=collector.port
+        )
+        process = await gateways.start(config, name="gateway")
+        heard = Heard()
 
-    await ask_everything(process, heard)
-    await run_commands(process, heard)
-    broken = config.replace("[audit]", '[[access]]\nname = "ops"\nrights = ["x"]\n[audit]')
-    process.config_file.write_text(broken)
-    process.signal(signal.SIGHUP)
-    await process.until(lambda: process.count("doubtful") > 1)
-    process.config_file.write_text(process.config)
-    line = await trio.Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    await process.stop()
+        await ask_everything(process, heard)
+        assert await send_with(process.address, "orders", "ops", CANARIES["file"]) == 201
+        await run_commands(process, heard)
+        broken = config.replace("[audit]", '[[access]]\nname = "ops"\nrights = ["x"]\n[audit]')
+        process.config_file.write_text(broken)
+        process.signal(signal.SIGHUP)
+        await process.until(lambda: process.count("doubtful") > 1)
+        process.config_file.write_text(process.config)
+        line = await trio.Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        await process.stop()
 
     heard.add("the command line", line)
+    for spans in collector.received:
+        heard.add("the spans", spans.SerializeToString())
     heard.add("the log", "\n".join([*map(str, process.log), *process.garbage]).encode())
     for file in folder.rglob("*"):
         if file.is_file() and file.name not in {"ops.key", "second", "print-key"}:
@@ -184,3 +195,4 @@ async def test_no_secret_gets_out(gateways: Gateways, tmp_path: Path) -> None:
     assert any(b"200" in each for each in heard.texts.values())
     assert process.count("credentials_refused") > 3
     assert "audit.jsonl" in heard.texts
+    assert "send orders" in {span.name for span in collector.spans}
