@@ -1,6 +1,8 @@
 """The commands of the runbooks and how-to pages, typed as they stand against a running pair."""
 
+import re
 import shlex
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
@@ -10,8 +12,11 @@ from click.testing import CliRunner
 
 from gateway.app.failure import ExitCode
 from gateway.cli import main
-from tests.e2e.processes import Gateways, fork_server
+from tests.e2e.processes import KEY_VARIABLE, Gateways, broker_config, fork_server, pair_config
+from tests.e2e.rest import send, take
+from tests.e2e.test_admin import ADMIN
 from tests.e2e.test_drill import PAIR
+from tests.e2e.test_status import pairgate_provision
 from tests.harness.secret_files import write_secret
 from tests.telemetry.test_alerts import PAGE
 from tests.test_readme import blocks
@@ -104,3 +109,59 @@ async def test_the_commands_of_how_to_pages_work_as_they_stand(gateways: Gateway
 
     assert ran >= 11
     assert wrong == {}
+
+
+REPLACE: Final = PAGE.with_name("replace-a-primary.md").read_text()
+SPARE: Final = f"""
+[namespaces.spare]
+url = "servicebus+http://RootManageSharedAccessKey@%s"
+key = {{ env = "{KEY_VARIABLE}" }}
+"""
+
+
+async def test_a_lost_primary_is_replaced_by_the_commands_of_its_runbook(
+    gateways: Gateways,
+) -> None:
+    status, check, syphon, provision, serve = (
+        shlex.split(line)[1:] for line in "".join(blocks(REPLACE, "sh")).splitlines()
+    )
+    former = await gateways.start(broker_config("orders"), name="former")
+    new = await gateways.start(broker_config("orders"), name="new")
+    spare = await gateways.start(broker_config("orders"), name="spare")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    pair = pair_config(former.address, secondary.address, failover_interval="0s") + ADMIN
+    pair += SPARE % spare.address
+    await pairgate_provision(gateways, pair)
+    gateway = await gateways.start(pair, name="gateway")
+    await former.kill()
+
+    assert await send(gateway.address, "orders", b"first") == (201, "backlog")
+    seen = await fork_server().run(gateway.folder, status)
+    checked = await fork_server().run(gateway.folder, check)
+    named = re.search(r"fingerprint ([0-9a-f]{16})", checked.stdout.decode())
+    assert named is not None, checked.stdout
+    meanwhile = await gateways.start(
+        pair, name="syphon", command=with_names(syphon, NAME="spare"), wait=False
+    )
+    assert await take(spare.address, "orders", wait=30) == b"first"
+    assert await meanwhile.stop() == 0
+
+    assert await send(gateway.address, "orders", b"second") == (201, "backlog")
+    assert await gateway.stop() == 0
+    gateway.config_file.write_text(gateway.config.replace(former.address, new.address))
+    made = await fork_server().run(gateway.folder, with_names(provision, FINGERPRINT=named[1]))
+    after = await gateways.start(
+        gateway.config_file.read_text(),
+        name="gateway",
+        command=with_names(serve, FINGERPRINT=named[1]),
+    )
+    assert await take(new.address, "orders") == b"second"
+    healthy = await fork_server().run(after.folder, check)
+
+    assert (seen.returncode, b"1 messages wait" in seen.stdout) == (1, True)
+    assert (checked.returncode, made.returncode, healthy.returncode) == (1, 0, 0)
+
+
+def with_names(words: Sequence[str], **names: str) -> list[str]:
+    """The words of a command, with values in the place of the page's names for them."""
+    return [names.get(word, word) for word in words]

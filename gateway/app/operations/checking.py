@@ -111,6 +111,9 @@ async def _check_identity(
         ]
         for grade, text in filter(None, verdicts):
             findings.add(subject, grade, text)
+        if destination.formerly and not destination.has_answered:
+            text = f"the backlog is for the primary with the fingerprint {destination.formerly}"
+            findings.add(subject, Grade.GOOD, f"{text}, by the file {pairing.state}")
 
 
 async def _check_claims(claims: Claims, runtime: Runtime, findings: Findings) -> None:
