@@ -1,5 +1,6 @@
 """Restarts under load at which no client is refused: the next process takes the sockets over."""
 
+import shlex
 import socket
 import subprocess
 import sys
@@ -17,18 +18,19 @@ from tests.e2e.processes import (
     environment,
 )
 from tests.e2e.rest import request, send, take
+from tests.test_readme import DOCS, blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-TAKE_OVER = 'take_over = "var/take-over.sock"\n'
+PAGE = (DOCS / "how-to" / "restart-and-upgrade.md").read_text()
+[TAKE_OVER] = blocks(PAGE, "toml")
+[COMMAND] = [shlex.split(line)[1:] for line in blocks(PAGE, "sh")[0].splitlines()]
 PATIENCE = 60.0
 
 
 def successor(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
     """A process in the same folder that takes over; not started yet."""
-    return gateways.prepare(
-        config or before.config, name=before.folder.name, command=("serve", "--take-over")
-    )
+    return gateways.prepare(config or before.config, name=before.folder.name, command=COMMAND)
 
 
 async def take_over(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
@@ -100,12 +102,12 @@ async def test_without_a_gateway_that_runs_it_starts_as_usual_and_without_the_op
     gateways: Gateways,
 ) -> None:
     config = broker_config("orders")
-    without = gateways.prepare(config, name="gateway", command=("serve", "--take-over"))
+    without = gateways.prepare(config, name="gateway", command=COMMAND)
     await without.start(wait=False)
     assert await without.wait() == 2
     assert any("take_over: is missing" in line for line in without.garbage)
 
-    alone = gateways.prepare(TAKE_OVER + config, name="gateway", command=("serve", "--take-over"))
+    alone = gateways.prepare(TAKE_OVER + config, name="gateway", command=COMMAND)
     await alone.start()
     assert alone.count("taken_over") == 0
     assert await send(alone.address, "orders", b"one") == (201, "primary")

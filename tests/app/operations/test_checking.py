@@ -9,18 +9,20 @@ import trio
 
 from gateway.app.failure import Failure
 from gateway.app.namespaces import check_credentials
-from gateway.app.operations.checking import _look_at, _tell_secrecy
+from gateway.app.operations.checking import _check_identity, _look_at, _tell_secrecy
 from gateway.app.operations.findings import Findings, Grade
 from gateway.app.operations.messages import _failed
 from gateway.app.operations.targets import Target
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.config.options import Namespace, Pairing
+from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
 from gateway.domain.health.abilities import Ability
+from gateway.domain.identity import Identity, fingerprint
 from gateway.domain.plan import Plan, PlannedQueue
 from gateway.pairing.options import PairOptions
+from gateway.pairing.syphon.destination import Destination
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse
 
@@ -154,3 +156,23 @@ def test_it_is_told_whether_the_secondarys_owner_can_read_the_backlog(
 
     assert [each.text[: len(text)] for each, text in zip(findings.items, said, strict=True)] == said
     assert all(each.grade is Grade.GOOD for each in findings.items)
+
+
+async def test_a_primary_that_is_gone_has_the_fingerprint_that_the_state_file_remembers(
+    broker: FaultyBroker,
+) -> None:
+    pairing = Pairing(primary="north", secondary="south", options=PairOptions(label="north"))
+    destination, findings = Destination(primary=broker), Findings()
+    namespaces = {name: Namespace(name=name, url=f"memory:{name}") for name in ("north", "south")}
+    former = Identity("store", "former")
+    destination.restore(former)
+
+    await _check_identity(
+        broker,
+        namespaces["south"],
+        Config(namespaces=namespaces, pairing=pairing),
+        destination,
+        findings,
+    )
+
+    assert any(fingerprint(str(former)) in each.text for each in findings.items)
