@@ -174,10 +174,13 @@ async def test_an_outage_is_told_by_the_tools_alone(gateways: Gateways, chromium
         await trio.to_thread.run_sync(chromium.until, LOST)
 
     assert (code, json.loads(output)["after"]) == (ExitCode.PARTLY, {"orders": "secondary"})
+    # On a busy machine an entity may fail over again before the page has shown its return.
+    returns = [moment(each) for each in gateway.log if each.get("after") == "primary"]
     delays = {
         "page: failed over": page.shown[AT_SECONDARY] - moment(over),
-        "page: returned": page.shown[BACK] - moment(back),
-        "page: moving": page.shown[MOVING] - max(moment(moves), moment(back)),
+        "page: returned": page.shown[BACK]
+        - max(each for each in returns if each < page.shown[BACK]),
+        "page: moving": page.shown[MOVING] - max(moment(moves), page.shown[BACK]),
         "status: failed over": status.shown["are secondary: 1"] - moment(over),
         "status: moving": status.shown["way home moving"] - moment(moves),
         "events: failed over": events.shown[OVER] - moment(over),
