@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.e2e.processes import ROOT, GatewayProcess, Gateways, environment, fork_server
+from tests.e2e.processes import (
+    ROOT,
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    environment,
+    fork_server,
+)
 from tests.e2e.rest import send, take
 from tests.e2e.test_drill import PAIR
 from tests.test_readme import CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks, named_blocks
@@ -23,6 +30,7 @@ pytestmark = pytest.mark.slow
 
 ENCRYPT = (DOCS / "how-to" / "encrypt-the-backlog.md").read_text()
 TRANSACTIONS = (DOCS / "how-to" / "use-transactions.md").read_text()
+TLS = (DOCS / "how-to" / "tls.md").read_text()
 NODE = (DOCS / "how-to" / "connect-from-node.md").read_text()
 BIND = re.compile(r'^bind = "127\.0\.0\.1:(\d+)"', re.MULTILINE)
 EXAMPLE = (ROOT / "conf" / "examples" / "embedded.toml").read_text()
@@ -45,9 +53,13 @@ def ports_of(gateway: GatewayProcess, config: str) -> dict[str, int]:
     return dict(zip(BIND.findall(config), gateway.ports, strict=True))
 
 
-async def run(folder: Path, *command: str | Path) -> tuple[int, str]:
+async def run(folder: Path, *command: str | Path, **variables: str) -> tuple[int, str]:
     result = await trio.run_process(
-        [*map(str, command)], cwd=folder, env=environment(), capture_stdout=True, check=False
+        [*map(str, command)],
+        cwd=folder,
+        env=environment() | variables,
+        capture_stdout=True,
+        check=False,
     )
     return result.returncode, result.stdout.decode()
 
@@ -200,3 +212,23 @@ async def test_the_worker_with_transactions_runs(gateways: Gateways) -> None:
 
     assert all(invoice and b"invoice of" in invoice for invoice in invoices), invoices
     assert await take(gateway.address, "orders", wait=0) is None
+
+
+async def test_the_client_of_the_page_on_tls_sends(gateways: Gateways) -> None:
+    key = {"ORDERS_KEY": "a key of more than sixteen bytes"}
+    gateways.environments["tls"] = key
+    endpoint = blocks(TLS, "toml")[0].replace("0.0.0.0:5671", "127.0.0.1:0")
+    config = f"{broker_config('orders')}\n{endpoint}"
+    gateway = gateways.prepare(config, name="tls")
+    gateway.folder.mkdir()
+    [certs] = PAIRGATE.findall(blocks(TLS, "sh")[0])
+    assert (await pairgate(gateway.folder, shlex.split(certs, comments=True)))[0] == 0
+    await gateway.start()
+    program = with_ports(blocks(TLS, "python")[0], {"5671": gateway.ports[1]})
+
+    status, _ = await run(gateway.folder, SDK["azure"], "-c", program, **key)
+
+    assert status == 0
+    assert await gateway.stop() == 0  # because the page's policy can only send
+    peeked = await fork_server().run(gateway.folder, ["peek", "orders"], b"", key)
+    assert b"hello" in peeked.stdout, peeked
