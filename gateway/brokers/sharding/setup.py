@@ -8,7 +8,6 @@ import trio
 
 from gateway.brokers.sharding.table import ShardedQueue, ShardTable
 from gateway.domain.backoff import Backoff
-from gateway.domain.entity import EntityInfo
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
@@ -16,6 +15,7 @@ from gateway.ports import Broker, Observer
 
 _AGAIN: Final = Backoff(first=1.0, cap=30.0)
 _ASK_SECONDS: Final = 10.0
+_OTHERS: Final = ("dead_lettered", "scheduled", "deferred", "transfer_dead_lettered")
 _DRAIN_INTERVAL: Final = 30.0  # seconds between two looks at a draining shard
 
 
@@ -107,18 +107,12 @@ class ShardSetup:
                 info = await self.broker.inspect(queue.path.shard(number))
         except (BrokerError, trio.TooSlowError):
             return  # the next look may find out
-        if _is_empty(info):
+        others = {state: getattr(info, state) for state in _OTHERS}
+        # Consumers of other processes may have locked messages that the namespace doesn't count.
+        in_use = info.active != 0 or info.locked_here or info.other_consumers
+        if not in_use and not any(others.values()):
             self._empty.add((queue.path.key, number))
-            self.observer.report(ShardDrained(queue=queue.path, shard=number))
-
-
-def _is_empty(info: EntityInfo) -> bool:
-    """
-    True if the namespace reports no message of any state, dead letters included. A count that it
-    doesn't report, as RabbitMQ's of dead letters, is taken for 0, except for that of active
-    messages. False also if consumers of other processes may have locked messages that it doesn't
-    count.
-    """
-    if info.active != 0 or info.locked_here or info.other_consumers:
-        return False
-    return not any((info.dead_lettered, info.scheduled, info.deferred, info.transfer_dead_lettered))
+            not_counted = ", ".join(state for state, count in others.items() if count is None)
+            self.observer.report(
+                ShardDrained(queue=queue.path, shard=number, not_counted=not_counted)
+            )

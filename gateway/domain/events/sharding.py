@@ -16,7 +16,11 @@ class ShardAdded(Event):
 
 @attrs.frozen(kw_only=True)
 class ShardDrained(Event):
-    """A shard that drains was found empty: it may be removed."""
+    """
+    A shard that drains was found empty: it may be removed, unless it has messages of the states
+    `not_counted`, which its namespace doesn't report.
+    """
 
     queue: EntityPath
     shard: int
+    not_counted: str = ""  # "dead_lettered, scheduled"

@@ -182,3 +182,20 @@ async def test_a_shard_is_not_drained_while_others_may_have_its_messages_locked(
         others[0] = 0
         await trio.sleep(100)
         assert here.events.of(ShardDrained) == [ShardDrained(queue=ORDERS, shard=1)]
+
+
+async def test_the_event_of_a_drained_shard_names_what_its_namespace_does_not_count(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        inner: Any = here.faulty.inner
+        real = inner.inspect
+
+        async def inspect(entity: EntityPath) -> EntityInfo:
+            return attrs.evolve(await real(entity), dead_lettered=None)
+
+        inner.inspect = inspect
+        here.table.replace([attrs.evolve(TWO, drain=(1,))])
+        await trio.sleep(100)
+
+        assert [each.not_counted for each in here.events.of(ShardDrained)] == ["dead_lettered"]
