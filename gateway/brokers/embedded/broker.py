@@ -51,7 +51,7 @@ class EmbeddedOptions(LocalOptions):
 
 class EmbeddedBroker(LocalBroker):
     """
-    A `LocalBroker` on disk. A context manager that opens the store
+    Implements `ports.Broker`, on disk. A context manager that opens the store
     (raises `StoreInUse`, `StoreDamaged`, `StoreError`) and closes it.
 
     `failed` is set when the disk has failed: all later calls raise `Unavailable`, and only a new
