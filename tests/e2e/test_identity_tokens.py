@@ -108,7 +108,7 @@ queues = ["orders"]
 [[issuers]]
 name = "tests"
 issuer = "{provider.url}"
-audiences = ["https://storage.azure.com", "https://servicebus.azure.net/"]
+audiences = ["https://storage.azure.com", "https://servicebus.azure.net/", "api://pairgate"]
 ca = "../tls/ca.pem"
 
 [[accounts]]
@@ -196,6 +196,7 @@ EXPECTED = {
         "bound": [None, *[["ClientAuthenticationError", 403]] * 2],
         "tenant": ["HttpResponseError", 501],
     },
+    "page": ["api://pairgate/.default"] * 2,
 }
 
 

@@ -7,11 +7,14 @@ Usage: token_client.py SERVICE_BUS_PORT STORAGE_PORT PROVIDER CA PART...
 """
 
 import json
+import re
 import ssl
 import sys
 import time
 import urllib.request
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
 from urllib.parse import urlencode
 
 from azure.core.credentials import AccessToken
@@ -22,6 +25,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from azure.storage.queue import QueueClient, QueueServiceClient, generate_queue_sas
 
 SERVICE_BUS, STORAGE, PROVIDER, CA, *PARTS = sys.argv[1:]
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "accept-tokens.md"
 WAIT = 10  # seconds for a message that is there
 
 
@@ -182,6 +186,35 @@ def queue_by(sas, credential):
         connection_verify=CA,
         retry_total=0,
     )
+
+
+def page():
+    """The code of the page runs; the hosts differ, and so does the credential."""
+    delegation, clients = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    asked = []
+
+    def credential():
+        made = Credential("Orders.Send")
+        asked.append(made.asked)
+        return made
+
+    names = {
+        **globals(),
+        "service": storage(Credential("Orders.Send")),
+        "DefaultAzureCredential": credential,
+        "ServiceBusClient": partial(
+            ServiceBusClient,
+            custom_endpoint_address=f"sb://localhost:{SERVICE_BUS}",
+            connection_verify=CA,
+        ),
+        "QueueServiceClient": partial(QueueServiceClient, connection_verify=CA),
+    }
+    exec(delegation + clients.replace("gateway.example.net:10001", f"localhost:{STORAGE}"), names)
+    queue_by(names["sas"], None).send_message("by a signature")
+    names["queues"].get_queue_client("orders").send_message("by token")
+    with names["client"] as client, client.get_queue_sender("orders") as link:
+        link.send_messages(ServiceBusMessage("by token"))
+    return sorted(each[0][0] for each in asked)
 
 
 def challenged():
