@@ -193,8 +193,7 @@ class Namespace:
             EntityNotFound: no queue or subscription has this path.
         """
         dormant = self._dormant.get(path.parent_key)
-        is_queue = dormant is not None and not isinstance(dormant, DormantTopic)
-        if dormant is not None and is_queue and dormant.is_empty:
+        if dormant is not None and not isinstance(dormant, DormantTopic) and dormant.is_empty:
             return self._info(dormant.path.key)
         if self._is_topic(path.parent_key):
             raise EntityNotFound(f"{path.parent} is a topic, not a queue")
