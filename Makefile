@@ -25,7 +25,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos docs lock dist sbom audit container-check debian-check clean
+.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos references docs lock dist sbom audit container-check debian-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -144,6 +144,10 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/interop.txt locks/interop.in
 	@$(call node)
 	cd locks/node && npm install --package-lock-only --ignore-scripts
+
+# The parts of docs/ that are written from conf/pairgate.toml and from the code, again.
+references: .venv/.test-stamp
+	.venv/bin/python -m tests.references
 
 # The documentation site in build/docs/site, with each link checked.
 docs: .venv/.test-stamp .venv-docs/.stamp

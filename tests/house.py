@@ -1,16 +1,11 @@
 """
 The picture of the house in docs/explanation/architecture.md, drawn from the imports of `gateway`.
-
-    python -m tests.house     draws it again
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from tests.test_layers import PORTS, modules
 
-PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
-BEGIN, END = "<!-- drawn by `python -m tests.house` -->\n\n", "\n<!-- end of the picture -->\n"
 PORT = "the port"  # `PORTS` in the picture: small files beside each other, not a package
 NOT_DRAWN = {"__init__", "__main__"}
 
@@ -68,15 +63,5 @@ def picture(imports: Mapping[str, set[str]]) -> str:
     return between.join("\n".join(floor) for floor in lines) + "\n"
 
 
-def block() -> str:
-    return f"{BEGIN}```\n{picture(packages())}```\n{END}"
-
-
-def draw() -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(before + block() + after)
-
-
-if __name__ == "__main__":
-    draw()
+def parts() -> Mapping[str, str]:
+    return {"imports": f"```\n{picture(packages())}```\n"}

@@ -33,7 +33,6 @@ RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 CLIENTS = (DOCS / "how-to" / "connect-a-client.md").read_text()
 SIDECAR = (DOCS / "how-to" / "sidecar-service-bus.md").read_text()
 TUTORIAL = (DOCS / "tutorial" / "first-outage.md").read_text()
-CONFIGURATION = DOCS / "reference" / "configuration.md"
 GLOSSARY = DOCS / "reference" / "glossary.md"
 ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text()
 # Also within an item of a list.
@@ -46,9 +45,6 @@ FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`((?:gateway|tests|conf|docs|benchmarks|examples)/[\w./-]+)`")
 TESTS = re.compile(r"\btests/[\w./-]+")
 COMMIT = re.compile(r"`git show ([0-9a-f]+)`")
-SECTION = re.compile(r"^#? ?(\[\[?[\w.]+\]\]?)")
-# The comment begins at the first "#" outside of a string.
-OPTION = re.compile(r'^(?:# )?(\w+) = (?:"[^"]*"|[^"#])*(?:# *(.*))?$')
 HEADLESS = re.compile(
     r"(?:^(?:#+ )?|\. |: |\| |- |\*\*)(?:What|Who|Whom|Whoever|Whatever|Whether)\b[^.?|]*",
     re.MULTILINE,
@@ -343,10 +339,6 @@ def test_every_package_is_in_the_architecture() -> None:
     assert packages <= set(re.findall(r"`gateway/(\w+)/`", ARCHITECTURE))
 
 
-def test_the_picture_of_the_house_is_that_of_the_imports() -> None:
-    assert house.block() in ARCHITECTURE, "draw it again: python -m tests.house"
-
-
 def test_a_picture_leaves_out_imports_that_follow_from_others() -> None:
     imports: dict[str, set[str]] = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": {"c"}}
 
@@ -370,27 +362,6 @@ def test_a_way_of_a_message_is_drawn_and_its_files_are_in_order(way: str) -> Non
     assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
     assert len(steps) >= 5
     assert [text for _, text in steps if not FILE.search(text)] == []
-
-
-def test_every_option_is_in_the_reference() -> None:
-    """A row of its section for each line of `conf/pairgate.toml`, with the comment's words."""
-    shown: dict[str, list[tuple[str, str]]] = {}
-    for part in re.split(r"^## ", CONFIGURATION.read_text(), flags=re.MULTILINE)[1:]:
-        heading = part.partition("\n")[0].strip("`")
-        shown[heading] = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", part, re.MULTILINE)
-    section, missing, other = "The file", list[str](), list[str]()
-    for line in (ROOT / "conf" / "pairgate.toml").read_text().splitlines():
-        if found := SECTION.match(line):
-            section = found[1]
-        elif found := OPTION.match(line):
-            meanings = [meaning for name, meaning in shown.get(section, []) if name == found[1]]
-            if not meanings:
-                missing.append(f"{section} {found[1]}")
-            elif found[2] not in {None, ".", *meanings}:
-                other.append(f"{section} {found[1]}: {found[2]}")
-
-    assert missing == []
-    assert other == [], "the page says something else than conf/pairgate.toml"
 
 
 def test_every_part_of_the_pages_is_one_of_four_kinds() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.brokers.entra.options import CredentialKind, CredentialOptions
 from gateway.brokers.registry import options_class
+from gateway.brokers.sharding.table import ShardingRule
 from gateway.claims.options import PackingRule
 from gateway.cli import COMMANDS, command_named
 from gateway.config.file import Loaded, load, parse
@@ -25,6 +26,7 @@ from gateway.config.options import (
     Audit,
     Claims,
     Config,
+    DrillOptions,
     Endpoint,
     IssuerEntry,
     Limits,
@@ -108,6 +110,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("claims.retry", attrs.fields(attrs.fields(Claims).options.type).retry.type),
         ("packing", PackingRule),
         ("entities", EntityRule),
+        ("sharding", ShardingRule),
         ("endpoints", Endpoint),
         ("access", AccessEntry),
         ("accounts", AccountEntry),
@@ -116,10 +119,13 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("limits.storage", attrs.fields(Limits).storage.type),
         ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
+        ("limits.clients", attrs.fields(Limits).clients.type),
+        ("limits.admin", attrs.fields(Limits).admin.type),
         ("listener", Listen),
         ("agent", Agent),
         ("triggers", TriggerTopic),
         ("audit", Audit),
+        ("drill", DrillOptions),
         ("cluster", ClusterOptions),
         ("logging", Logging),
         ("traces", Traces),

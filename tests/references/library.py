@@ -1,18 +1,12 @@
-"""
-The public library of the package, and the page that lists it: docs/reference/library.md.
-
-    python -m tests.library     writes the lists again, from the docstrings
-"""
+"""The public library of the package, and its lists in docs/reference/library.md."""
 
 import inspect
 import re
+from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Final
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "library.md"
-BEGIN: Final = "<!-- written by `python -m tests.library` -->\n\n"
-END: Final = "\n<!-- end of the lists -->\n"
+from tests.references.tables import table
 
 # The names that a program may import, by their modules. Everything else may change in any version.
 PUBLIC: Final[dict[str, tuple[str, ...]]] = {
@@ -86,20 +80,11 @@ def summary(value: Any) -> str:
     return " ".join(paragraph.split())
 
 
-def lists() -> str:
-    """A list of each module's names."""
-    parts = list[str]()
-    for module, names in PUBLIC.items():
-        rows = [f"| `{name}` | {summary(value_of(module, name))} |" for name in names]
-        parts.append("\n".join([f"## `{module}`", "", "| name | is |", "| --- | --- |", *rows]))
-    return BEGIN + "\n\n".join(parts) + "\n" + END
-
-
-def main() -> None:
-    text = PAGE.read_text()
-    head, tail = text.partition(BEGIN)[0], text.partition(END)[2]
-    PAGE.write_text(head + lists() + tail)
-
-
-if __name__ == "__main__":
-    main()
+def parts() -> Mapping[str, str]:
+    """A table of each module's names, below its heading."""
+    tables = [
+        f"## `{module}`\n\n"
+        + table(("name", "is"), *((f"`{name}`", summary(value_of(module, name))) for name in names))
+        for module, names in PUBLIC.items()
+    ]
+    return {"modules": "\n".join(tables)}
