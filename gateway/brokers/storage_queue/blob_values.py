@@ -22,7 +22,7 @@ _STORE = "value store"
 @attrs.define(eq=False)
 class AzureBlobValues(InContainer):
     """
-    Implements `Versioned[bytes | None]`, for processes of any number of machines, within its
+    Implements `Versioned` of `bytes` or None, for processes of any number of machines, within its
     `async with` block. Connects on first use.
 
     Raises:

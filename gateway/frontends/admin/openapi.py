@@ -48,6 +48,8 @@ _MEANINGS: Final = {
     503: "the namespace can't be reached, or is busy",
     504: "the namespace didn't answer in time",
 }
+_READER: Final = "Listen on everything"
+_OPERATOR: Final = "Manage on everything"
 _ALWAYS: Final = (400, 401, 403)
 _OF_NAMESPACE: Final = (404, 503, 504)
 
@@ -62,7 +64,7 @@ class Operation:
     summary: str
     answers: Mapping[int, Mapping[str, Schema]]
     method: str = "get"
-    right: str | None = None  # None: no credentials are needed
+    right: str | None = None  # and on which entities; None: no credentials are needed
     refusals: Sequence[int] = _ALWAYS
     parameters: Sequence[Schema] = ()
     body: Schema | None = None
@@ -137,14 +139,14 @@ def operations(schemas: "_Schemas") -> Iterator[Operation]:
         path=STATE_PATH,
         summary="the orders in effect, and the states of the entities that the targets match",
         answers={200: {JSON: state}},
-        right="Listen",
+        right=_READER,
         parameters=(targets,),
     )
     yield Operation(
         path=permissions.PATH,
         summary="the client's role, and the actions that work for it in this process",
         answers={200: {JSON: of(Permissions)}},
-        right="Listen",
+        right=_READER,
     )
     for action in Action:
         needs_targets = action in {Action.FAILOVER, Action.FAILBACK}
@@ -163,7 +165,7 @@ def operations(schemas: "_Schemas") -> Iterator[Operation]:
         path=drill.PATH,
         summary="the drill that is under way",
         answers={200: {JSON: of(DrillState)}},
-        right="Listen",
+        right=_READER,
         refusals=(*_ALWAYS, 501),
     )
     body = schemas.request(DrillOrder)
@@ -181,14 +183,15 @@ def operations(schemas: "_Schemas") -> Iterator[Operation]:
     )
     answer = {"anyOf": [of(Survey), of(Redriven)]}
     for path in ("/redrive", "/v1/redrive"):
-        yield _order(
+        order = _order(
             path,
-            "counts dead letters of the backlog, which needs Listen only, or moves them",
+            "counts dead letters of the backlog, or moves them",
             schemas.request(RedriveOrder),
             answer,
             is_required=True,
             also=_OF_NAMESPACE,
         )
+        yield attrs.evolve(order, right=f"{_OPERATOR}; to count, {_READER}")
 
 
 _ACTIONS: Final = {
@@ -229,28 +232,30 @@ def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
         path="/status",
         summary="the state of the process",
         answers={200: {JSON: status}},
-        right="Listen",
+        right=_READER,
     )
     yield Operation(
         path="/metrics",
         summary="the same figures in Prometheus's text format",
         answers={200: {"text/plain": _TEXT}},
-        right="Listen",
+        right=_READER,
     )
     yield Operation(
         path=history.PATH,
         summary="the backlog of the last hour",
         answers={200: {JSON: _history()}},
-        right="Listen",
+        right=_READER,
     )
     yield Operation(
         path="/events",
         summary="events as they happen (server-sent events)",
         answers={200: {"text/event-stream": _TEXT}},
-        right="Listen",
+        right=_READER,
         parameters=(
             _query("recent", "at most so many past events", {"type": "integer", "minimum": 0}),
-            _query("follow", "false: end after the past events", _choice("true", "false")),
+            _query(
+                "follow", "false ends the stream after the past events", _choice("true", "false")
+            ),
             {
                 "name": "Last-Event-ID",
                 "in": "header",
@@ -291,7 +296,7 @@ def _of_queues() -> Iterator[Operation]:
         path="/scale/{entity}",
         summary="depth and age of a queue or subscription, for scalers (Prometheus gets text)",
         answers={200: {JSON: figures, "text/plain": _TEXT}},
-        right="Listen",
+        right="Listen on the entity",
         refusals=refusals,
         parameters=(_in_path("entity"),),
     )
@@ -300,7 +305,7 @@ def _of_queues() -> Iterator[Operation]:
         path="/scale",
         summary="the same of several queues; one that doesn't exist has the status Missing",
         answers={200: {JSON: _object({"queues": {"type": "array", "items": figures}})}},
-        right="Listen",
+        right="Listen on these queues",
         refusals=(*_ALWAYS, 501, 503, 504),
         parameters=(queues,),
     )
@@ -308,7 +313,7 @@ def _of_queues() -> Iterator[Operation]:
         path="/triggers",
         summary="new messages in these queues, as server-sent events",
         answers={200: {"text/event-stream": _TEXT}},
-        right="Listen",
+        right="Listen on these queues",
         refusals=(*_ALWAYS, 404, 501),
         parameters=(queues,),
     )
@@ -318,7 +323,7 @@ def _of_queues() -> Iterator[Operation]:
         method="post",
         summary="tells the listeners of a queue that it has a new message",
         answers={202: {JSON: _object({"queue": _TEXT})}},
-        right="Send",
+        right="Send on the queue",
         refusals=(*_ALWAYS, 404, 413, 501),
         parameters=(_in_path("queue"), _query("size", "of the message in bytes", size)),
     )
@@ -337,7 +342,7 @@ def _order(
         method="post",
         summary=summary,
         answers={200: {JSON: answer}},
-        right="Manage",
+        right=_OPERATOR,
         refusals=(*_ALWAYS, 413, 501, *also),
         body=body,
         body_is_required=is_required,

@@ -36,8 +36,8 @@ _ETAG_BYTES: Final = 16
 @attrs.define(eq=False)
 class FolderValues(InThread):
     """
-    Implements `Versioned[bytes | None]` for the processes of one machine. The folder is made if it
-    is missing.
+    Implements `Versioned` of `bytes` or None for the processes of one machine. The folder is made
+    if it is missing.
 
     A write is durable when it returns. A cancellation waits for the write under way.
 

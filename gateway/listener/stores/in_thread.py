@@ -14,8 +14,8 @@ T = TypeVar("T")
 @attrs.define(eq=False)
 class InThread(abc.ABC):
     """
-    Implements `Versioned[bytes | None]` by methods that block; one of them runs at a time, in a
-    thread. A cancellation waits for the work under way.
+    Implements `Versioned` of `bytes` or None by methods that block; one of them runs at a time, in
+    a thread. A cancellation waits for the work under way.
     """
 
     _limiter: trio.CapacityLimiter = attrs.field(

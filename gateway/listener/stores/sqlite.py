@@ -37,8 +37,8 @@ _REMOVE: Final = "DELETE FROM pairgate_value WHERE key = ?"
 @attrs.define(eq=False)
 class SqliteValues(InThread):
     """
-    Implements `Versioned[bytes | None]`, within its `async with` block. The file is made if it is
-    missing; its tables may stand beside others in one database.
+    Implements `Versioned` of `bytes` or None, within its `async with` block. The file is made if it
+    is missing; its tables may stand beside others in one database.
 
     A write is durable when it returns. A cancellation waits for the write under way. No ETag is
     given twice, also not for a key that was removed and written again.
