@@ -7,7 +7,6 @@ import pkgutil
 import re
 import shlex
 import subprocess
-import textwrap
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,23 +19,14 @@ from gateway.config.file import parse
 from gateway.domain.errors import needs_extra
 from tests import house
 from tests.harness.secret_files import write_secret
+from tests.pages import DOCS, EXAMPLES, PAGES, ROOT, blocks, name_of
 
-ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs"
-README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
 ]
-EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
-CLIENTS = (DOCS / "how-to" / "connect-a-client.md").read_text()
-SIDECAR = (DOCS / "how-to" / "sidecar-service-bus.md").read_text()
-TUTORIAL = (DOCS / "tutorial" / "first-outage.md").read_text()
 GLOSSARY = DOCS / "reference" / "glossary.md"
 ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text()
-# Also within an item of a list.
-BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 HEREDOC = re.compile(r"<<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 # The command and its arguments, in a block or within a sentence.
 PAIRGATE = re.compile(r"(?:^|`)(?:\.venv/bin/)?pairgate ([^`\n]*)", re.MULTILINE)
@@ -77,19 +67,6 @@ OLD_WORDS = {
 }
 
 
-def name_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def named_blocks(text: str) -> list[tuple[str, str]]:
-    """The language of each block, and its text without the indentation of a list."""
-    return [(name, textwrap.dedent(code)) for _, name, code in BLOCK.findall(text)]
-
-
-def blocks(text: str, language: str) -> list[str]:
-    return [code for name, code in named_blocks(text) if name == language]
-
-
 def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in PAIRGATE.findall(text)]
 
@@ -107,7 +84,7 @@ def test_every_command_and_option_is_known(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_can_be_pasted_is_complete(page: Path) -> None:
-    pasted = [words for code in blocks(page.read_text(), "sh") for words in commands(code)]
+    pasted = [words for code in blocks(name_of(page), "sh") for words in commands(code)]
 
     for name, *arguments in pasted:
         context = command_named(name).make_context(name, arguments, parent=click.Context(main))
@@ -117,13 +94,13 @@ def test_what_can_be_pasted_is_complete(page: Path) -> None:
 
 
 def test_the_readme_shows_the_first_commands() -> None:
-    pasted = {name for code in blocks(README, "sh") for name, *_ in commands(code)}
+    pasted = {name for code in blocks("README.md", "sh") for name, *_ in commands(code)}
 
     assert pasted == {"serve", "send", "peek", "receive", "status"}
 
 
 def test_the_readme_begins_with_the_installation() -> None:
-    first = blocks(README, "sh")[0].splitlines()[0]
+    first = blocks("README.md", "sh")[0].splitlines()[0]
 
     assert shlex.split(first, comments=True) == ["pip", "install", "./pairgate"]
 
@@ -154,15 +131,15 @@ def test_the_error_of_a_missing_extra_names_all_its_packages(extra: str) -> None
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= LONGEST_README
+    assert len((ROOT / "README.md").read_text().splitlines()) <= LONGEST_README
 
 
 def test_the_readme_has_a_client_of_each_protocol() -> None:
-    python = "\n".join(blocks(README, "python"))
+    python = "\n".join(blocks("README.md", "python"))
 
     assert "azure.servicebus" in python
     assert "azure.storage.queue" in python
-    assert any("curl" in code for code in blocks(README, "sh"))
+    assert any("curl" in code for code in blocks("README.md", "sh"))
 
 
 def test_make_knows_its_targets() -> None:
@@ -188,15 +165,15 @@ def test_the_table_has_every_command() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_compiles(page: Path) -> None:
-    text = page.read_text()
-
-    for code in [*blocks(text, "python"), *HEREDOC.findall(text)]:
+    for code in [*blocks(name_of(page), "python"), *HEREDOC.findall(page.read_text())]:
         compile(code, page.name, "exec")
 
 
 def test_the_configuration_of_the_sidecar_is_one_to_serve(tmp_path: Path) -> None:
     environ = dict.fromkeys(("EAST_KEY", "WEST_KEY", "ENVELOPE_KEY"), "a secret of many bytes")
-    text = next(code for code in blocks(SIDECAR, "toml") if "[pairing]" in code)
+    text = next(
+        code for code in blocks("docs/how-to/sidecar-service-bus.md", "toml") if "[pairing]" in code
+    )
 
     loaded = parse(text, source="sidecar", folder=tmp_path, environ=environ)
 
@@ -208,7 +185,7 @@ def test_the_configuration_of_the_sidecar_is_one_to_serve(tmp_path: Path) -> Non
 def test_the_configurations_of_the_tutorial_are_ones_to_serve(tmp_path: Path) -> None:
     primary, secondary, gateway = (
         parse(code, source="tutorial", folder=tmp_path, environ={}).config
-        for code in blocks(TUTORIAL, "toml")
+        for code in blocks("docs/tutorial/first-outage.md", "toml")
     )
 
     assert gateway.pairing
@@ -217,7 +194,7 @@ def test_the_configurations_of_the_tutorial_are_ones_to_serve(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("page", "text"),
-    [(name_of(page), text) for page in PAGES for text in blocks(page.read_text(), "toml")],
+    [(name_of(page), text) for page in PAGES for text in blocks(name_of(page), "toml")],
 )
 def test_a_piece_of_configuration_is_understood(page: str, text: str, tmp_path: Path) -> None:
     """
@@ -248,7 +225,7 @@ def completed(text: str) -> str:
 
 
 def test_the_endpoint_for_the_management_client_has_tls() -> None:
-    assert any("tls = {" in code for code in blocks(CLIENTS, "toml"))
+    assert any("tls = {" in code for code in blocks("docs/how-to/connect-a-client.md", "toml"))
 
 
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=name_of)

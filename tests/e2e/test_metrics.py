@@ -25,13 +25,13 @@ from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rest import send
 from tests.e2e.test_admin import get
 from tests.harness.promtool import ROOT, check_rules, promtool
-from tests.test_readme import blocks
+from tests.pages import blocks
 from tests.wire.pairgate.test_status import OUTAGE
 
 pytestmark = pytest.mark.slow
 
 DASHBOARD: Final = json.loads((ROOT / "conf/examples/grafana-dashboard.json").read_text())
-SCALERS: Final = (ROOT / "docs/how-to/scale-with-kubernetes.md").read_text()
+SCALERS: Final = "docs/how-to/scale-with-kubernetes.md"
 # Names in a query that are no metrics of ours: functions and keywords are no words of this form.
 NAME: Final = re.compile(r"\b(?:pairgate|messaging)_\w+(?=\{)")
 BY: Final = re.compile(r"\bby \(([^)]*)\)")

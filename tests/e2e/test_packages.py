@@ -18,12 +18,13 @@ import pytest
 from gateway.config.shipped import example_names
 from gateway.demo.ports import free_port
 from tests.e2e.processes import ROOT
-from tests.test_readme import DOCS, blocks, commands
+from tests.pages import blocks
+from tests.test_readme import commands
 
 pytestmark = pytest.mark.slow
 
 CONF = ROOT / "conf"
-FIRST = "\n".join(blocks((DOCS / "tutorial" / "first-message.md").read_text(), "sh"))
+FIRST = "\n".join(blocks("docs/tutorial/first-message.md", "sh"))
 WEB = "gateway/frontends/admin/web/"
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "locks/run.txt")
 DATE = "1764000000"

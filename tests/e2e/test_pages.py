@@ -7,13 +7,16 @@ Only two things differ: each endpoint has a free port, and some intervals are sh
 import re
 import shlex
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
+from gateway.demo.ports import free_port
 from tests.e2e.processes import (
     ROOT,
     GatewayProcess,
@@ -24,14 +27,18 @@ from tests.e2e.processes import (
 )
 from tests.e2e.rest import send, take
 from tests.e2e.test_drill import PAIR
-from tests.test_readme import CLIENTS, DOCS, PAIRGATE, README, TUTORIAL, blocks, named_blocks
+from tests.e2e.test_listen import SERVER, noted, until_noted
+from tests.harness.servers import kill
+from tests.pages import blocks, named_blocks, named_blocks_in
+from tests.test_readme import PAIRGATE
 
 pytestmark = pytest.mark.slow
 
-ENCRYPT = (DOCS / "how-to" / "encrypt-the-backlog.md").read_text()
-TRANSACTIONS = (DOCS / "how-to" / "use-transactions.md").read_text()
-TLS = (DOCS / "how-to" / "tls.md").read_text()
-NODE = (DOCS / "how-to" / "connect-from-node.md").read_text()
+TUTORIAL = "docs/tutorial/first-outage.md"
+CLIENTS = "docs/how-to/connect-a-client.md"
+ENCRYPT = "docs/how-to/encrypt-the-backlog.md"
+TLS = "docs/how-to/tls.md"
+FOR_ANYBODY, FOR_MANAGEMENT = blocks(CLIENTS, "toml")
 BIND = re.compile(r'^bind = "127\.0\.0\.1:(\d+)"', re.MULTILINE)
 EXAMPLE = (ROOT / "conf" / "examples" / "embedded.toml").read_text()
 SDK = {
@@ -46,7 +53,9 @@ def on_free_ports(config: str) -> str:
 
 def with_ports(text: str, ports: Mapping[str, int]) -> str:
     """The text with the ports of the page replaced by the ports of the endpoints here."""
-    return re.sub(r":(\d{4,5})\b", lambda found: f":{ports.get(found[1], found[1])}", text)
+    return re.sub(
+        r"(?:(?<=:)|(?<=: ))\d{4,5}\b", lambda found: str(ports.get(found[0], found[0])), text
+    )
 
 
 def ports_of(gateway: GatewayProcess, config: str) -> dict[str, int]:
@@ -75,12 +84,15 @@ async def test_the_tutorial_is_what_happens(gateways: Gateways, tmp_path: Path) 
     processes: dict[str, GatewayProcess] = {}
     ports: dict[str, int] = {}
     shown: dict[str, list[tuple[int, str]]] = {}
-    for part in re.split(r"^## ", TUTORIAL, flags=re.MULTILINE)[1:]:
+    typed: list[str] = []
+    for part in re.split(r"^## ", (ROOT / TUTORIAL).read_text(), flags=re.MULTILINE)[1:]:
         step = part[: part.index(".")]
+        commands = [code for language, code in named_blocks_in(part) if language == "sh"]
+        typed += commands
         if step == "6":
             assert part.startswith("6. Kill the primary")
             assert await processes["primary.toml"].stop() == 0
-        for line in (line for code in blocks(part, "sh") for line in PAIRGATE.findall(code)):
+        for line in PAIRGATE.findall("".join(commands)):
             name, *arguments = shlex.split(line, comments=True)
             file = arguments[-1]
             (tmp_path / file).write_text(with_ports(on_free_ports(configs[file]), ports))
@@ -109,16 +121,17 @@ async def test_the_tutorial_is_what_happens(gateways: Gateways, tmp_path: Path) 
     [(code, text)] = shown["7 receive"]
     assert code == 0
     assert all(word in text for word in ("one", "two", "three"))
+    assert typed == blocks(TUTORIAL, "sh")
 
 
 @pytest.fixture
 async def gateway(gateways: Gateways) -> GatewayProcess:
     """The README's gateway, with the endpoint for the management client."""
-    [endpoint] = [code for code in blocks(CLIENTS, "toml") if "tls = {" in code]
-    config = on_free_ports(f"{EXAMPLE}\n{endpoint}")
+    config = on_free_ports(f"{EXAMPLE}\n{FOR_MANAGEMENT}")
     process = gateways.prepare(config, name="example")
     process.folder.mkdir()
-    [certs] = [line for line in PAIRGATE.findall(CLIENTS) if line.startswith("certs")]
+    typed = "".join(blocks(CLIENTS, "sh"))
+    [certs] = [line for line in PAIRGATE.findall(typed) if line.startswith("certs")]
     code, _ = await pairgate(process.folder, shlex.split(certs, comments=True))
     assert code == 0
     await process.start()
@@ -126,17 +139,23 @@ async def gateway(gateways: Gateways) -> GatewayProcess:
     return process
 
 
-@pytest.mark.parametrize("page", ["README", "CLIENTS"])
-async def test_every_block_that_can_be_pasted_runs(page: str, gateway: GatewayProcess) -> None:
+@pytest.mark.parametrize(
+    ("pasted_blocks", "wanted"),
+    [
+        pytest.param(named_blocks("README.md", "sh", "python"), 2, id="README"),
+        pytest.param(named_blocks(CLIENTS, "sh", "python"), 4, id="CLIENTS"),
+    ],
+)
+async def test_every_block_that_can_be_pasted_runs(
+    pasted_blocks: list[tuple[str, str]], wanted: int, gateway: GatewayProcess
+) -> None:
     """
     The blocks run in the order of the page, so that each finds the messages that earlier blocks
     left.
     """
-    text = {"README": README, "CLIENTS": CLIENTS}[page]
-    [endpoint] = [code for code in blocks(CLIENTS, "toml") if "tls = {" in code]
-    ports = ports_of(gateway, f"{EXAMPLE}\n{endpoint}")
+    ports = ports_of(gateway, f"{EXAMPLE}\n{FOR_MANAGEMENT}")
     shown = list[str]()
-    for language, code in named_blocks(text):
+    for language, code in pasted_blocks:
         pasted = with_ports(code, ports)
         if language == "python":
             sdk = "legacy" if "ServiceBusService" in code else "azure"
@@ -157,29 +176,47 @@ async def test_every_block_that_can_be_pasted_runs(page: str, gateway: GatewayPr
                     assert status == 0, line
                     shown.append(output)
 
-    hellos = sum("hello" in output for output in shown)
-    assert hellos >= {"README": 2, "CLIENTS": 4}[page], shown
+    assert sum("hello" in output for output in shown) >= wanted, shown
+
+
+async def test_an_anonymous_client_sends(gateways: Gateways) -> None:
+    gateway = await gateways.start(on_free_ports(f"{EXAMPLE}\n{FOR_ANYBODY}"), name="anybody")
+    [connects] = blocks(CLIENTS, "js")
+    sends = """
+        connection.once("sendable", ({ sender }) => sender.send({ body: "hello" }));
+        connection.once("accepted", () => connection.close());
+    """
+
+    done = await node(with_ports(connects, ports_of(gateway, EXAMPLE)) + sends)
+    assert await gateway.stop() == 0  # because the page's policy has no key to peek with
+    code, peeked = await pairgate(gateway.folder, ["peek", "orders"])
+
+    assert (done.returncode, code) == (0, 0)
+    assert "hello" in peeked
+
+
+async def node(program: str) -> subprocess.CompletedProcess[bytes]:
+    return await trio.run_process(
+        ["node", "-e", program],
+        env={**environment(), "NODE_PATH": str(ROOT / ".node" / "node_modules")},
+        capture_stdout=True,
+        check=False,
+    )
 
 
 async def test_the_code_for_node_runs(gateways: Gateways) -> None:
     gateway = await gateways.start(on_free_ports(EXAMPLE), name="node")
     ports = ports_of(gateway, EXAMPLE)
-    modules = {"NODE_PATH": str(ROOT / ".node" / "node_modules")}
 
-    for code in blocks(NODE, "js"):
-        done = await trio.run_process(
-            ["node", "-e", with_ports(code, ports)],
-            env={**environment(), **modules},
-            capture_stdout=True,
-            check=False,
-        )
+    for code in blocks("docs/how-to/connect-from-node.md", "js"):
+        done = await node(with_ports(code, ports))
         assert (done.returncode, done.stdout.strip()) == (0, b"hello"), code
 
 
 async def test_a_backlog_is_encrypted_by_the_steps_of_the_page(gateways: Gateways) -> None:
     [make_the_key] = blocks(ENCRYPT, "sh")
-    encrypted = blocks(ENCRYPT, "toml")[0]
-    [told] = re.findall(r"`pairgate check` says `(.*?)`", ENCRYPT)
+    encrypted, _ = blocks(ENCRYPT, "toml")
+    [told] = re.findall(r"`pairgate check` says `(.*?)`", (ROOT / ENCRYPT).read_text())
     gateway = gateways.prepare(PAIR.replace("[pairing]\n", encrypted.replace("encrypt = true", "")))
     gateway.folder.mkdir()
 
@@ -200,7 +237,7 @@ async def test_a_backlog_is_encrypted_by_the_steps_of_the_page(gateways: Gateway
 
 async def test_the_worker_with_transactions_runs(gateways: Gateways) -> None:
     gateway = await gateways.start(on_free_ports(EXAMPLE), name="transactions")
-    [worker] = blocks(TRANSACTIONS, "python")
+    [worker] = blocks("docs/how-to/use-transactions.md", "python")
     program = with_ports(worker, ports_of(gateway, EXAMPLE))
 
     async with trio.open_nursery() as nursery:
@@ -217,18 +254,131 @@ async def test_the_worker_with_transactions_runs(gateways: Gateways) -> None:
 async def test_the_client_of_the_page_on_tls_sends(gateways: Gateways) -> None:
     key = {"ORDERS_KEY": "a key of more than sixteen bytes"}
     gateways.environments["tls"] = key
-    endpoint = blocks(TLS, "toml")[0].replace("0.0.0.0:5671", "127.0.0.1:0")
-    config = f"{broker_config('orders')}\n{endpoint}"
+    endpoint, _ = blocks(TLS, "toml")
+    [make_certificates] = blocks(TLS, "sh")
+    [program] = blocks(TLS, "python")
+    config = f"{broker_config('orders')}\n{endpoint.replace('0.0.0.0:5671', '127.0.0.1:0')}"
     gateway = gateways.prepare(config, name="tls")
     gateway.folder.mkdir()
-    [certs] = PAIRGATE.findall(blocks(TLS, "sh")[0])
+    [certs] = PAIRGATE.findall(make_certificates)
     assert (await pairgate(gateway.folder, shlex.split(certs, comments=True)))[0] == 0
     await gateway.start()
-    program = with_ports(blocks(TLS, "python")[0], {"5671": gateway.ports[1]})
+    pasted = with_ports(program, {"5671": gateway.ports[1]})
 
-    status, _ = await run(gateway.folder, SDK["azure"], "-c", program, **key)
+    status, _ = await run(gateway.folder, SDK["azure"], "-c", pasted, **key)
 
     assert status == 0
     assert await gateway.stop() == 0  # because the page's policy can only send
     peeked = await fork_server().run(gateway.folder, ["peek", "orders"], b"", key)
     assert b"hello" in peeked.stdout, peeked
+
+
+CERTIFICATES = """
+set -e
+ca() { openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "$@"; }
+ca -subj /CN=tests -keyout ca.key -out ca.pem
+issue() {
+    name=$1; shift
+    ca -CA ca.pem -CAkey ca.key -keyout "$name.key" -out "$name.pem" "$@"
+}
+issue server -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1
+issue subject -subj /O=Contoso/CN=orders
+issue mesh -subj /CN=other -addext subjectAltName=URI:spiffe://cluster/ns/shop/sa/orders
+issue stranger -subj /O=Contoso/CN=bills
+openssl x509 -noout -subject -nameopt RFC2253 -in subject.pem
+"""
+
+
+async def test_certificates_have_the_rights_of_the_page(gateways: Gateways) -> None:
+    _, rights = blocks(TLS, "toml")
+    namespace = broker_config("orders", "bills").partition("[[endpoints]]")[0]
+    config = namespace + rights.replace("0.0.0.0:5671", "127.0.0.1:0")
+    gateway = gateways.prepare(config, name="tls")
+    tls = gateway.folder / "tls"
+    tls.mkdir(parents=True)
+    status, subject = await run(tls, "sh", "-c", CERTIFICATES)
+    assert status == 0
+    await gateway.start()
+
+    async def sent_by(name: str, queue: str) -> str:
+        certificate = ["--cacert", "ca.pem", "--cert", f"{name}.pem", "--key", f"{name}.key"]
+        url = f"https://localhost:{gateway.port}/{queue}/messages"
+        told = ["--silent", "--output", "/dev/null", "--write-out", "%{http_code}"]
+        return (await run(tls, "curl", *told, *certificate, "--data", "hello", url))[1]
+
+    assert subject.strip().removeprefix("subject=") in rights
+    assert [await sent_by(name, "orders") for name in ("subject", "mesh")] == ["201", "201"]
+    assert await sent_by("subject", "bills") == "401"
+    assert await sent_by("stranger", "orders") == "401"
+
+
+async def test_keys_of_a_service_come_from_the_command_of_the_page(gateways: Gateways) -> None:
+    _, from_a_command = blocks(ENCRYPT, "toml")
+    gateway = gateways.prepare("")
+    gateway.folder.mkdir()
+    command = program(
+        gateway.folder / "envelope-key", 'echo "$1" >> asked; echo "$1$1$1$1$1$1"; echo no >&2'
+    )
+    pair = PAIR.replace("[pairing]\n", f"{from_a_command}encrypt = true\n")
+    gateway.config = pair.replace("/usr/local/bin/envelope-key", str(command))
+    await gateway.start()
+    gateway.signal(signal.SIGHUP)
+    reloaded = await gateway.seen("reloaded")
+    await gateway.stop()  # because `check` doesn't look at stores that it has open
+    code, output = await pairgate(gateway.folder, ["check"])
+
+    assert reloaded["envelope_keys"] == "2026-11, 2026-05"
+    assert code == 0
+    assert "signed and encrypted with the key '2026-11'" in output
+    asked = (gateway.folder / "asked").read_text().split()
+    assert asked == ["2026-11", "2026-05"] * 3  # the start, the reload, and `check`
+
+
+def program(path: Path, text: str) -> Path:
+    """A program of the shell, in the place of another one that the page names."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+async def test_listeners_give_their_messages_to_an_endpoint_a_command_and_a_function(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    [typed] = blocks("docs/how-to/run-listeners.md", "sh")
+    port = free_port()
+    work = program(tmp_path / "work", 'echo "$1:$PAIRGATE_QUEUE" >> notes')
+    typed = typed.replace("/usr/local/bin/work", str(work)).replace(":8080/", f":{port}/")
+    commands: list[Sequence[str]] = [shlex.split(line) for line in typed.splitlines()]
+    (tmp_path / "server.py").write_text(SERVER)
+    gateway = await gateways.start(broker_config("orders", "urgent", "bulk"), name="gateway")
+
+    async def given(queues: str, command: Sequence[str]) -> list[str]:
+        """The notes of the handler of that command, after a message to each of the queues."""
+        name = f"listener-{commands.index(command)}"
+        listener = gateways.prepare(gateway.config, name=name, command=command[1:])
+        (listener.folder / "shop").mkdir(parents=True)
+        (listener.folder / "shop" / "work.py").write_text(HANDLER)
+        async with trio.open_nursery() as nursery:
+            server = [sys.executable, str(tmp_path / "server.py"), str(port)]
+            serve = partial(trio.run_process, server, cwd=listener.folder, deliver_cancel=kill)
+            if "--to" in command:
+                nursery.start_soon(serve)
+            await listener.start()
+            for queue in queues.split():
+                assert (await send(gateway.address, queue, b"hello"))[0] == 201
+            await until_noted(len(queues.split()), listener)
+            assert await listener.stop() == 0
+            nursery.cancel_scope.cancel()
+        return sorted(noted(listener))
+
+    endpoint, command, function = commands
+    assert await given("orders", endpoint) == ["hello"]
+    assert await given("urgent bulk", command) == ["--fast:bulk", "--fast:urgent"]
+    assert await given("orders", function) == ["function:hello"]
+
+
+HANDLER = """
+def handle(item):
+    with open("notes", "a") as notes:
+        notes.write(f"function:{item.message.body.decode()}\\n")
+"""

@@ -18,8 +18,7 @@ from tests.e2e.test_admin import ADMIN
 from tests.e2e.test_drill import PAIR
 from tests.e2e.test_status import pairgate_provision
 from tests.harness.secret_files import write_secret
-from tests.telemetry.test_alerts import PAGE
-from tests.test_readme import blocks
+from tests.pages import blocks
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +31,10 @@ bind = "127.0.0.1:0"
 ENDLESS: Final = {"pairgate syphon", "pairgate status --watch"}
 TYPED: Final = [
     line
-    for page in (PAGE, PAGE.with_name("steer-a-gateway.md"))
-    for block in blocks(page.read_text(), "sh")
+    for block in (
+        *blocks("docs/how-to/answer-an-alert.md", "sh"),
+        *blocks("docs/how-to/steer-a-gateway.md", "sh"),
+    )
     for line in block.splitlines()
     if line.startswith("pairgate ") and line not in ENDLESS
 ]
@@ -63,13 +64,13 @@ async def test_the_commands_of_the_runbooks_work_as_they_stand(
     assert wrong == {}
 
 
-# The pages, in an order in which each finds the entities that it needs.
-PAGES: Final = (
-    "entities-by-hand.md",
-    "change-keys.md",
-    "back-up-and-repair-a-store.md",
-    "rehearse-an-outage.md",
-    "redrive-dead-letters.md",
+# The blocks, in an order in which each finds the entities that it needs.
+IN_TURN: Final = (
+    *blocks("docs/how-to/entities-by-hand.md", "sh"),
+    *blocks("docs/how-to/change-keys.md", "sh"),
+    *blocks("docs/how-to/back-up-and-repair-a-store.md", "sh"),
+    *blocks("docs/how-to/rehearse-an-outage.md", "sh"),
+    *blocks("docs/how-to/redrive-dead-letters.md", "sh"),
 )
 # The differences from the page: a folder for backups, a short drill, a label, and no terminal that
 # asks.
@@ -96,22 +97,20 @@ async def test_the_commands_of_how_to_pages_work_as_they_stand(gateways: Gateway
     await gateway.start()
     (gateway.folder / "pairgate.toml").write_text(gateway.config)
     ran, wrong = 0, {}
-    for page in PAGES:
-        for line in "".join(blocks(PAGE.with_name(page).read_text(), "sh")).splitlines():
-            typed = reduce(lambda text, change: text.replace(*change), HERE.items(), line)
-            name, *words = shlex.split(typed, comments=True)
-            assert name == "pairgate"
-            done = await fork_server().run(gateway.folder, words)
-            ran += 1
-            # The drill has ended by itself.
-            if done.returncode and line != "pairgate drill --end":
-                wrong[line] = (done.returncode, done.stdout, done.stderr)
+    for line in "".join(IN_TURN).splitlines():
+        typed = reduce(lambda text, change: text.replace(*change), HERE.items(), line)
+        name, *words = shlex.split(typed, comments=True)
+        assert name == "pairgate"
+        done = await fork_server().run(gateway.folder, words)
+        ran += 1
+        # The drill has ended by itself.
+        if done.returncode and line != "pairgate drill --end":
+            wrong[line] = (done.returncode, done.stdout, done.stderr)
 
     assert ran >= 11
     assert wrong == {}
 
 
-REPLACE: Final = PAGE.with_name("replace-a-primary.md").read_text()
 SPARE: Final = f"""
 [namespaces.spare]
 url = "servicebus+http://RootManageSharedAccessKey@%s"
@@ -123,7 +122,8 @@ async def test_a_lost_primary_is_replaced_by_the_commands_of_its_runbook(
     gateways: Gateways,
 ) -> None:
     status, check, syphon, provision, serve = (
-        shlex.split(line)[1:] for line in "".join(blocks(REPLACE, "sh")).splitlines()
+        shlex.split(line)[1:]
+        for line in "".join(blocks("docs/how-to/replace-a-primary.md", "sh")).splitlines()
     )
     former = await gateways.start(broker_config("orders"), name="former")
     new = await gateways.start(broker_config("orders"), name="new")

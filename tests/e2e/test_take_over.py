@@ -18,13 +18,14 @@ from tests.e2e.processes import (
     environment,
 )
 from tests.e2e.rest import request, send, take
-from tests.test_readme import DOCS, blocks
+from tests.pages import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-PAGE = (DOCS / "how-to" / "restart-and-upgrade.md").read_text()
-[TAKE_OVER] = blocks(PAGE, "toml")
-[COMMAND] = [shlex.split(line)[1:] for line in blocks(PAGE, "sh")[0].splitlines()]
+[TAKE_OVER] = blocks("docs/how-to/restart-and-upgrade.md", "toml")
+# The other block runs tests/e2e/test_rolling_upgrade.py with an earlier revision.
+COMMAND_BLOCK, _ = blocks("docs/how-to/restart-and-upgrade.md", "sh")
+COMMAND = shlex.split(COMMAND_BLOCK)[1:]
 PATIENCE = 60.0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.listener.options import ListenerOptions
+from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "listener.md").read_text()
@@ -15,7 +16,7 @@ PAGE = (ROOT / "docs" / "reference" / "listener.md").read_text()
 
 @pytest.mark.slow
 def test_the_example_prints_what_the_page_says(tmp_path: Path) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [code] = blocks("docs/reference/listener.md", "python")
     (said,) = re.findall(r"^It prints `(.*)`\.$", PAGE, re.MULTILINE)
     (tmp_path / "example.py").write_text(code)
     done = subprocess.run(
