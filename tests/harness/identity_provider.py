@@ -8,12 +8,13 @@ It has TLS at the first port (FOLDER has `server.pem` and `server.key`). Before 
 """
 
 import json
+import secrets
 import ssl
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -22,11 +23,14 @@ from urllib.parse import parse_qs, urlsplit
 import attrs
 import jwt
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 from jwt.algorithms import RSAAlgorithm
 
 from gateway.demo.ports import free_port
 from gateway.net.certs import write_certificates
+from tests.harness.secret_files import write_secret
 from tests.harness.servers import ServerProcess, answers
 
 ROOT: Final = Path(__file__).parents[2]
@@ -35,7 +39,7 @@ CLIENT: Final = "33333333-aaaa-bbbb-cccc-444444444444"
 SECRET: Final = "a secret+of/this=test"
 HEADER: Final = "the identity header of this test"  # the header that App Service demands
 ISSUER: Final = f"https://sts.windows.net/{TENANT}/"
-KEY_ID: Final = "1"
+KEY_ID: Final = secrets.token_hex(4)  # each process has a key of its own
 ASSERTION: Final = "client_assertion"
 
 
@@ -124,6 +128,32 @@ def identity_provider(folder: Path) -> IdentityProvider:
     return IdentityProvider(folder, tls_port, port, server)
 
 
+def write_app_certificate(path: Path, password: str = "") -> Path:
+    """Write a new certificate of an app with its key to `path`, and return `path`."""
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password:
+        protection = serialization.BestAvailableEncryption(password.encode())
+    write_secret(
+        path,
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+        + certificate.public_bytes(serialization.Encoding.PEM),
+    )
+    return path
+
+
 def _put(folder: Path, answers: Answers) -> None:
     new = folder / "answers.new"
     new.write_text(json.dumps(attrs.asdict(answers)))
@@ -192,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
             text = f"AADSTS90002: Tenant '{tenant}' not found.\r\nTrace ID: 1"
             self._send(400, {"error": "invalid_tenant", "error_description": text})
             return
-        base = f"https://{self.headers['Host']}/{tenant}"
+        base = self._base(tenant)
         self._send(
             200,
             {
@@ -203,6 +233,9 @@ class _Handler(BaseHTTPRequestHandler):
             },
         )
 
+    def _base(self, tenant: str) -> str:
+        return f"https://{self.headers['Host']}/{tenant}"
+
     def _refusal(self, tenant: str, form: Mapping[str, str]) -> str:
         if tenant != TENANT:
             return f"AADSTS90002: Tenant '{tenant}' not found."
@@ -211,18 +244,19 @@ class _Handler(BaseHTTPRequestHandler):
         if form.get("grant_type") != "client_credentials":
             return "AADSTS70003: The app requested an unsupported grant type."
         if ASSERTION in form:
-            return self._refusal_of_assertion(form[ASSERTION])
+            return self._refusal_of_assertion(tenant, form[ASSERTION])
         is_known = form.get("client_secret") == SECRET
         return "" if is_known else "AADSTS7000215: Invalid client secret provided."
 
-    def _refusal_of_assertion(self, assertion: str) -> str:
+    def _refusal_of_assertion(self, tenant: str, assertion: str) -> str:
         known = self.folder / "assertion"
         if known.exists() and known.read_text().strip() == assertion:
             return ""
         try:
             certificate = x509.load_pem_x509_certificate((self.folder / "app.pem").read_bytes())
             key: Any = certificate.public_key()
-            jwt.decode(assertion, key, ["RS256", "PS256"], options={"verify_aud": False})
+            audience = f"{self._base(tenant)}/oauth2/v2.0/token"
+            jwt.decode(assertion, key, ["RS256", "PS256"], audience=audience)
         except (jwt.InvalidTokenError, FileNotFoundError) as error:
             return f"AADSTS700027: The assertion isn't signed by a known key: {error}"
         return ""

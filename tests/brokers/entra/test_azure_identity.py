@@ -1,6 +1,5 @@
 """azure-identity against an identity provider as a process: kinds of credentials, and failures."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,6 @@ import attrs
 import jwt
 import pytest
 import trio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.x509.oid import NameOID
 
 from gateway.brokers.entra.azure_identity import request_token
 from gateway.brokers.entra.options import (
@@ -22,7 +17,13 @@ from gateway.brokers.entra.options import (
 )
 from gateway.brokers.entra.tokens import AccessToken
 from gateway.domain.errors import BrokerError, CredentialRefused, NoToken
-from tests.harness.identity_provider import CLIENT, SECRET, TENANT, IdentityProvider
+from tests.harness.identity_provider import (
+    CLIENT,
+    SECRET,
+    TENANT,
+    IdentityProvider,
+    write_app_certificate,
+)
 from tests.harness.secret_files import write_secret
 
 pytestmark = pytest.mark.live
@@ -48,36 +49,11 @@ async def asked(options: CredentialOptions, scope: str = SERVICE_BUS_SCOPE) -> A
     return await trio.to_thread.run_sync(request_token, options, scope)
 
 
-def write_certificate(path: Path, password: str = "") -> Path:
-    key = rsa.generate_private_key(65537, 2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    protection: serialization.KeySerializationEncryption = serialization.NoEncryption()
-    if password:
-        protection = serialization.BestAvailableEncryption(password.encode())
-    write_secret(
-        path,
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
-        + certificate.public_bytes(serialization.Encoding.PEM),
-    )
-    return path
-
-
 async def test_each_kind_of_credential_gets_a_token(
     provider: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = write_certificate(tmp_path / "plain.pem")
-    locked = write_certificate(tmp_path / "locked.pem", "pass")
+    plain = write_app_certificate(tmp_path / "plain.pem")
+    locked = write_app_certificate(tmp_path / "locked.pem", "pass")
     assertion = tmp_path / "assertion"
     assertion.write_text(ASSERTION)
     provider.allow_assertion(ASSERTION)
@@ -140,7 +116,7 @@ async def test_a_refusal_says_why_and_no_secret(provider: IdentityProvider, tmp_
     certificate = attrs.evolve(
         good,
         kind=CredentialKind.CLIENT_CERTIFICATE,
-        certificate=write_certificate(tmp_path / "other.pem"),
+        certificate=write_app_certificate(tmp_path / "other.pem"),
     )
     wrong_secret = "wrong+secret/of=mine"
     for options, text in (
@@ -210,10 +186,10 @@ async def test_what_is_wrong_before_anything_is_asked_is_named(
     good = with_secret(provider)
     certificate = attrs.evolve(good, kind=CredentialKind.CLIENT_CERTIFICATE)
     workload = attrs.evolve(good, kind=CredentialKind.WORKLOAD_IDENTITY)
-    locked = write_certificate(tmp_path / "locked.pem", "pass")
+    locked = write_app_certificate(tmp_path / "locked.pem", "pass")
     garbage = tmp_path / "garbage.pem"
     write_secret(garbage, "garbage")
-    exposed = write_certificate(tmp_path / "exposed.pem")
+    exposed = write_app_certificate(tmp_path / "exposed.pem")
     exposed.chmod(0o644)
     for options, text in (
         (attrs.evolve(certificate, certificate=tmp_path / "none.pem"), "none.pem: No such file"),
