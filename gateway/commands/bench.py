@@ -37,7 +37,13 @@ STEPS: Final = {"send": "sends", "complete": "completions", "send to receipt": "
     show_default=True,
     help="`receive` takes what a `send` before it has left.",
 )
-@click.option("--connections", type=click.IntRange(1, 1000), default=1, show_default=True)
+@click.option(
+    "--connections",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Connections that share the load.",
+)
 @click.option(
     "--in-flight",
     type=click.IntRange(1, 10_000),

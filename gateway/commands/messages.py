@@ -91,7 +91,9 @@ def send(invocation: Invocation, where: Where, body: str, **given: Any) -> None:
 
 @command
 @add_where
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--count", type=click.IntRange(1), default=1, show_default=True, help="Messages at most."
+)
 @click.option(
     "--wait", type=Duration(), default="1s", show_default=True, help="Time to wait for each."
 )
@@ -131,7 +133,9 @@ def receive(
 
 @command
 @add_where
-@click.option("--count", type=click.IntRange(1), default=10, show_default=True)
+@click.option(
+    "--count", type=click.IntRange(1), default=10, show_default=True, help="Messages at most."
+)
 @click.option(
     "--from", "start", type=click.IntRange(0), default=0, help="The sequence number to start from."
 )

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Final
 
 from tests import house
-from tests.references import admin_api, configuration, library
+from tests.references import admin_api, commands, configuration, library
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PARTS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "explanation/architecture.md": house.parts,
     "reference/admin-api.md": admin_api.parts,
+    "reference/command-options.md": commands.parts,
     "reference/configuration.md": configuration.parts,
     "reference/library.md": library.parts,
 }
