@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from gateway.domain.message import Message
+from gateway.wire.amqp.message import encode_message
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.security.gateway import (
     PATIENCE,
@@ -17,7 +19,10 @@ from tests.security.gateway import (
     status,
     token,
 )
+from tests.security.test_slow_clients import PART, SENDER, UNFINISHED
+from tests.wire.amqp.test_frames import transfer
 
+ACCEPTED = b"\x53\x24"  # the descriptor of that outcome
 MANY = 1100  # a port takes 1,000
 # No connection ends because its time is over.
 PATIENT = """
@@ -103,6 +108,32 @@ async def test_who_shows_no_key_has_little_time(gateways: Gateways) -> None:
                     await stream.send_all(opening)
                     while await ended(stream):
                         pass
+
+
+async def test_who_does_not_end_a_frame_is_told_so_and_harms_no_other(gateways: Gateways) -> None:
+    gateway = await gateways.start(every_port() + '[limits.amqp]\npartial_timeout = "1s"')
+    port = port_of(gateway, "amqp")
+
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(SENDER + PART + UNFINISHED[:-1])
+        answer = b""
+        with trio.fail_after(PATIENCE):
+            while data := await ended(stream):
+                answer += data
+                assert await answered(gateway, "service-bus-http")
+    message = encode_message(Message(body=b"slow"))
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(SENDER + transfer(1, more=True, payload=message[:5]))
+        with trio.fail_after(PATIENCE):
+            await trio.sleep(0.5)
+            await stream.send_all(transfer(1, payload=message[5:]))
+            settled = b""
+            while ACCEPTED not in settled and (data := await stream.receive_some()):
+                settled += data
+
+    assert b"amqp:resource-limit-exceeded" in answer
+    assert b"a frame or a message wasn't complete after 1.0 seconds" in answer
+    assert ACCEPTED in settled
 
 
 async def ended(stream: trio.SocketStream) -> bytes:

@@ -25,10 +25,11 @@ from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.net.http.server import HttpServer
 from gateway.net.sniffing import Sniffer
+from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.performatives import described, uint
 from tests.frontends.rest_client import wall_clock
 from tests.fuzz.connections import UPGRADE
-from tests.wire.amqp.test_frames import frame
+from tests.wire.amqp.test_frames import frame, transfer
 
 ORDERS: Final = EntityPath("orders")
 SECOND: Final = 1.0
@@ -39,6 +40,8 @@ WRITE: Final = 30.0  # seconds in which a client must read an answer
 GOODBYE: Final = 2.0
 AMQP_WRITE: Final = 20.0  # the same over AMQP, as configured here
 AMQP_UNREAD: Final = AMQP_WRITE + 5.0  # and its close
+AMQP_PARTIAL: Final = 20.0  # and for a frame or a message
+AMQP_UNFINISHED: Final = 2 * AMQP_PARTIAL + 5.0  # it may be seen late; and the close
 OPEN: Final = 30.0 + 5.0  # seconds until an AMQP connection must be open, and its close
 SASL: Final = (
     b"AMQP\x03\x01\x00\x00\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS"
@@ -46,6 +49,18 @@ SASL: Final = (
 AMQP: Final = SASL + (
     b"AMQP\x00\x01\x00\x00\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01a"
 )
+BEGIN: Final = frame(0x11, [None, uint(0), uint(1000), uint(1000)])
+PLAIN: Final = b"\0RootManageSharedAccessKey\0SAS_KEY_VALUE"
+# A client with all rights, and with a link on which it sends.
+AUTHORIZED: Final = (
+    SASL[:8] + frame(0x41, [symbol("PLAIN"), PLAIN], kind=1) + AMQP[len(SASL) :] + BEGIN
+)
+TARGET: Final = described(0x29, [ORDERS.key])
+SENDER: Final = AUTHORIZED + frame(
+    0x12, ["link", uint(0), False, None, None, described(0x28, []), TARGET, None, None, uint(0)]
+)
+PART: Final = transfer(1, more=True)
+UNFINISHED: Final = transfer(1, payload=bytes(60_000))
 GET: Final = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HTTP: Final = ("service-bus-http", "storage-queue", "admin")
 LENGTH: Final = b"Content-Length: 100000\r\n\r\n"
@@ -156,7 +171,9 @@ async def opened(nursery: trio.Nursery) -> AsyncIterator[Ports]:
             leases=leases,
             authorizer=authorizer,
             wall_clock=wall_clock,
-            options=AmqpOptions(write_timeout=AMQP_WRITE),
+            options=AmqpOptions(
+                write_timeout=AMQP_WRITE, engine=EngineOptions(partial_timeout=AMQP_PARTIAL)
+            ),
         )
         http = {
             name: HttpServer(
@@ -172,6 +189,11 @@ async def opened(nursery: trio.Nursery) -> AsyncIterator[Ports]:
             nursery,
         )
         nursery.cancel_scope.cancel()
+
+
+def of_websocket(data: bytes) -> bytes:
+    """A binary message, masked by zeros."""
+    return b"\x82\xfe" + len(data).to_bytes(2) + bytes(4) + data
 
 
 def post(*more: bytes) -> bytes:
@@ -196,6 +218,13 @@ AMQP_DRIPS: Final = {
     "the head of a WebSocket": (b"", UPGRADE, HEAD),
     "the end of such a head": (UPGRADE[:-4], b"X" * 1000, HEAD),
     "frames of a WebSocket": (UPGRADE, b"\x82\xfe\x10\x00" + bytes(1000), OPEN),
+    "a frame": (SENDER, UNFINISHED[:1000], AMQP_UNFINISHED),
+    "frames of one message": (SENDER + PART, PART * 100, AMQP_UNFINISHED),
+    "a frame in a WebSocket": (
+        UPGRADE + of_websocket(SENDER),
+        of_websocket(UNFINISHED)[:1000],
+        AMQP_UNFINISHED,
+    ),
 }
 CASES: Final = [
     *((port, name, *case) for port in HTTP for name, case in DRIPS.items()),
@@ -234,15 +263,9 @@ async def test_a_client_that_says_a_byte_a_second_is_cut_off_and_harms_no_other(
 
 LIST: Final = b"GET /devstoreaccount1?comp=list HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SEND: Final = post(b"Content-Length: 1\r\n\r\nx")
-BEGIN: Final = frame(0x11, [None, uint(0), uint(1000), uint(1000)])
-PLAIN: Final = b"\0RootManageSharedAccessKey\0SAS_KEY_VALUE"
 SOURCE: Final = described(0x28, [ORDERS.key])
-RECEIVER: Final = (
-    SASL[:8]
-    + frame(0x41, [symbol("PLAIN"), PLAIN], kind=1)
-    + AMQP[len(SASL) :]
-    + frame(0x11, [None, uint(0), uint(1000), uint(1000)])
-    + frame(0x12, ["link", uint(0), True, None, None, SOURCE, described(0x29, [])])
+RECEIVER: Final = AUTHORIZED + (
+    frame(0x12, ["link", uint(0), True, None, None, SOURCE, described(0x29, [])])
     + frame(0x13, [None, uint(1000), uint(0), uint(1000), uint(0), uint(0), uint(50)])
 )
 HEARTBEAT: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"

@@ -247,6 +247,7 @@ class Connections:
                 channel_max=min(2 * self._options.max_links + 2 * _MAX_EXCHANGES, 65535),
                 max_links=2 * self._options.max_links + 4 * _MAX_EXCHANGES,
                 max_partial=_MAX_PARTIAL,
+                partial_timeout=0,  # a message over a slow line takes as long as it takes
             ),
         )
 

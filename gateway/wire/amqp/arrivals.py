@@ -96,6 +96,7 @@ class Arrivals(Deliveries):
     over: bool = False  # ConnectionClosed is among the events, or has been taken
     _channel_max: int = attrs.field(init=False)  # the highest channel that we may use
     _rest: bytes = b""  # of a frame that has arrived in part
+    _rests: int = 0  # how often there may have been such a frame
     _shapes: dict[bytes, TransferShape] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -124,6 +125,18 @@ class Arrivals(Deliveries):
                     break
             at += size
         self._rest = data[at:]
+        if at:
+            self._rests += 1
+
+    @property
+    def unfinished(self) -> tuple[tuple[object, ...], ...]:
+        """Keys of what has arrived in part: a frame, and the messages of several frames."""
+        messages = (
+            (link.id, link.arriving.delivery_id, link.arriving.tag)
+            for link in self.registry.links.values()
+            if link.arriving is not None
+        )
+        return (*messages, (self._rests,)) if self._rest else (*messages,)
 
     def end(self, error: AmqpError | None, *, is_broken: bool = False) -> None:
         """End the connection: nothing of it is valid any more."""

@@ -62,6 +62,9 @@ class Engine(Links):
         self._heard = self._spoke = True  # since the last tick
         self._deaf_at = math.inf  # when the peer will have been silent for too long
         self._silent_since = 0.0  # when our side wrote last
+        # what had arrived in part when it was last looked at, and when that is due again
+        self._unfinished: tuple[tuple[object, ...], ...] = ()
+        self._unfinished_at = -math.inf
 
     # ------------------------------------------------------------------ bytes and time
 
@@ -145,7 +148,8 @@ class Engine(Links):
 
     def tick(self, now: float) -> float:
         """
-        Send due heartbeats, and end the connection of a peer that was silent for too long.
+        Send due heartbeats, and end the connection of a peer that was silent for too long, or that
+        doesn't finish a frame or a message.
 
         `now` is monotonic, in seconds, and so is the result: the latest time of the next call.
         """
@@ -156,19 +160,21 @@ class Engine(Links):
             self._heard = False
             self._deaf_at = now + patience if patience else math.inf
         elif now >= self._deaf_at:
-            self._break(LIMIT_EXCEEDED, f"nothing was heard for {patience} seconds")
-            self._wake()
-            return math.inf
+            return self._give_up(f"nothing was heard for {patience} seconds")
+        if now >= self._unfinished_at and self._is_unfinished(now):
+            limit = self._options.partial_timeout
+            return self._give_up(f"a frame or a message wasn't complete after {limit} seconds")
+        due = min(self._deaf_at, self._unfinished_at)
         if self._spoke:
             self._spoke = False
             self._silent_since = now
         if not theirs:
-            return self._deaf_at
+            return due
         if now >= self._silent_since + theirs / 2:
             self._output.heartbeat()
             self._wake()
             self._silent_since = now
-        return min(self._deaf_at, self._silent_since + theirs / 2)
+        return min(due, self._silent_since + theirs / 2)
 
     @property
     def asked(self) -> Credentials | None:
@@ -251,6 +257,18 @@ class Engine(Links):
         self._sasl = None
         rest, self._greeting = bytes(self._greeting), bytearray()
         return rest
+
+    def _is_unfinished(self, now: float) -> bool:
+        """True if a frame or a message that had arrived in part at the last look still has."""
+        before, self._unfinished = self._unfinished, self._arrivals.unfinished
+        self._unfinished_at = now + (self._options.partial_timeout or math.inf)
+        return not set(before).isdisjoint(self._unfinished)
+
+    def _give_up(self, why: str) -> float:
+        """End the connection of a peer that takes too long; there is no next tick."""
+        self._break(LIMIT_EXCEEDED, why)
+        self._wake()
+        return math.inf
 
     def _break(self, condition: str, description: str) -> None:
         """End a connection whose peer has broken the protocol, and send it the reason."""

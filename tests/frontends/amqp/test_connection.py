@@ -93,6 +93,89 @@ async def test_who_has_shown_no_key_takes_little_memory(has_shown_a_key, house, 
     )
 
 
+MIB = 1024 * 1024
+LARGE = Message(body=bytes(MIB - 1000))
+
+
+@attrs.frozen(eq=False)
+class Slow(trio.abc.Stream):
+    """A client's stream that takes 64 KiB a second."""
+
+    inner: trio.abc.Stream
+
+    async def receive_some(self, max_bytes=None):
+        return await self.inner.receive_some(max_bytes)
+
+    async def send_all(self, data):
+        for at in range(0, len(data), 8192):
+            await trio.sleep(len(data[at : at + 8192]) / 65536)
+            await self.inner.send_all(data[at : at + 8192])
+
+    async def wait_send_all_might_not_block(self):
+        await self.inner.wait_send_all_might_not_block()
+
+    async def aclose(self):
+        await self.inner.aclose()
+
+
+async def test_large_messages_over_a_slow_network_are_accepted(house, autojump_clock):
+    """There is always a frame and a message in part, and never the same ones for long."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    house.nursery.start_soon(house.frontend.serve_connection, theirs)
+    sdk = Sdk.on(Slow(ours))
+    house.nursery.start_soon(sdk.run)
+    await (await sdk.open()).put_token()
+    links = [await sdk.sender() for _ in range(4)]
+    began = trio.current_time()
+
+    deliveries = [sdk.transfer(link, LARGE) for _ in range(16) for link in links]
+    outcomes = [await sdk.outcome(delivery) for delivery in deliveries]
+
+    assert outcomes == [amqp.ACCEPTED] * 64
+    assert trio.current_time() - began > 4 * house.frontend.options.engine.partial_timeout
+
+
+async def test_a_frame_that_never_ends_ends_its_connection_only(house, autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    house.nursery.start_soon(house.frontend.serve_connection, theirs)
+    slow = Sdk.on(ours)
+    house.nursery.start_soon(slow.run)
+    await (await slow.open()).put_token()
+    link = await slow.sender()
+    other = await house.client()
+    other_link = await other.sender()
+    accepted = 0
+
+    async def drip():
+        slow.connection.be_silent()
+        await ours.send_all((60_000).to_bytes(4) + b"\x02\0\0\0")
+        while True:
+            await trio.sleep(1)
+            await ours.send_all(b"\0")
+
+    async def send_on():
+        nonlocal accepted
+        while True:
+            assert await other.send(other_link, Message()) == amqp.ACCEPTED
+            accepted += 1
+            await trio.sleep(7)
+
+    for _ in range(3):
+        assert await slow.send(link, Message()) == amqp.ACCEPTED
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(drip)
+        nursery.start_soon(send_on)
+        began = trio.current_time()
+        error = await closed(slow)
+        nursery.cancel_scope.cancel()
+
+    assert error.condition == "amqp:resource-limit-exceeded"
+    assert "a frame or a message wasn't complete after 240" in error.description
+    assert 240 <= trio.current_time() - began <= 480
+    assert accepted >= 24
+    assert len(await house.broker.peek(ORDERS, limit=100)) == 3 + accepted
+
+
 async def test_garbage_ends_its_connection_only(house, sdk, autojump_clock):
     link = await sdk.sender()
     ours, theirs = trio.testing.memory_stream_pair()

@@ -69,7 +69,10 @@ def anonymous_server(**limits):
 @pytest.fixture
 def server():
     """A server with a link on which raw frames send: handle 0 of channel 0."""
-    server = anonymous_server()
+    return sending_to(anonymous_server())
+
+
+def sending_to(server):
     server.feed(AMQP_HEADER + frame(OPEN, ["raw"]))
     server.open()
     server.feed(
@@ -495,6 +498,62 @@ def test_unfinished_messages_beyond_the_limit_end_the_connection():
     (closed,) = at_server
     assert closed.error.condition == "amqp:resource-limit-exceeded"
     assert at_client[-1].error.condition == "amqp:resource-limit-exceeded"
+
+
+FRAME_IN_PART = transfer(1)[:-1]
+MESSAGE_IN_PART = transfer(1, more=True)
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (FRAME_IN_PART, b""),
+        (MESSAGE_IN_PART, transfer(1, more=True)),
+        (MESSAGE_IN_PART, transfer(1, more=True)[:-1]),
+        (MESSAGE_IN_PART, b"\0\0\0\x08\x02\0\0\0"),
+    ],
+)
+@pytest.mark.parametrize("began_at", [0, 1, 9])
+def test_who_does_not_finish_loses_the_connection(begun, more, began_at):
+    server = sending_to(anonymous_server(partial_timeout=10))
+    events, now = [], 0
+    while not events:
+        if now == began_at:
+            server.feed(begun)
+        if now == began_at + 5:
+            server.feed(more)
+        server.tick(now)
+        events += server.events()
+        now += 1
+    (closed,) = events
+
+    assert began_at + 10 <= now - 1 <= began_at + 20
+    assert closed.error.condition == "amqp:resource-limit-exceeded"
+    assert "wasn't complete after 10" in closed.error.description
+
+
+@pytest.mark.parametrize("limit", [10, 0])
+def test_who_finishes_may_begin_the_next(limit):
+    server = sending_to(anonymous_server(partial_timeout=limit))
+    for number in range(20):
+        server.feed(transfer(number, tag=b"%d" % number, more=True))
+        server.tick(10 * number)
+        server.feed(transfer(number, tag=b"%d" % number))
+        frame = transfer(100 + number, tag=b"f%d" % number)
+        server.feed(frame[:-1])
+        server.tick(10 * number + 5)
+        server.feed(frame[-1:])
+
+    assert len(transfers(server.events())) == 40
+
+
+@pytest.mark.parametrize("begun", [FRAME_IN_PART, MESSAGE_IN_PART])
+def test_without_a_limit_a_peer_may_take_its_time(begun):
+    server = sending_to(anonymous_server(partial_timeout=0, idle_timeout=0))
+    server.feed(begun)
+
+    assert server.tick(0) == server.tick(1e6) == float("inf")
+    assert list(server.events()) == []
 
 
 # --------------------------------------------------------------------------- cuts, mutations

@@ -376,7 +376,7 @@ def test_no_traffic_is_made_up_before_the_open_is_sent() -> None:
 @pytest.mark.parametrize("none", [{}, {"idle_time_out": 0}])
 def test_a_peer_without_an_idle_time_out_gets_no_empty_frames(none: dict[str, int]) -> None:
     """2.7.1, idle-time-out: a value of zero is the same as if it was not set."""
-    peer = server(idle_timeout=0).opened(**none)
+    peer = server(idle_timeout=0, partial_timeout=0).opened(**none)
     frames = [each for now in range(1, 10_000, 500) for each in peer.tick(now)]
 
     assert frames == []
