@@ -6,9 +6,9 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app.failure import ExitCode
-from gateway.domain.events.gateway import Event
 from gateway.telemetry.log import LEVEL_OF, name_of
 from gateway.telemetry.metrics import exposition
+from tests.references.events import EVENT_CLASSES
 from tests.wire.pairgate.test_status import OUTAGE
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
@@ -31,7 +31,7 @@ CODE_ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 
 
 def test_every_event_is_explained_with_its_level() -> None:
-    logged = {name_of(kind): LEVEL_OF.get(kind, "info") for kind in Event.__subclasses__()}
+    logged = {name_of(kind): LEVEL_OF.get(kind, "info") for kind in EVENT_CLASSES}
     logged["backlog_ready"] = "info, warning"  # as many queues as wanted, or fewer
 
     assert dict(EVENT_ROW.findall(EVENTS)) == logged

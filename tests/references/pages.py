@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tests import house
-from tests.references import admin_api, commands, configuration, library
+from tests.references import admin_api, commands, configuration, events, library
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PARTS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
@@ -14,6 +14,7 @@ PARTS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "reference/admin-api.md": admin_api.parts,
     "reference/command-options.md": commands.parts,
     "reference/configuration.md": configuration.parts,
+    "reference/events.md": events.parts,
     "reference/library.md": library.parts,
 }
 PART: Final = re.compile(
