@@ -161,6 +161,7 @@ _TO_BROKER: Final[Mapping[str, type[BrokerError]]] = {
     "RequestBodyTooLarge": MessageTooLarge,
     "ConditionNotMet": PreconditionFailed,
     "NotImplemented": NotSupported,
+    "APINotImplemented": NotSupported,  # Azurite's
     "ServerBusy": Busy,
     "OperationTimedOut": OutcomeUnknown,
     "InternalError": OutcomeUnknown,
@@ -174,7 +175,6 @@ _BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
     412: PreconditionFailed,
     413: MessageTooLarge,
     429: Busy,
-    501: NotSupported,
 }
 _BY_NAME: Final = {kebab(kind): kind for kind in _OF_BROKER}
 # Answers with these codes have the service's text alone: an error's own text would only repeat it,
@@ -237,8 +237,8 @@ def parse_error(response: Response) -> BrokerError:
     """
     Parse an answer that isn't a success; never raises.
 
-    A 5xx without a known code, except for 501, is an unknown outcome: it comes from a proxy, which
-    may have forwarded the request. So is an unexpected success.
+    A 5xx without a known code is an unknown outcome: it comes from a proxy, which may have
+    forwarded the request. So is an unexpected success.
     """
     code, text = _code_and_text(response)
     status = f"HTTP status {response.status}"

@@ -520,6 +520,20 @@ def test_an_error_without_a_body_is_read_from_its_header(code: str) -> None:
     assert b"\nRequestId:id\nTime:now" in whole.body
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("NotImplemented", errors.NotSupported),
+        ("APINotImplemented", errors.NotSupported),
+        ("", OutcomeUnknown),
+    ],
+)
+def test_a_501_is_not_sent_only_with_the_services_code(code: str, kind: type[BrokerError]) -> None:
+    headers = Headers((("x-ms-error-code", code),) if code else ())
+
+    assert type(parse_error(Response(status=501, headers=headers))) is kind
+
+
 RECEIPT = {"queue": "orders", "message_id": "m", "pop_receipt": "r"}
 LOGIN = b"<html>Please log in</html>"
 
