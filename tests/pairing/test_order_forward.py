@@ -25,6 +25,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.order import OrderLeaseTaken
 from gateway.domain.message import AcceptedBy, Complete, Message
+from gateway.frontends.cluster.peer import AFTER_TAKE_OVER
 from gateway.offering import required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
@@ -63,10 +64,15 @@ class Orders:
     broker: PairedBroker
     is_silent: bool = False
     asked: int = 0  # since then
+    is_orderer: bool = True
+    refused: int = 0
 
     async def send_forwarded(
         self, entity: EntityPath, queue: EntityPath, messages: Sequence[Message], seconds: float
     ) -> AcceptedBy:
+        if not self.is_orderer:
+            self.refused += 1
+            raise NotOrderer("not here")
         if self.is_silent:
             self.asked += 1
             await trio.sleep_forever()
@@ -82,6 +88,7 @@ class Cluster:
 
     harness: Harness
     network: Network
+    connect_timeout: float = 2.0
     nodes: dict[Gateway, Node] = attrs.field(factory=dict)
 
     async def start(
@@ -92,7 +99,12 @@ class Cluster:
         doesn't know the others forwards nothing.
         """
         address = ADDRESSES[len(self.nodes) if at is None else at]
-        node = await self.network.start(address, peers=ADDRESSES, max_requests=MAX_REQUESTS)
+        node = await self.network.start(
+            address,
+            peers=ADDRESSES,
+            max_requests=MAX_REQUESTS,
+            connect_timeout=self.connect_timeout,
+        )
         options = {"order_lease": OrderLeaseMode.FORWARD, **options}
         started = await gateway(self.harness, switch, **options)
         self.nodes[started] = node
@@ -764,6 +776,47 @@ async def test_a_send_that_finds_no_connection_to_the_orderer_in_its_time_isnt_u
 
     assert (took.seconds, caught.value.outcome) == (pytest.approx(1.5), Outcome.NOT_SENT)
     assert await harness.primary.ids() == ["a"]
+
+
+async def orderer_no_more(cluster: Cluster, one: Gateway) -> Orders:
+    """
+    Let that gateway answer that it isn't the orderer. Its peers connect to it again, as to a new
+    process, which hangs.
+    """
+    orders = cluster.nodes[one].orders
+    assert isinstance(orders, Orders)
+    orders.is_orderer = False
+    await trio.sleep(AFTER_TAKE_OVER)
+    cluster.nodes[one].hangs = True
+    return orders
+
+
+async def test_a_send_that_one_process_refused_and_no_other_got_isnt_unknown(harness, cluster):
+    one, other = await cluster.start(), await cluster.start(send_timeout=2.0)
+    await one.send("a")
+    await other.send("known")
+    orders = await orderer_no_more(cluster, one)
+
+    with pytest.raises(Unavailable) as caught:
+        await other.send("b")
+
+    assert (caught.value.outcome, orders.refused) == (Outcome.NOT_SENT, 1)
+
+
+async def test_a_refused_send_isnt_unknown_as_this_gateway_takes_the_lease(harness, cluster):
+    """The refused send waits for a connection to another process of that peer."""
+    cluster.connect_timeout = 2 * forward.PATIENCE
+    one, other = await cluster.start(), await cluster.start(on_unknown=OnUnknown.RAISE)
+    await one.send("a")
+    await other.send("known")
+    orders = await orderer_no_more(cluster, one)
+    one.stop()
+
+    with Timed() as took:
+        assert await other.send("b") is PRIMARY
+
+    assert took.seconds < cluster.connect_timeout
+    assert orders.refused == 1
 
 
 async def test_a_send_waits_for_a_connection_to_the_orderer_no_longer_than_it_may(harness, cluster):

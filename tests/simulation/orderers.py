@@ -145,6 +145,8 @@ class _Channel:
         queue: EntityPath,
         hand_over: Callable[[], Sequence[Message]],
         seconds: float,
+        *,
+        not_sent: Callable[[], object],
     ) -> AcceptedBy:
         peer = self._peer(address)
         accepted_by = await self._ask(

@@ -68,6 +68,23 @@ Content = Callable[[], bytes]
 
 
 @attrs.define(eq=False)
+class _Request:
+    """A request that leaves once for each process that is asked."""
+
+    make: Content
+    not_sent: Callable[[], object] = lambda: None  # called if a request that left did nothing
+    error: type[BrokerError] = attrs.field(default=LockLost, init=False)  # if its time ends now
+
+    def content(self) -> bytes:
+        content, self.error = self.make(), HolderSilent
+        return content
+
+    def did_nothing(self) -> None:
+        self.error = LockLost
+        self.not_sent()
+
+
+@attrs.define(eq=False)
 class _Connection:
     channel: Channel
     made: float = attrs.field(factory=trio.current_time)
@@ -126,12 +143,18 @@ class Peer:
             BrokerError: its own error.
         """
         content, until = build_request(request), trio.current_time() + self._options.timeout
-        answer = await self._asked(lambda: content, until, connects=connects)
+        answer = await self._asked(_Request(lambda: content), until, connects=connects)
         if isinstance(answer, BrokerError):
             raise answer
         return answer
 
-    async def forward(self, make: Callable[[float], ForwardSend], seconds: float) -> AcceptedBy:
+    async def forward(
+        self,
+        make: Callable[[float], ForwardSend],
+        seconds: float,
+        *,
+        not_sent: Callable[[], object],
+    ) -> AcceptedBy:
         """
         As `OrderPeers.forward`. A send waits for its turn among those to this peer, and for a
         connection; `make` then makes it, with so many seconds for the orderer.
@@ -145,7 +168,7 @@ class Peer:
             return build_request(make(left * ORDERERS_SHARE))
 
         try:
-            return await self._forwarded(content, until)
+            return await self._forwarded(_Request(content, not_sent), until)
         finally:
             self._sends.release()
 
@@ -155,9 +178,9 @@ class Peer:
             return True
         return False
 
-    async def _forwarded(self, content: Content, until: float) -> AcceptedBy:
+    async def _forwarded(self, request: _Request, until: float) -> AcceptedBy:
         try:
-            answer = await self._asked(content, until)
+            answer = await self._asked(request, until)
         except MessageTooLarge as error:
             raise TooLargeToForward(str(error)) from error
         except (LockLost, Busy) as error:  # Busy: with requests that it doesn't answer
@@ -173,21 +196,16 @@ class Peer:
         return answer.accepted_by
 
     async def _asked(
-        self, content: Content, until: float, *, connects: bool = False
+        self, request: _Request, until: float, *, connects: bool = False
     ) -> HeldAnswer | BrokerError:
         """The peer's answer, until then. Raises as `ask`, without the peer's own error."""
         await self._take_slot(until)
-        error: type[BrokerError] = LockLost
-
-        def leaving() -> bytes:
-            nonlocal error
-            leaves, error = content(), HolderSilent
-            return leaves
-
         try:
             seconds, at = until - trio.current_time(), self.address
-            with answered_within(seconds, "of the peer", at=at, error=lambda text: error(text)):
-                return await self._answer(leaving, connects=connects)
+            with answered_within(
+                seconds, "of the peer", at=at, error=lambda text: request.error(text)
+            ):
+                return await self._answer(request, connects=connects)
         except HolderSilent:
             # The peer's machine may be gone, which the idle connections don't show, but a new one
             # does.
@@ -197,22 +215,22 @@ class Peer:
         finally:
             self._slots.release()
 
-    async def _answer(self, content: Content, *, connects: bool) -> HeldAnswer | BrokerError:
+    async def _answer(self, request: _Request, *, connects: bool) -> HeldAnswer | BrokerError:
         """The answer of the process that holds the delivery, as far as there is one."""
         while True:
             connection = await self._take(connects=connects)
             is_new = connection.idle_since is None
-            answer = await self._exchange(connection, content)
+            answer = await self._exchange(connection, request)
             if answer is not None:
                 break
             if is_new:
                 raise self._gone("it has ended the connection")
         if not isinstance(answer, _NOT_HELD):
             return answer
-        return await self._answer_of_another(connection.made, content) or answer
+        return await self._answer_of_another(connection.made, request) or answer
 
     async def _answer_of_another(
-        self, made: float, content: Content
+        self, made: float, request: _Request
     ) -> HeldAnswer | BrokerError | None:
         """
         The answer of another process of this gateway, after that over a connection made then; None:
@@ -220,7 +238,7 @@ class Peer:
         """
         await self.close_unused()
         if self._idle and self._idle[0].made < made:
-            answer = await self._exchange(self._idle.pop(0), content)
+            answer = await self._exchange(self._idle.pop(0), request)
             if answer is not None and not isinstance(answer, _NOT_HELD):
                 return answer
         # Or clients with locks that have expired would cost a handshake with each request.
@@ -230,20 +248,22 @@ class Peer:
             connection = _Connection(await self._connect())
         except LockLost:
             return None
-        return await self._exchange(connection, content)
+        return await self._exchange(connection, request)
 
     async def _exchange(
-        self, connection: _Connection, content: Content
+        self, connection: _Connection, request: _Request
     ) -> HeldAnswer | BrokerError | None:
         """The answer; None: the connection doesn't take the whole request, and is closed."""
         answer = None
         try:
-            if await _sent(connection.channel, content()):
+            if await _sent(connection.channel, request.content()):
                 answer = await self._received(connection.channel)
                 connection.idle_since = trio.current_time()
         except BaseException:
             await trio.aclose_forcefully(connection.channel.stream)
             raise
+        if answer is None or isinstance(answer, _NOT_HELD):
+            request.did_nothing()
         if answer is None or self._is_closed:
             await _close([connection])
             return answer

@@ -131,11 +131,15 @@ class Peers:
         queue: EntityPath,
         hand_over: Callable[[], Sequence[Message]],
         seconds: float,
+        *,
+        not_sent: Callable[[], object],
     ) -> AcceptedBy:
         """As `OrderPeers.forward`."""
         peer = self._peer(await self._member(address))
         return await peer.forward(
-            lambda left: ForwardSend(entity, queue, left, tuple(hand_over())), seconds
+            lambda left: ForwardSend(entity, queue, left, tuple(hand_over())),
+            seconds,
+            not_sent=not_sent,
         )
 
     async def tell_orderer(self, address: str, queue: EntityPath) -> None:

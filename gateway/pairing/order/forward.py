@@ -87,9 +87,9 @@ async def _forward(
 ) -> BrokerError | None:
     """
     Forward one batch; return the error. If this gateway took the lease before there was an answer,
-    the outcome is unknown, unless the batch hadn't left.
+    the outcome is unknown, unless the batch certainly wasn't sent.
     """
-    error: BrokerError | None = Unreachable(f"no send could leave for {orderer}")
+    error: BrokerError | None = (unsent := Unreachable(f"no send could leave for {orderer}"))
 
     def hand_over() -> Sequence[Message]:
         nonlocal error
@@ -97,6 +97,10 @@ async def _forward(
             raise NotOrderer(f"{orderer} isn't the orderer any more: this gateway is")
         error = NoAnswer(f"the orderer {orderer} gave no answer until this gateway had the lease")
         return sending.handed_over(batch)
+
+    def not_sent() -> None:
+        nonlocal error
+        error = unsent
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_take_lease, lease, nursery.cancel_scope)
@@ -107,6 +111,7 @@ async def _forward(
                 lease.queue.path,
                 hand_over,
                 until - trio.current_time(),
+                not_sent=not_sent,
             )
             error = None
         except BrokerError as caught:

@@ -20,11 +20,14 @@ class OrderPeers(Protocol):
         queue: EntityPath,
         hand_over: Callable[[], Sequence[Message]],
         seconds: float,
+        *,
+        not_sent: Callable[[], object],
     ) -> AcceptedBy:
         """
         Have that gateway, the orderer of the queue, send messages within `seconds`; return who has
         accepted them. `hand_over` returns the messages. It is called when the request is about to
-        leave: if cancelled before that, nothing was sent.
+        leave: if cancelled before that, nothing was sent. `not_sent` is called when the request has
+        certainly sent nothing, before it may leave again.
 
         Raises:
             NotOrderer: it isn't the orderer; nothing was sent.
