@@ -20,7 +20,7 @@ import trio
 
 from gateway.domain.claim import PREFIXES, ClaimCorrupt, ClaimMissing, Entry, is_name
 from gateway.domain.errors import StorageFull, Unavailable
-from gateway.durable import FULL, replace_file, sync_folder
+from gateway.durable import FULL, make_private_folder, replace_file, sync_folder
 
 T = TypeVar("T")
 MARK: Final = "pairgate-claims"
@@ -76,7 +76,7 @@ class FolderStore:
             raise Unavailable(f"claim store: {error}") from error
 
     def _prepare(self) -> None:
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self.path)
         if self._is_there():
             return
         for prefix in PREFIXES:

@@ -17,7 +17,7 @@ from gateway.domain.errors import GatewayError
 from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
-from gateway.durable import sync_folder
+from gateway.durable import make_private_folder, sync_folder
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.order.watch import OrderWatch
@@ -246,7 +246,7 @@ def _rename(path: Path, name: Path) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Replace the file so that a crash leaves the old or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(path.parent)
     beside = path.with_name(f"{path.name}.new")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -33,14 +33,12 @@ class StoreDamaged(StoreError):
     """The store differs from its last written state: an operator must check it."""
 
 
-def private_directory(path: Path) -> None:
-    """Create the folder, accessible for this user only; an existing one is left as it is."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def private_file(path: Path) -> int:
-    """Open a file that only this user may access; create it if it is missing."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """
+    Open a file that only this user may access; create it if it is missing. Raises OSError, also if
+    the path is a symbolic link.
+    """
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def free_bytes(path: Path) -> int:

@@ -27,10 +27,10 @@ from gateway.brokers.embedded.files import (
     log_path,
     lost,
     mark_path,
-    private_directory,
     read_ahead,
     read_mark,
 )
+from gateway.durable import make_private_folder
 
 # A quick check reads everything: half a second to four seconds per GiB, depending on the disk.
 CHECKED: Final = 1024**3  # bytes of a store that is checked at each opening
@@ -71,7 +71,7 @@ def open_store(
         StoreInUse, StoreDamaged, StoreError: it can't be used; the text says why.
     """
     with errors_in_words(path):
-        private_directory(path.parent)
+        make_private_folder(path.parent)
         lock = StoreLock.take(path)
         try:
             return _open(

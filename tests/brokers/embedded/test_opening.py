@@ -45,6 +45,63 @@ async def test_doubts_about_the_place_are_events(tmp_path):
     assert "a.db is on tmpfs" in event.text
 
 
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_the_own_link_to_a_folder_on_another_disk_is_followed(tmp_path, is_relative):
+    (tmp_path / "disk" / "var").mkdir(parents=True)
+    (tmp_path / "var").symlink_to("disk/var" if is_relative else tmp_path / "disk" / "var")
+
+    first = open_and_close(tmp_path / "var" / "deep" / "a.db")
+
+    assert first.doubts == ()
+    assert (tmp_path / "disk" / "var" / "deep" / "a.db").exists()
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
+
+
+@needs_root
+@pytest.mark.parametrize("way", ["var/a.db", "var/deep/a.db", "own/a.db"])
+def test_a_link_of_another_user_is_not_followed(tmp_path, way):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "var").symlink_to("disk")
+    (tmp_path / "own").symlink_to(tmp_path / "var")
+    os.lchown(tmp_path / "var", 12345, -1)
+
+    with pytest.raises(StoreError, match=r"/var: this symbolic link belongs to .* \(12345\)"):
+        open_and_close(tmp_path / way)
+
+    assert not any((tmp_path / "disk").iterdir())
+
+
+@needs_root
+def test_a_folder_of_another_user_is_doubtful(tmp_path):
+    os.chown(tmp_path, 12345, -1)
+
+    (doubt,) = open_and_close(tmp_path / "a.db").doubts
+
+    assert "belongs to another user (12345)" in doubt
+
+
+def test_a_folder_that_every_user_can_change_is_doubtful(tmp_path):
+    tmp_path.chmod(0o1777)
+
+    (doubt,) = open_and_close(tmp_path / "a.db").doubts
+
+    assert "every user of this machine can change this folder (mode 1777)" in doubt
+
+
+@pytest.mark.parametrize("name", ["a.db.lock", "a.db.hwm"])
+def test_a_link_in_place_of_a_file_beside_the_store_is_not_followed(tmp_path, name):
+    target = tmp_path / "target"
+    target.write_bytes(b"precious")
+    (tmp_path / name).symlink_to(target)
+
+    with pytest.raises(StoreError, match=name):
+        open_and_close(tmp_path / "a.db")
+
+    assert target.read_bytes() == b"precious"
+
+
 def test_a_store_on_a_network_file_system_is_not_even_made(tmp_path):
     with pytest.raises(StoreError, match="network"):
         open_and_close(tmp_path / "a.db", Disk(file_system=lambda _path: "nfs4"))
