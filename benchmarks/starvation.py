@@ -9,6 +9,7 @@ Measures the starvation of a client: a well-behaved client alone, and beside an 
                   each); Storage Queue: the largest messages that it allows
     huge          bodies of 1 MiB over 64 connections
     slow          200 connections that ask and never read the answers
+    trickle       500 connections that send a byte a second: of the body of a request, or of a frame
 
 Both clients are processes of their own and have access policies (or accounts) of their own. Each
 round measures the well-behaved client alone and then beside each aggressor; a ratio is the median
@@ -61,7 +62,13 @@ from gateway.wire.storage_queue.signing import signed
 from tests.harness.secret_files import write_secret
 
 REST, AMQP, STORAGE = PROTOCOLS = ("service-bus-http", "amqp", "storage-queue")
-CONNECTIONS, BATCHES, HUGE, SLOW = AGGRESSORS = ("connections", "batches", "huge", "slow")
+CONNECTIONS, BATCHES, HUGE, SLOW, TRICKLE = AGGRESSORS = (
+    "connections",
+    "batches",
+    "huge",
+    "slow",
+    "trickle",
+)
 ALONE: Final = "alone"
 GOOD, BAD = "good", "bad"
 KEYS: Final = {
@@ -81,7 +88,7 @@ MOST_P99: Final = 1.0  # seconds
 CONFIG: Final = """
 [namespaces.here]
 url = "embedded:{folder}/store.db"
-queues = ["good", "bad-connections", "bad-batches", "bad-huge", "bad-slow"]
+queues = ["good", "bad-connections", "bad-batches", "bad-huge", "bad-slow", "bad-trickle"]
 
 [limits.clients]
 share = {share}
@@ -171,10 +178,12 @@ class Http:
 
 
 @asynccontextmanager
-async def amqp_client(port: int, who: str) -> AsyncIterator[AmqpClient]:
-    """Open a connection over AMQP."""
+async def amqp_client(
+    port: int, who: str, stream: trio.abc.Stream | None = None
+) -> AsyncIterator[AmqpClient]:
+    """Open a connection over AMQP, on that stream if it is given."""
     client = AmqpClient(
-        await dial(Place(host="127.0.0.1", port=port)),
+        stream or await dial(Place(host="127.0.0.1", port=port)),
         name="gateway",
         hostname="localhost",
         credentials=Credentials(mechanism="PLAIN", user=who, password=KEYS[who]),
@@ -226,7 +235,7 @@ async def aggress(protocol: str, port: int, kind: str) -> None:
     print("begun", flush=True)
     attacks = _over_amqp if protocol == AMQP else partial(_over_http, protocol)
     async with trio.open_nursery() as nursery:
-        for _ in range({CONNECTIONS: 200, BATCHES: 16, HUGE: 64, SLOW: 200}[kind]):
+        for _ in range({CONNECTIONS: 200, BATCHES: 16, HUGE: 64, SLOW: 200, TRICKLE: 500}[kind]):
             nursery.start_soon(_again, partial(attacks, port, kind))
 
 
@@ -259,6 +268,9 @@ async def _over_http(protocol: str, port: int, kind: str) -> None:
     if kind == SLOW:
         await _never_reading(http, port)
         return
+    if kind == TRICKLE:
+        await _trickling(http, port)
+        return
     request = http.request(SMALL)
     if kind == BATCHES and protocol == REST:
         batch = json.dumps([{"Body": "x" * 100} for _ in range(1000)]).encode()
@@ -283,14 +295,44 @@ async def _never_reading(http: Http, port: int) -> None:
         request = Request(
             method="GET", target=f"/{http.queue}/messages?limit=100", headers=http.token
         )
-    fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items)
-    text = f"{request.method} {request.target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{fields}\r\n"
+    head = _head(request, port)
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         while True:
-            await stream.send_all(text.encode())
+            await stream.send_all(head)
+
+
+def _head(request: Request, port: int, *more: str) -> bytes:
+    fields = (f"{name}: {value}" for name, value in request.headers.items)
+    lines = (f"{request.method} {request.target} HTTP/1.1", f"Host: 127.0.0.1:{port}", *fields)
+    return "\r\n".join((*lines, *more, "", "")).encode()
+
+
+async def _trickling(http: Http, port: int) -> None:
+    """The head of a send, and its body a byte a second, until the gateway ends the connection."""
+    request = http.request(bytes(32 * 1024))
+    size = f"Content-Length: {len(request.body)}"
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(_head(request, port, size))
+        for at in range(len(request.body)):
+            await trio.sleep(1)
+            await stream.send_all(request.body[at : at + 1])
+
+
+async def _trickling_frame(port: int) -> None:
+    """A link to send on, and the bytes of a frame, one a second."""
+    stream = await dial(Place(host="127.0.0.1", port=port))
+    async with amqp_client(port, BAD, stream) as client:
+        await sending(client, f"{BAD}-{TRICKLE}", 1).wait_attached()
+        await stream.send_all((60_000).to_bytes(4) + b"\x02\0\0\0")
+        while True:
+            await trio.sleep(1)
+            await stream.send_all(b"\0")
 
 
 async def _over_amqp(port: int, kind: str) -> None:
+    if kind == TRICKLE:
+        await _trickling_frame(port)
+        return
     async with amqp_client(port, BAD) as client:
         if kind == SLOW:
             new = NewLink(
