@@ -56,6 +56,9 @@ _ANNOTATION_MARKS: Final = (
     b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x71",  # ulong
     b"amqp:delivery-annotations:map",
 )
+# Bytes of a message up to which a search for these marks is faster than reading the sections again:
+# in a megabyte of zeros the search takes 5 ms.
+_SEARCHED: Final = 16 * 1024
 
 
 # Code, start, end, and value. A plain tuple, because every message has several.
@@ -109,9 +112,10 @@ def delivery_annotations_of(data: bytes) -> dict[Value, Value]:
     """
     The delivery annotations of a message that `split_sections` has read; empty if it has none.
 
-    The message is parsed again only if it contains the bytes of such a descriptor, as very few do.
+    A message is parsed again only if it is large or contains the bytes of such a descriptor, as
+    very few do.
     """
-    if not any(mark in data for mark in _ANNOTATION_MARKS):
+    if len(data) <= _SEARCHED and not any(mark in data for mark in _ANNOTATION_MARKS):
         return {}
     at = 0
     while at < len(data):

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.errors import MessageError
-from gateway.domain.message import Message
+from gateway.domain.message import Message, symbol
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, SINGLE, decode_payload, encode_batch
+from gateway.wire.amqp.servicebus.deliveries import PASSED
 from tests.strategies import messages
 
 HELLO = b"\0\x53\x75\xa0\x05hello"
@@ -45,6 +46,17 @@ def test_delivery_annotations_may_stand_last() -> None:
     (message,) = decode_payload(HELLO + annotations, SINGLE)
 
     assert message.body == b"hello"
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("last", [False, True])
+def test_delivery_annotations_are_passed_on_with_a_body_of_any_size(size: int, last: bool) -> None:
+    annotations = b"\0\x53\x71\xc1\x06\x02\xa3\x01k\x55\x01"
+    body = encode_message(Message(body=bytes(size)))
+
+    (message,) = decode_payload(body + annotations if last else annotations + body, SINGLE)
+
+    assert (message.annotations[PASSED], message.body) == ({symbol("k"): 1}, bytes(size))
 
 
 def test_an_empty_batch_is_refused() -> None:
