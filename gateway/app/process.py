@@ -26,7 +26,7 @@ MOST_MOMENTS: Final = 12
 _OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # sd_notify(3)
 _SPARE_FILES: Final = 200  # besides the connections
 # The number of new objects after which the collector runs; Python's own is 700.
-_YOUNG_OBJECTS: Final = 20_000
+_YOUNG_OBJECTS: Final = 5_000
 
 
 def allow_files(connections: int) -> str | None:
@@ -50,7 +50,8 @@ def collect_seldom() -> None:
     Exempt the present objects from garbage collection: examining 40,000 queues, which Python does
     from time to time, would block the process for most of a second. Collect other cycles seldom:
     requests and moved messages leave none behind, and collecting as often as Python does takes up
-    to 5 % of a send.
+    to 5 % of a send. Ended connections and failures do leave cycles, some 50 objects a second while
+    namespaces come and go.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS)
