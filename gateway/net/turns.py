@@ -3,7 +3,11 @@ The order of work among clients: while several have work, each has a few request
 time, and its others wait in a line of its own. So the waiting time of a request doesn't depend on
 the number of requests, connections or bytes of another client.
 
-A single client isn't held back. A request that takes longer than `LONGEST` doesn't count any more,
+A single client isn't held back. Beside a client that has only one or two requests at a time, others
+have no more than that, either: its next request doesn't wait behind many of theirs. Two clients
+with many requests don't limit each other further, since a store writes many at once with less work.
+
+A request that takes longer than `LONGEST` doesn't count any more,
 since it doesn't wait for this process. A request counts with its own bytes and with those of the
 answer that it may get, which is as large as the client's latest answers: many small requests with
 large answers take as much of the event loop as large requests do.
@@ -21,6 +25,8 @@ MOST_BYTES: Final = 64 * 1024  # of the requests of one client, and their answer
 LONGEST: Final = 0.1  # seconds
 RECENT: Final = 1.0  # seconds since its last request in which a client counts as having work
 NEWEST: Final = 0.25  # share of the latest answer in the mean of a client's answers
+LIGHT: Final = 2  # requests of a light client in progress, at most; none of its requests waits
+SOON: Final = 0.01  # seconds from a light client's request in which others have `LIGHT`, too
 
 
 @attrs.define(eq=False)
@@ -43,26 +49,46 @@ class Turn:
 
 
 @attrs.define(eq=False)
+class _Latest:
+    """The client that did something last, and the time when another client did."""
+
+    _client: str | None = attrs.field(default=None, init=False)
+    _at: float = attrs.field(default=-math.inf, init=False)
+    _other_at: float = attrs.field(default=-math.inf, init=False)
+
+    def note(self, client: str, now: float) -> None:
+        if client != self._client:
+            self._other_at, self._client = self._at, client
+        self._at = now
+
+    def other_than(self, client: str) -> float:
+        """The time when a client other than that one did it last."""
+        return self._other_at if client == self._client else self._at
+
+
+@attrs.define(eq=False)
 class Contention:
-    """
-    The two clients that had a request last, to tell if another client than a given one has work.
-    """
+    """Tells if another client than a given one has work, and if a light one has."""
 
     most: int  # requests of one client in progress, while others have work; 0: any number
-    _latest: str | None = attrs.field(default=None, init=False)
-    _latest_at: float = attrs.field(default=-math.inf, init=False)
-    _other_at: float = attrs.field(default=-math.inf, init=False)
+    _working: _Latest = attrs.field(factory=_Latest, init=False)
+    _light: _Latest = attrs.field(factory=_Latest, init=False)
 
     def note(self, line: "Line", now: float) -> None:
         """Note that the client of that line has a request now."""
-        if line.client != self._latest:
-            self._other_at, self._latest = self._latest_at, line.client
-        self._latest_at = now
+        self._working.note(line.client, now)
+
+    def note_light(self, line: "Line", now: float) -> None:
+        """Note that the client of that line is light and has a request now."""
+        self._light.note(line.client, now)
 
     def is_alone(self, line: "Line", now: float) -> bool:
         """True if no other client has had a request in the last `RECENT` seconds."""
-        others = self._other_at if line.client == self._latest else self._latest_at
-        return others < now - RECENT
+        return self._working.other_than(line.client) < now - RECENT
+
+    def has_light(self, line: "Line", now: float) -> bool:
+        """True if another client is light and has had a request in the last `SOON` seconds."""
+        return self._light.other_than(line.client) > now - SOON
 
 
 @attrs.define(eq=False)
@@ -92,12 +118,15 @@ class Line:
         turn = Turn(self, count, size)
         if not self._waiting and self._may(turn, now):
             self._begin(turn, now)
+            if self._counted <= LIGHT:
+                self._contention.note_light(self, now)
             return turn  # noqa: ASYNC910 on the way of each request
         turn.begun = trio.Event()
         self._waiting.append(turn)
         try:
             while not turn.begun.is_set():
-                limit = LONGEST if self._waiting[0] is turn else math.inf
+                first = self._waiting[0] is turn
+                limit = self._patience(trio.current_time()) if first else math.inf
                 with trio.move_on_after(limit) as turn.wait:
                     await turn.begun.wait()
                 self._let_on()  # some requests may have taken too long to count
@@ -139,8 +168,15 @@ class Line:
             self._uncount(self._in_progress.popleft())
         if not self._counted or self._contention.is_alone(self, now):
             return True
+        most = self._contention.most
+        if self._contention.has_light(self, now):
+            most = min(most, LIGHT)
         fits = self._bytes + turn.size + self._answer <= MOST_BYTES
-        return fits and self._counted + turn.count <= self._contention.most
+        return fits and self._counted + turn.count <= most
+
+    def _patience(self, now: float) -> float:
+        """Seconds after which the first waiting request looks again, though no other has ended."""
+        return SOON if self._contention.has_light(self, now) else LONGEST
 
     def _begin(self, turn: Turn, now: float) -> None:
         turn.began, turn.counts = now, True
@@ -167,4 +203,4 @@ class Line:
         if self._waiting:
             wait = self._waiting[0].wait
             assert wait is not None, "it waits"
-            wait.deadline = min(wait.deadline, now + LONGEST)
+            wait.deadline = min(wait.deadline, now + self._patience(now))

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gateway.net.turns import LONGEST, MOST_BYTES, RECENT, Contention, Line, Turn
+from gateway.net.turns import LIGHT, LONGEST, MOST_BYTES, RECENT, SOON, Contention, Line, Turn
 
 SHARE = 4
 
@@ -57,6 +57,7 @@ async def test_beside_another_client_each_has_its_share(
     one, two = clients
     await two.take()
     two.turns.pop().end()
+    await trio.sleep(SOON)
     for _ in range(10):
         nursery.start_soon(one.take)
     await wait_all_tasks_blocked()
@@ -64,10 +65,42 @@ async def test_beside_another_client_each_has_its_share(
 
     with trio.fail_after(0.01):
         await two.take()  # however many wait
+    await trio.sleep(SOON)
     one.turns[1].end()
     await wait_all_tasks_blocked()
 
     assert len(one.turns) == SHARE + 1
+
+
+async def test_beside_a_light_client_others_have_as_few_requests(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    await two.take()
+    two.turns.pop().end()
+    for _ in range(10):
+        nursery.start_soon(one.take)
+    await wait_all_tasks_blocked()
+    beside = len(one.turns)
+
+    await trio.sleep(1.5 * SOON)  # no other request of `two`
+
+    assert (beside, len(one.turns)) == (LIGHT, SHARE)
+
+
+async def test_clients_with_many_requests_have_their_shares_beside_each_other(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    for client in clients:
+        for _ in range(10):
+            nursery.start_soon(client.take)
+    await trio.sleep(1.5 * SOON)
+    for client in clients:
+        client.turns[0].end()
+    await wait_all_tasks_blocked()
+
+    assert (len(one.turns), len(two.turns)) == (SHARE + 1, SHARE + 1)
 
 
 async def test_a_large_request_goes_alone(
@@ -116,6 +149,7 @@ async def test_small_answers_after_large_ones_give_the_whole_share_again(
         await one.take()
         one.turns.pop().end(100)
     await two.take()
+    await trio.sleep(SOON)
     for _ in range(2 * SHARE):
         nursery.start_soon(one.take)
     await wait_all_tasks_blocked()
