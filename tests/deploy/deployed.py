@@ -7,7 +7,12 @@ The files of conf/ that deploy Pairgate, rendered and validated by their own too
 import json
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
+
+import yaml
+
+from tests.pages import blocks
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "conf" / "helm" / "pairgate"
@@ -39,16 +44,38 @@ WRONG: Final[dict[str, dict[str, Any]]] = {
 
 
 def deployed() -> dict[str, Any]:
-    """The findings of `render.py`, with the cases of the chart by their names."""
+    """
+    The findings of `render.py`, with the cases of the chart by their names, and the objects that
+    pages show as `pages`.
+    """
     script = Path(__file__).parent / "render.py"
     cases = json.dumps({**CASES, **WRONG})
-    files = [SCHEMA, COMPOSE / "compose.yaml", MANIFEST, SIDECAR]
-    done = subprocess.run(
-        [PYTHON, script, CHART, cases, *files], capture_output=True, text=True, check=False
-    )
+    with TemporaryDirectory() as folder:
+        pages = Path(folder) / "pages.yaml"
+        pages.write_text("\n---\n".join(map(json.dumps, on_pages())))
+        files = [SCHEMA, COMPOSE / "compose.yaml", MANIFEST, SIDECAR, pages]
+        done = subprocess.run(
+            [PYTHON, script, CHART, cases, *files], capture_output=True, text=True, check=False
+        )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
+    found["pages"] = found["manifests"].pop(str(pages))
     return found
+
+
+def on_pages() -> list[dict[str, Any]]:
+    """The objects of Kubernetes on pages. The variables of a pod are those of a whole pod here."""
+    service, variables = blocks("docs/how-to/run-a-cluster.md", "yaml")
+    container = {"name": "pairgate", "image": "pairgate", **yaml.safe_load(variables)}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "pairgate"},
+        "spec": {"containers": [container]},
+    }
+    texts = [service, *blocks("docs/how-to/scale-with-kubernetes.md", "yaml")]
+    parts = [each for text in texts for each in yaml.safe_load_all(text)]
+    return [pod, *(each for each in parts if "kind" in each)]
 
 
 def manifest(found: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ from tests.deploy.deployed import (
     deployed,
     manifest,
 )
+from tests.pages import blocks
 
 VARIABLE = re.compile(r'env = "(\w+)"')
 NODE_SECONDS = 5  # in which a Service forgets a pod
@@ -80,6 +81,34 @@ def test_the_manifest_is_the_rendered_chart(found: dict[str, Any]) -> None:
 
     assert text == manifest(found), "render it again: python -m tests.deploy.deployed"
     assert [each["problems"] for each in found["manifests"].values()] == [[], []]
+
+
+def test_kubernetes_takes_the_objects_on_pages(found: dict[str, Any]) -> None:
+    kinds = {each["kind"] for each in found["pages"]["objects"]}
+
+    assert found["pages"]["problems"] == []
+    assert kinds >= {"Service", "Pod", "ScaledObject", "HorizontalPodAutoscaler"}
+
+
+def test_gateways_find_each_other_by_the_objects_of_the_page(found: dict[str, Any]) -> None:
+    [service] = of_kind(found["pages"]["objects"], "Service").values()
+    [pod] = of_kind(found["pages"]["objects"], "Pod").values()
+    variables = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
+    _, in_kubernetes = blocks("docs/how-to/run-a-cluster.md", "toml")
+    [port] = service["spec"]["ports"]
+    environ = {
+        "PAIRGATE_CLUSTER_SECRET": "a secret of more than thirty-two bytes",
+        "PAIRGATE_CLUSTER_ADDRESS": variables["PAIRGATE_CLUSTER_ADDRESS"].replace(
+            "$(POD_IP)", "10.0.0.7"
+        ),
+    }
+    text = f'{in_kubernetes}\n[namespaces.east]\nurl = "embedded:east.db"\n'
+
+    cluster = parse(text, source="page", folder=Path("/etc/pairgate"), environ=environ).config
+
+    assert cluster.cluster is not None
+    assert str(cluster.cluster.address) == f"10.0.0.7:{port['port']}"
+    assert str(cluster.cluster.service) == f"{service['metadata']['name']}:{port['port']}"
 
 
 def test_the_chart_has_the_version_of_the_package(found: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ Usage: token_client.py SERVICE_BUS_PORT STORAGE_PORT PROVIDER CA PART...
 """
 
 import json
-import re
 import ssl
 import sys
 import time
@@ -24,8 +23,10 @@ from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import ServiceBusAdministrationClient
 from azure.storage.queue import QueueClient, QueueServiceClient, generate_queue_sas
 
+sys.path.append(str(Path(__file__).parents[2]))
+from tests.pages import blocks
+
 SERVICE_BUS, STORAGE, PROVIDER, CA, *PARTS = sys.argv[1:]
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "accept-tokens.md"
 WAIT = 10  # seconds for a message that is there
 
 
@@ -190,7 +191,7 @@ def queue_by(sas, credential):
 
 def page():
     """The code of the page runs; the hosts differ, and so does the credential."""
-    delegation, clients = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    delegation, clients = blocks("docs/how-to/accept-tokens.md", "python")
     asked = []
 
     def credential():

@@ -13,6 +13,7 @@ import pytest
 from examples.billing.ledger import Ledger
 from examples.billing.values import Slice, Total, add_up, batches, slices, transactions
 from examples.billing.verdict import Findings
+from tests.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 240
@@ -37,8 +38,9 @@ RIGHT = Findings(
 def test_each_transaction_is_counted_once_though_a_worker_is_killed(tmp_path: Path) -> None:
     numbers = {"--transactions": 5000, "--batch": 250, "--accounts": 100}
     options = [str(each) for option in numbers.items() for each in option]
+    [typed] = blocks("examples/billing/README.md", "sh")
     done = subprocess.run(
-        [sys.executable, "-m", "examples.billing", *options, "--folder", str(tmp_path)],
+        [sys.executable, *typed.split()[1:], *options, "--folder", str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -1,5 +1,7 @@
 """Each planted bug still applies, its header is whole, and it is there for one process only."""
 
+import re
+import shutil
 import subprocess
 from difflib import unified_diff
 from operator import truediv
@@ -9,6 +11,7 @@ import pytest
 
 from gateway.domain.message import MAX_REASON_LENGTH
 from tests.harness.planted import ROOT, PlantedBug, apply, bugs_below, share_package
+from tests.pages import blocks
 
 FOLDERS = [ROOT / "tests/simulation/planted", ROOT / "tests/brokers/planted"]
 BUGS = [bug for folder in FOLDERS for bug in bugs_below(folder)]
@@ -93,3 +96,29 @@ def test_a_header_with_another_line_is_refused(diff, old, new, told):
 
     with pytest.raises(ValueError, match=f"in the header: .*{told}"):
         PlantedBug.read(diff)
+
+
+def test_the_commands_of_the_page_make_a_diff_again_that_does_not_apply(tmp_path):
+    """The repository is a copy, in which the lines around the bug have moved."""
+    _, make_it_again = blocks("CONTRIBUTING.md", "sh")
+    [name] = re.findall(r"^bug=(\S+)", make_it_again)
+    [changed] = re.findall(r"^--- a/(\S+)", (ROOT / name).read_text(), re.MULTILINE)
+    for path in (name, changed):
+        (tmp_path / path).parent.mkdir(parents=True)
+        shutil.copy(ROOT / path, tmp_path / path)
+    source = (tmp_path / changed).read_text()
+    (tmp_path / changed).write_text(f'"""A line more."""\n{source}')
+    here = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*here, *words], cwd=tmp_path, check=True)
+    before = PlantedBug.read(tmp_path / name)
+
+    subprocess.run(["sh", "-ec", make_it_again], cwd=tmp_path, check=True)
+
+    assert PlantedBug.read(tmp_path / name) == before
+    numbers = [
+        int(re.findall(r"^@@ -(\d+)", (root / name).read_text(), re.MULTILINE)[0])
+        for root in (ROOT, tmp_path)
+    ]
+    assert numbers[1] != numbers[0]
+    apply(tmp_path / name, tmp_path)

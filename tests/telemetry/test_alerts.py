@@ -15,6 +15,7 @@ import yaml
 
 from gateway.cli import COMMANDS
 from tests.harness.promtool import ALERTS, ROOT, check_rules, promtool
+from tests.pages import blocks
 from tests.test_operations import METRICS
 
 PAGE: Final = ROOT / "docs" / "how-to" / "answer-an-alert.md"
@@ -296,6 +297,13 @@ def test_each_metric_of_an_alert_is_in_the_reference() -> None:
     }
 
     assert {name for name in used if f"`{name.removesuffix('_bucket')}`" not in METRICS} == set()
+
+
+def test_prometheus_takes_the_configuration_of_the_page(tmp_path: Path) -> None:
+    [scrapes] = blocks("docs/how-to/watch-and-alert.md", "yaml")
+    (tmp_path / "prometheus.yml").write_text(scrapes)
+
+    assert "SUCCESS" in promtool("check", "config", tmp_path / "prometheus.yml")
 
 
 @pytest.mark.parametrize("name", RULES)
