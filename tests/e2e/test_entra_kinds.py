@@ -33,11 +33,11 @@ from tests.harness.identity_provider import (
 )
 from tests.harness.secret_files import write_secret
 from tests.harness.servers import running
-from tests.test_readme import DOCS, blocks
+from tests.pages import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
 
-PAGE: Final = blocks((DOCS / "how-to" / "entra-id.md").read_text(), "toml")
+PAGE: Final = blocks("docs/how-to/entra-id.md", "toml")
 URL: Final = re.compile(r'url = "([\w+-]+):.*"')
 WRONG: Final = "a wrong secret of this test"
 LIFETIME: Final = 12  # seconds of an access token in the test of the outage
