@@ -25,7 +25,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos references docs lock dist sbom audit container-check debian-check clean
+.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos references docs lock dist sign sbom audit container-check debian-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -153,10 +153,15 @@ references: .venv/.test-stamp
 docs: .venv/.test-stamp .venv-docs/.stamp
 	.venv/bin/python -m tests.site
 
-# Wheel and source archive in dist/. The same commit makes the same bytes.
+# Wheel and source archive in dist/. The same commit makes the same bytes. A release names its address: make dist URL=https://...
 dist: .venv/.test-stamp
 	rm -rf dist
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
+	PAIRGATE_URL=$(URL) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
+
+# Signs the sums of all files in dist/ with the releaser's private key (Ed25519, PEM): make sign KEY=release.pem
+sign:
+	cd dist && sha256sum *.whl *.tar.gz $$(ls *.cdx.json 2>/dev/null) > SHA256SUMS
+	openssl pkeyutl -sign -rawin -inkey $(KEY) -in dist/SHA256SUMS -out dist/SHA256SUMS.sig
 
 # The packages that Pairgate runs with, their licences and what needs which, as CycloneDX: dist/pairgate.cdx.json.
 sbom: .venv-audit/.stamp

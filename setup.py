@@ -68,4 +68,9 @@ class Sdist(sdist):
         return name
 
 
-setup(cmdclass={"build_py": BuildPy, "sdist": Sdist})
+# The public address of the sources is the releaser's to give: `make dist URL=...`.
+address = os.environ.get("PAIRGATE_URL")
+setup(
+    cmdclass={"build_py": BuildPy, "sdist": Sdist},
+    project_urls={"Homepage": address} if address else {},
+)

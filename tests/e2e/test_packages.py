@@ -10,6 +10,7 @@ import tarfile
 import venv
 import zipfile
 from collections.abc import Sequence
+from email import message_from_string
 from pathlib import Path
 
 import attrs
@@ -28,6 +29,8 @@ FIRST = "\n".join(blocks("docs/tutorial/first-message.md", "sh"))
 WEB = "gateway/frontends/admin/web/"
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "locks/run.txt")
 DATE = "1764000000"
+ADDRESS = "https://pairgate.example/source"
+[CHECK] = blocks("docs/how-to/check-a-release.md", "sh")
 
 
 @attrs.frozen
@@ -59,7 +62,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
             [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / name, source],
             check=True,
             capture_output=True,
-            env={**os.environ, "SOURCE_DATE_EPOCH": DATE},
+            env={**os.environ, "SOURCE_DATE_EPOCH": DATE, "PAIRGATE_URL": ADDRESS},
         )
     [wheel] = (folder / "first").glob("*.whl")
     [archive] = (folder / "first").glob("*.tar.gz")
@@ -89,6 +92,52 @@ def test_the_wheel_has_no_more_than_the_product(packages: Packages) -> None:
 
     assert roots == {"gateway", "pairgate-0.1.0.dist-info"}
     assert packages.wheel.name.endswith("-py3-none-any.whl")  # needs no compiler
+
+
+def test_the_metadata_is_complete(packages: Packages) -> None:
+    with zipfile.ZipFile(packages.wheel) as archive:
+        text = archive.read("pairgate-0.1.0.dist-info/METADATA").decode()
+    fields = message_from_string(text)
+
+    assert fields["Description-Content-Type"] == "text/markdown"
+    assert fields.get_payload() == (ROOT / "README.md").read_text()
+    assert fields["Project-URL"] == f"Homepage, {ADDRESS}"
+    assert "Typing :: Typed" in fields.get_all("Classifier", [])
+    assert (fields["License-Expression"], fields["Requires-Python"]) == ("Apache-2.0", ">=3.11")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_release_is_signed(packages: Packages, tmp_path: Path, changed: bool) -> None:
+    dist = tmp_path / "dist"
+    shutil.copytree(packages.again, dist)
+    key = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", "release.pem"]
+    public = ["openssl", "pkey", "-in", "release.pem", "-pubout", "-out", "dist/release.pub.pem"]
+    sign = ["make", "-f", str(ROOT / "Makefile"), "sign", "KEY=release.pem"]
+    for command in (key, public, sign):
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    if changed:
+        with (dist / packages.wheel.name).open("ab") as wheel:
+            wheel.write(b"x")
+
+    ended = subprocess.run(["sh", "-e"], cwd=dist, input=CHECK, capture_output=True, text=True)
+
+    assert "Signature Verified Successfully" in ended.stdout
+    assert f"{packages.wheel.name}: {'FAILED' if changed else 'OK'}" in ended.stdout
+    assert (ended.returncode != 0) is changed
+
+
+def test_sums_of_another_signature_are_refused(packages: Packages, tmp_path: Path) -> None:
+    (tmp_path / "SHA256SUMS").write_text("")
+    (tmp_path / "SHA256SUMS.sig").write_bytes(bytes(64))
+    for command in (
+        ["openssl", "genpkey", "-algorithm", "ed25519", "-out", "release.pem"],
+        ["openssl", "pkey", "-in", "release.pem", "-pubout", "-out", "release.pub.pem"],
+    ):
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+
+    ended = subprocess.run(["sh", "-e"], cwd=tmp_path, input=CHECK, capture_output=True, text=True)
+
+    assert (ended.returncode != 0, "OK" in ended.stdout) == (True, False)
 
 
 def test_the_same_sources_make_the_same_bytes(packages: Packages) -> None:
