@@ -5,6 +5,7 @@ An ordered entity through outages, with real processes: messages arrive in the o
 import re
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 
 import attrs
@@ -18,7 +19,7 @@ from gateway.checker.operations import Acked, Found, Invoked, Place, Record, Unk
 from gateway.checker.order import order_kept
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.message import Complete
+from gateway.domain.message import Complete, Delivery
 from gateway.offering import required
 from gateway.pairing.order.lease import LEASE
 from gateway.pairing.provision import provision
@@ -215,7 +216,7 @@ class History:
         async with client(primary) as broker:
             with trio.move_on_after(90.0):
                 while acked - copies.keys():
-                    found = await required(broker, Peeks).peek(ORDERS, limit=10_000)
+                    found = await all_in(required(broker, Peeks))
                     copies = Counter(bytes(each.message.body).decode() for each in found)
                     await trio.sleep(0.1)
         assert not acked - copies.keys(), "lost"
@@ -230,6 +231,16 @@ class History:
                 )
             )
         return copies
+
+
+async def all_in(peeks: Peeks) -> Sequence[Delivery]:
+    """The messages of the entity: one peek returns a limited number."""
+    found: list[Delivery] = []
+    since = 0
+    while part := await peeks.peek(ORDERS, from_sequence=since, limit=1000):
+        found += part
+        since = (part[-1].sequence_number or 0) + 1
+    return found
 
 
 async def forwarding(
