@@ -156,7 +156,7 @@ docs: .venv/.test-stamp .venv-docs/.stamp
 # Wheel and source archive in dist/. The same commit makes the same bytes. A release names its address: make dist URL=https://...
 dist: .venv/.test-stamp
 	rm -rf dist
-	PAIRGATE_URL=$(URL) SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
+	PAIRGATE_URL='$(URL)' SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
 
 # Signs the sums of all files in dist/ with the releaser's private key (Ed25519, PEM): make sign KEY=release.pem
 sign:

@@ -310,7 +310,7 @@ def _head(request: Request, port: int, *more: str) -> bytes:
 async def _trickling(http: Http, port: int) -> None:
     """The head of a send, and its body a byte a second, until the gateway ends the connection."""
     request = http.request(bytes(32 * 1024))
-    # a signed request has the field already; twice it would be refused at once
+    # The gateway refuses a request with this field twice, and a signed request has it already.
     known = request.headers.get("Content-Length") is not None
     size = () if known else (f"Content-Length: {len(request.body)}",)
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:

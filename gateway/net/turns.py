@@ -7,10 +7,10 @@ A single client isn't held back. Beside a client that has only one or two reques
 have no more than that, either: its next request doesn't wait behind many of theirs. Two clients
 with many requests don't limit each other further, since a store writes many at once with less work.
 
-A request that takes longer than `LONGEST` doesn't count any more,
-since it doesn't wait for this process. A request counts with its own bytes and with those of the
-answer that it may get, which is as large as the client's latest answers: many small requests with
-large answers take as much of the event loop as large requests do.
+A request that takes longer than `LONGEST` doesn't count any more, since it doesn't wait for this
+process. A request counts with its own bytes and with those of the answer that it may get, which is
+as large as the client's latest answers: many small requests with large answers take as much of the
+event loop as large requests do.
 """
 
 import math

@@ -69,6 +69,14 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     return Packages(commit.stdout.strip(), wheel, archive, folder / "again")
 
 
+def write_keys(private: Path, public: Path) -> None:
+    """A releaser's new keys, by the commands of docs/how-to/check-a-release.md."""
+    openssl = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", private]
+    subprocess.run(openssl, check=True, capture_output=True)
+    openssl = ["openssl", "pkey", "-in", private, "-pubout", "-out", public]
+    subprocess.run(openssl, check=True, capture_output=True)
+
+
 def test_the_wheel_has_the_shipped_files(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as archive:
         names = archive.namelist()
@@ -110,11 +118,9 @@ def test_the_metadata_is_complete(packages: Packages) -> None:
 def test_a_release_is_signed(packages: Packages, tmp_path: Path, changed: bool) -> None:
     dist = tmp_path / "dist"
     shutil.copytree(packages.again, dist)
-    key = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", "release.pem"]
-    public = ["openssl", "pkey", "-in", "release.pem", "-pubout", "-out", "dist/release.pub.pem"]
-    sign = ["make", "-f", str(ROOT / "Makefile"), "sign", "KEY=release.pem"]
-    for command in (key, public, sign):
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    write_keys(tmp_path / "release.pem", dist / "release.pub.pem")
+    sign = ["make", "-f", ROOT / "Makefile", "sign", "KEY=release.pem"]
+    subprocess.run(sign, cwd=tmp_path, check=True, capture_output=True)
     if changed:
         with (dist / packages.wheel.name).open("ab") as wheel:
             wheel.write(b"x")
@@ -126,14 +132,10 @@ def test_a_release_is_signed(packages: Packages, tmp_path: Path, changed: bool) 
     assert (ended.returncode != 0) is changed
 
 
-def test_sums_of_another_signature_are_refused(packages: Packages, tmp_path: Path) -> None:
+def test_sums_of_another_signature_are_refused(tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text("")
     (tmp_path / "SHA256SUMS.sig").write_bytes(bytes(64))
-    for command in (
-        ["openssl", "genpkey", "-algorithm", "ed25519", "-out", "release.pem"],
-        ["openssl", "pkey", "-in", "release.pem", "-pubout", "-out", "release.pub.pem"],
-    ):
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    write_keys(tmp_path / "release.pem", tmp_path / "release.pub.pem")
 
     ended = subprocess.run(["sh", "-e"], cwd=tmp_path, input=CHECK, capture_output=True, text=True)
 
