@@ -7,6 +7,8 @@ The events of the process as server-sent events (WHATWG HTML, 9.2).
 
 `Last-Event-ID` resumes after that event. A reader that missed some gets `event: gap` first, with
 their number (null: the events were another process's).
+
+The stream ends when its client has lost the right to read it, before anything else is written.
 """
 
 import json
@@ -18,7 +20,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.access import Right
-from gateway.domain.errors import InvalidRequest
+from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.frontends.admin.operators import check_right
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, ServerEvent, build_event
@@ -69,7 +71,7 @@ class EventsFrontend:
         """
         if request.path != PATH:
             return None
-        check_right(self.authorizer, request, Right.LISTEN, None)
+        self._check(request)
         follows = request.query.get("follow", "true")
         if follows not in {"true", "false"}:
             raise InvalidRequest("follow: true or false expected")
@@ -77,7 +79,7 @@ class EventsFrontend:
         missed, position = self._resume(resumed) if resumed else (0, self._start(request))
         headers = Headers.of({"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
         if follows == "true":
-            parts = self._parts(position, missed)
+            parts = self._parts(request, position, missed)
             return Response(status=200, headers=headers, parts=parts)
         found, _ = self._kept(position, missed, most=self.recent.last)
         return Response(status=200, headers=headers, body=COMMENT + found)
@@ -101,10 +103,19 @@ class EventsFrontend:
             return None, self.recent.before_first
         return 0, int(number)
 
-    async def _parts(self, position: int, missed: int | None) -> AsyncGenerator[bytes, None]:
+    def _check(self, request: Request) -> None:
+        check_right(self.authorizer, request, Right.LISTEN, None)
+
+    async def _parts(
+        self, request: Request, position: int, missed: int | None
+    ) -> AsyncGenerator[bytes, None]:
         await trio.lowlevel.checkpoint()
         yield COMMENT
         while True:
+            try:
+                self._check(request)
+            except BrokerError:
+                return
             seen = self.recent.changes.version
             found, position = self._kept(position, missed, most=_AT_ONCE)
             missed = 0

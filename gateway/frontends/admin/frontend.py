@@ -247,9 +247,12 @@ class AdminFrontend:
     def _stream(self, request: Request) -> Response:
         queues = self._queues_of(request)
         headers = Headers.of({"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
-        return Response(status=200, headers=headers, parts=self._events(queues))
+        return Response(status=200, headers=headers, parts=self._events(request, queues))
 
-    async def _events(self, queues: Sequence[EntityPath]) -> AsyncGenerator[bytes, None]:
+    async def _events(
+        self, request: Request, queues: Sequence[EntityPath]
+    ) -> AsyncGenerator[bytes, None]:
+        """The announcements, until the client has lost the right to listen to one of the queues."""
         await trio.lowlevel.checkpoint()
         with self.announcements.subscribe(queues) as stream:
             yield build_event(OPEN)
@@ -257,6 +260,11 @@ class AdminFrontend:
                 came: Mapping[EntityPath, int] = {}
                 with trio.move_on_after(self.options.keep_alive):
                     came = await stream.next()
+                try:
+                    for queue in came or queues:
+                        self._check(request, queue, Right.LISTEN)
+                except BrokerError:
+                    return
                 events = (build_event(build_announcement(*each)) for each in came.items())
                 yield b"".join(events) or COMMENT
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gateway.domain.access import MAX_CLOCK_SKEW
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Syphoned, SyphonFailed
 from gateway.domain.status import Status
@@ -18,7 +19,8 @@ from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.watch import Watch
 from gateway.wire.http.event_stream import COMMENT, EventParser, ServerEvent
 from gateway.wire.http.messages import Headers, Request, Response
-from tests.frontends.rest_client import POLICIES, wall_clock
+from gateway.wire.servicebus.sas import sign_sas
+from tests.frontends.rest_client import KEY, POLICIES, wall_clock
 
 
 class Silent:
@@ -223,6 +225,30 @@ async def test_a_slow_reader_costs_no_memory_and_learns_what_it_missed() -> None
         "gap of 99900",
         *(str(number) for number in range(99_900, 100_000)),
     ]
+
+
+async def test_a_reader_that_has_lost_its_right_gets_no_more_events(
+    watch: Watch, autojump_clock: MockClock
+) -> None:
+    frontend = frontend_of(watch.recent, open_to_all=False)
+    token = sign_sas("http://localhost/", "Listen", KEY, int(wall_clock().timestamp()) + 60)
+    request = Request(method="GET", target="/events", headers=Headers.of({"Authorization": token}))
+    revoked, expired = [await frontend.handle(request) for _ in range(2)]
+    assert revoked.parts is not None
+    assert expired.parts is not None
+    for parts in (revoked.parts, expired.parts):
+        assert await next_of(parts) == COMMENT
+
+    frontend.authorizer.replace([each for each in POLICIES if each.name != "Listen"])
+    happen(watch, "secret")
+    with trio.fail_after(1):
+        assert [part async for part in revoked.parts] == []
+
+    frontend.authorizer.replace(POLICIES)
+    with trio.fail_after(1000):
+        async for _ in expired.parts:
+            """The event, and signs of life."""
+    assert trio.current_time() == pytest.approx(60 + MAX_CLOCK_SKEW.total_seconds(), abs=15.1)
 
 
 @pytest.mark.parametrize("query", ["recent=x", "recent=-1", "follow=yes"])

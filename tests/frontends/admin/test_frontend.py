@@ -251,6 +251,26 @@ async def test_a_silent_stream_shows_that_it_is_there(
     assert trio.current_time() == pytest.approx(30, abs=0.1)
 
 
+async def test_a_stream_ends_when_its_client_may_not_listen_to_the_queue_any_more(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    frontend = frontend_of(broker, POLICIES)
+    response = await ask(frontend, "/triggers?queues=orders", basic("Listen", KEY))
+    assert response.parts is not None
+    async with aclosing(response.parts) as stream:
+        await anext(stream)
+        frontend.announcements.publish(ORDERS, 1)
+        told = await anext(stream)
+
+        frontend.authorizer.replace([each for each in POLICIES if each.name != "Listen"])
+        frontend.announcements.publish(ORDERS, 1)
+        with trio.fail_after(1):
+            rest = [part async for part in stream]
+
+    assert told.startswith(b"event: trigger")
+    assert rest == []
+
+
 async def test_a_reader_that_has_gone_is_forgotten(broker: MemoryBroker) -> None:
     frontend = frontend_of(broker)
 
