@@ -131,10 +131,9 @@ class Tokens:
             yield from self._claims.get(segments[:length], {}).values()
 
     def seconds_left(self) -> float:
-        """Seconds until the first token expires."""
+        """Seconds until the first token isn't valid any more; each has a skew of its own."""
         claims = (claim for of_policies in self._claims.values() for claim in of_policies.values())
-        first = min(claims, key=lambda claim: claim.expires, default=None)
-        return math.inf if first is None else max(0.0, self._authorizer.seconds_left(first))
+        return max(0.0, min(map(self._authorizer.seconds_left, claims), default=math.inf))
 
     def drop_expired(self) -> None:
         """Forget tokens that aren't valid any more."""

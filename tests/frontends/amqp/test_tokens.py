@@ -1,6 +1,7 @@
 """Rights to attach links: tokens on $cbs, their ends, and PLAIN."""
 
-from datetime import UTC, datetime
+import math
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -147,6 +148,25 @@ async def test_tokens_that_have_expired_make_room(house, autojump_clock):
     reply = await stranger.put_token("sb://localhost/b")
 
     assert reply.properties["status-code"].value == 202
+
+
+def test_the_first_to_expire_is_found_by_its_own_skew():
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    tokens = Tokens(Authorizer([SENDER], wall_clock=lambda: now, loopback=True), 10)
+
+    def claim(name: str, left: int, skew: int) -> Claim:
+        expires = int(now.timestamp()) + left
+        resource = "amqp://any/"
+        skewed = timedelta(seconds=skew)
+        return Claim(key_name=name, resource=resource, expires=expires, skew=skewed)
+
+    assert tokens.seconds_left() == math.inf
+    tokens.add_claim(claim("signature", 60, SKEW))
+    assert tokens.seconds_left() == 60 + SKEW
+    tokens.add_claim(claim("certificate", 90, 0))
+    assert tokens.seconds_left() == 90
+    tokens.add_claim(claim("expired", -1, 0))
+    assert tokens.seconds_left() == 0
 
 
 class Counting(Authorizer):
