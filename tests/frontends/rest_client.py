@@ -54,7 +54,7 @@ class Client:
             Request(method=method, target=target, headers=Headers.of(headers), body=body)
         )
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request, max_body: int | None = None) -> Response:
         expires = int(wall_clock().timestamp()) + 300
         token = sign_sas("http://localhost:8080/", self.key_name, KEY, expires)
         fields = [("Host", "localhost:8080"), ("Authorization", token), *request.headers.items]

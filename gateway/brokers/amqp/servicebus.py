@@ -26,7 +26,13 @@ from gateway.brokers.amqp.servicebus_receivers import Locks, ServiceBusReceiver,
 from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.management import RestManagement
-from gateway.brokers.servicebus.peer import Authorization, BearerTokens, RestPeer, Tokens
+from gateway.brokers.servicebus.peer import (
+    MAX_ANSWER,
+    Authorization,
+    BearerTokens,
+    RestPeer,
+    Tokens,
+)
 from gateway.capabilities import TransactedWork
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityInfo, EntityPath
@@ -121,7 +127,7 @@ def _broker(
         target.host,
         web_port,
         tls=place.tls,
-        options=HttpClientOptions(connect_timeout=options.connect_timeout),
+        options=HttpClientOptions(connect_timeout=options.connect_timeout, max_body=MAX_ANSWER),
         connect=ways.connect,
     )
     tokens: Authorization

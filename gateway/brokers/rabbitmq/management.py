@@ -18,6 +18,7 @@ from gateway.net.tls import ClientTlsOptions, client_context
 from gateway.wire.http.hosts import parse_server_url
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.rabbitmq.management import (
+    MAX_ANSWER,
     MAX_PAGE,
     ManagedQueue,
     ManagementLogin,
@@ -62,7 +63,7 @@ def open_management(
         )
     secure = client_context(tls) if parts.scheme == "https" else None
     places = places_of(parts.hosts, port, secure)
-    options = HttpClientOptions(connect_timeout=connect_timeout)
+    options = HttpClientOptions(connect_timeout=connect_timeout, max_body=MAX_ANSWER)
     nodes = _Nodes(
         hosts=Hosts(places=places, rng=rng),
         clients={

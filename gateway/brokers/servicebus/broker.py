@@ -21,6 +21,8 @@ from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.management import RestManagement
 from gateway.brokers.servicebus.peer import (
+    MAX_ANSWER,
+    MAX_MESSAGE,
     Authorization,
     BearerTokens,
     RestPeer,
@@ -60,8 +62,6 @@ from gateway.wire.urls import split_url
 
 _MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes; half of the default limit of a Pairgate
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes; half of Service Bus's limit, because JSON is longer
-_MAX_DELIVERIES: Final = 128 * 1024 * 1024  # bytes; a hundred deliveries of one mebibyte
-_MAX_RESPONSE: Final = 16 * 1024 * 1024  # bytes, of every other answer: a page of entities
 _TOKEN_LIFETIME: Final = 3600.0
 _CLOSE_TIMEOUT: Final = 5.0
 _PORTS: Final = {"servicebus+http": 80, "servicebus+https": 443}
@@ -86,6 +86,8 @@ class ServiceBusRestOptions:
     receive_batch: int = attrs.field(
         default=100, validator=[validators.ge(1), validators.le(MAX_LIMIT)]
     )
+    # Encoded, with all of its properties. Larger messages can't be received.
+    max_message_size: int = attrs.field(default=MAX_MESSAGE, validator=validators.ge(64 * 1024))
 
 
 def open_namespace(
@@ -129,13 +131,10 @@ def open_namespace(
             options=HttpClientOptions(
                 max_connections=connections,
                 connect_timeout=options.connect_timeout,
-                max_body=most,
+                max_body=MAX_ANSWER,
             ),
         )
-        for connections, most in (
-            (options.max_connections, _MAX_RESPONSE),
-            (LongPolls(options.max_polls).connections, _MAX_DELIVERIES),
-        )
+        for connections in (options.max_connections, LongPolls(options.max_polls).connections)
     ]
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     tokens: Authorization
@@ -236,7 +235,7 @@ class ServiceBusRestBroker(RestManagement):
         """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
         receiver = RestReceiver(
             peer=self._peer,
-            polls=RestPeer(ask=self._polls.request, tokens=self._tokens, meter=self.meter),
+            polls=self._new_polls(),
             entity=entity,
             mode=mode,
             poll=self._options.receive_poll,
@@ -284,9 +283,16 @@ class ServiceBusRestBroker(RestManagement):
         operation = PeekMessages(
             entity=entity, from_sequence=from_sequence, limit=min(limit, MAX_LIMIT)
         )
-        polls = RestPeer(ask=self._polls.request, tokens=self._tokens, meter=self.meter)
-        answer = await polls.run(operation)
+        answer = await self._new_polls().run(operation)
         return answer.deliveries if isinstance(answer, Delivered) else ()
+
+    def _new_polls(self) -> RestPeer:
+        return RestPeer(
+            ask=self._polls.request,
+            tokens=self._tokens,
+            meter=self.meter,
+            max_message=self._options.max_message_size,
+        )
 
 
 def _sends(

@@ -1,6 +1,6 @@
 """Sends signed requests to a Service Bus REST namespace, and finds out whether it is a Pairgate."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
 import attrs
@@ -13,6 +13,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.identity import Identity
 from gateway.ports import WallClock
+from gateway.wire.http.hardened_xml import MAX_BYTES
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.answers import parse_identity_response, parse_response
 from gateway.wire.servicebus.errors import PAIRGATE, parse_error
@@ -47,8 +48,20 @@ _BILLED: Final[Mapping[type, Billed]] = {
     ProbeEntity: Billed.INSPECT,
 }
 
-Ask = Callable[[Request], Awaitable[Response]]
-"""Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
+MAX_ANSWER: Final = MAX_BYTES
+"""Bytes of an answer without deliveries. The largest is a page of entities, in XML."""
+
+MAX_MESSAGE: Final = 1024 * 1024
+"""Bytes of a message: the default of a Pairgate, and of Service Bus over HTTP."""
+
+_MAX_DELIVERIES: Final = 128 * 1024 * 1024  # bytes of one answer
+_AROUND: Final = 16 * 1024  # bytes around a message: its metadata, and the envelope of a backlog's
+
+
+class Ask(Protocol):
+    """Sends a request, as `HttpClient.request`."""
+
+    async def __call__(self, request: Request, max_body: int | None = None) -> Response: ...
 
 
 class Authorization(Protocol):
@@ -127,12 +140,18 @@ class RestPeer:
     _ask: Ask
     _tokens: Authorization
     meter: Meter = attrs.field(factory=Meter)
+    max_message: int = MAX_MESSAGE  # bytes of a message that is received or peeked
     _is_pairgate: bool | None = None
 
     @property
     def is_known_pairgate(self) -> bool:
         """True if a Pairgate gave the last answer."""
         return self._is_pairgate is True
+
+    @property
+    def most_deliveries(self) -> int:
+        """The number of deliveries that fit into one answer, however large they are."""
+        return max(1, _MAX_DELIVERIES // (self.max_message + _AROUND))
 
     async def run(self, operation: Operation) -> Answer:
         """
@@ -142,7 +161,8 @@ class RestPeer:
             BrokerError: the namespace refused, or the outcome is unknown.
         """
         request = build_request(operation)
-        response = await self._exchange(operation.entity.parent.name, request)
+        most = self._max_body(operation)
+        response = await self._exchange(operation.entity.parent.name, request, most)
         answer: Answer | None = None
         try:
             answer = parse_response(operation, response)
@@ -174,14 +194,21 @@ class RestPeer:
             self.meter.request(Billed.INSPECT if request.method == "GET" else Billed.MANAGE)
         return response
 
-    async def _exchange(self, path: str, request: Request) -> Response:
+    def _max_body(self, operation: Operation) -> int | None:
+        """The bytes of the largest answer; None: it has no deliveries, the client's limit holds."""
+        match operation:
+            case ReceiveMessages(most=count) | PeekMessages(limit=count):
+                return min(count, self.most_deliveries) * (self.max_message + _AROUND)
+        return None
+
+    async def _exchange(self, path: str, request: Request, max_body: int | None = None) -> Response:
         """Send a request signed for `path`. After a 401 it is tried again with a new token."""
         token = await self._tokens.of(path)
-        response = await self._signed(request, token)
+        response = await self._signed(request, token, max_body)
         if response.status == 401:
             self._tokens.forget(path, token)
             if (renewed := await self._tokens.of(path)) != token:
-                response = await self._signed(request, renewed)
+                response = await self._signed(request, renewed, max_body)
         return response
 
     async def is_pairgate(self, entity: EntityPath) -> bool:
@@ -249,7 +276,7 @@ class RestPeer:
             case _:
                 self.meter.request(_BILLED[type(operation)])
 
-    async def _signed(self, request: Request, token: str) -> Response:
+    async def _signed(self, request: Request, token: str, max_body: int | None) -> Response:
         signed = Request(
             method=request.method,
             target=request.target,
@@ -257,7 +284,7 @@ class RestPeer:
             body=request.body,
         )
         try:
-            response = await self._ask(signed)
+            response = await self._ask(signed, max_body)
         except (Unavailable, OutcomeUnknown):
             self._is_pairgate = None
             raise

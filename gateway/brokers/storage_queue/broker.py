@@ -37,10 +37,10 @@ from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
+from gateway.wire.http.hardened_xml import MAX_BYTES
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import MAX_ENCODED, build_put, parse_item
 from gateway.wire.storage_queue.metadata import build_metadata, parse_metadata
-from gateway.wire.storage_queue.xml import MAX_ANSWER
 
 CANNOT: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -89,7 +89,7 @@ def open_namespace(
             max_connections=options.max_connections,
             connect_timeout=options.connect_timeout,
             idle_timeout=options.idle_timeout,
-            max_body=MAX_ANSWER,
+            max_body=MAX_BYTES,
         ),
     )
     account = StorageAccountPeer(

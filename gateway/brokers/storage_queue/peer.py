@@ -1,7 +1,7 @@
 """A peer sends signed requests to a Storage account and reads the answers."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 import attrs
 
@@ -21,6 +21,7 @@ from gateway.wire.storage_queue.fields import VERSION
 from gateway.wire.storage_queue.operations import Answer, Operation
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.signing import signed
+from gateway.wire.storage_queue.xml import longest_list
 
 # Newer than every feature that is used here, and older than all servers in use.
 _SPOKEN: Final = "2020-12-06"
@@ -35,8 +36,11 @@ _BILLED: Final[Mapping[type, Billed]] = {
     storage.GetMetadata: Billed.INSPECT,
 }
 
-Ask = Callable[[Request], Awaitable[Response]]
-"""Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
+
+class Ask(Protocol):
+    """Sends a request, as `HttpClient.request`."""
+
+    async def __call__(self, request: Request, max_body: int | None = None) -> Response: ...
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -58,7 +62,7 @@ class StorageAccountPeer:
         Raises:
             BrokerError: the service refused, or the outcome is unknown.
         """
-        response = await self._answer(build_request(operation))
+        response = await self._answer(build_request(operation), _max_body(operation))
         answer: Answer | None = None
         try:
             answer = _read(operation, response)
@@ -77,11 +81,11 @@ class StorageAccountPeer:
         sent = billed is Billed.SEND and answer is not None
         self.meter.request(billed, messages=int(sent))
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, max_body: int | None) -> Response:
         if self.access is None:
-            return await self.ask(self._authorized(request))
+            return await self.ask(self._authorized(request), max_body)
         token = (await self.access.get()).text
-        response = await self.ask(self._authorized(request, token))
+        response = await self.ask(self._authorized(request, token), max_body)
         if response.status == _UNAUTHORIZED:
             self.access.refused(token)
         return response
@@ -102,12 +106,27 @@ class StorageAccountPeer:
         return signed(unsigned, account=self.connection.account, key=self.connection.key)
 
 
+def _max_body(operation: Operation) -> int | None:
+    """The bytes of the largest answer; None: it has no messages, the client's limit holds."""
+    match operation:
+        case storage.GetMessages(limit=count) | storage.PeekMessages(limit=count):
+            return longest_list(count)
+    return None
+
+
 def _read(operation: Operation, response: Response) -> Answer:
     try:
-        return parse_response(operation, response)
+        answer = parse_response(operation, response)
     except StorageRefusal as error:
         # The server understood the request, but the answer has no known meaning.
         raise OutcomeUnknown(f"the answer isn't one of the Queue service: {error}") from error
+    match operation, answer:
+        case (
+            storage.GetMessages(limit=count) | storage.PeekMessages(limit=count),
+            storage.Messages(items=items),
+        ) if len(items) > count:
+            raise OutcomeUnknown(f"{len(items)} messages, where {count} were wanted")
+    return answer
 
 
 @attrs.frozen(eq=False)

@@ -67,10 +67,10 @@ class HttpClient(trio.abc.AsyncResource):
         self._idle: list[_Connection] = []  # the last used connection is at the end
         self._closed = False
 
-    async def request(self, request: Request) -> Response:
+    async def request(self, request: Request, max_body: int | None = None) -> Response:
         """
         Return the server's complete response, whatever its status. Host and Content-Length are
-        added.
+        added. `max_body` limits the bytes of this response's body, instead of the client's limit.
 
         The only timeout is `connect_timeout`; the caller's scope is the deadline otherwise. A
         cancellation closes the connection; if the request was being sent by then, its outcome is
@@ -89,7 +89,8 @@ class HttpClient(trio.abc.AsyncResource):
         try:
             connection = await self._take()
             try:
-                response = await connection.exchange(request, self._options.max_body)
+                most = self._options.max_body if max_body is None else max_body
+                response = await connection.exchange(request, most)
             except BaseException:
                 await trio.aclose_forcefully(connection.stream)
                 raise

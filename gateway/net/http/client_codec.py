@@ -1,6 +1,7 @@
 """The client side of HTTP/1.1 without I/O: requests to bytes, bytes to responses."""
 
 from collections.abc import Sequence
+from io import BytesIO
 
 import attrs
 import h11
@@ -34,7 +35,8 @@ class ClientCodec:
     plain: bool = True  # False, in tests: all heads are left to h11
     _parser: h11.Connection | None = attrs.field(default=None, init=False)
     _head: ResponseHead | h11.Response | None = attrs.field(default=None, init=False)
-    _parts: list[bytes] = attrs.field(factory=list, init=False)
+    # Grows in place, and gives the body without a copy: a body is in memory once.
+    _body: BytesIO = attrs.field(factory=BytesIO, init=False)
     _received: int = attrs.field(default=0, init=False)  # bytes of the body
 
     def build(self) -> bytes:
@@ -134,11 +136,11 @@ class ClientCodec:
         assert isinstance(self._head, ResponseHead)
         status, headers, length = self._head
         assert length is not None, "a chunked body was decoded with its head"
+        self._body.write(data[: length - self._received])
         self._received += len(data)
-        self._parts.append(data)
         if self._received < length:
             return None
-        return Response(status=status, headers=headers, body=b"".join(self._parts)[:length])
+        return Response(status=status, headers=headers, body=self._body.getvalue())
 
     def _receive_with(self, parser: h11.Connection, data: bytes) -> Response | None:
         parser.receive_data(data)
@@ -148,13 +150,13 @@ class ClientCodec:
                     continue
                 case h11.Response():
                     if self.request.method != "HEAD":
-                        _must_have_an_end(event)
+                        self._check_end(event)
                     self._head = event
                 case h11.Data():
                     self._received += len(event.data)
                     if self._received > self.max_body:
-                        raise h11.RemoteProtocolError(f"the body is above {self.max_body} bytes")
-                    self._parts.append(bytes(event.data))
+                        raise self._too_large()
+                    self._body.write(event.data)
                 case h11.NEED_DATA:
                     return None
                 case _:
@@ -163,14 +165,23 @@ class ClientCodec:
         return Response(
             status=self._head.status_code,
             headers=read_fields(self._head.headers.raw_items()),
-            body=b"".join(self._parts),
+            body=self._body.getvalue(),
         )
 
+    def _check_end(self, head: h11.Response) -> None:
+        """
+        Refuse a body that is announced as too large, and one that ends with the connection: it
+        can't be distinguished from a body that was cut.
+        """
+        if head.status_code in (204, 304):
+            return
+        fields = dict(head.headers)
+        if b"transfer-encoding" in fields:  # h11 ignores a Content-Length beside it
+            return
+        if b"content-length" not in fields:
+            raise h11.RemoteProtocolError("the answer doesn't say how long it is")
+        if int(fields[b"content-length"]) > self.max_body:
+            raise self._too_large()
 
-def _must_have_an_end(head: h11.Response) -> None:
-    """
-    Refuse a body that ends with the connection: it can't be distinguished from a body that was cut.
-    """
-    names = {name for name, _ in head.headers}
-    if head.status_code not in (204, 304) and not names & {b"content-length", b"transfer-encoding"}:
-        raise h11.RemoteProtocolError("the answer doesn't say how long it is")
+    def _too_large(self) -> h11.RemoteProtocolError:
+        return h11.RemoteProtocolError(f"the body is above {self.max_body} bytes")

@@ -1,5 +1,9 @@
-"""XML from outside: no document types, no entities, and limits of size, depth and attributes."""
+"""
+XML from outside: no document types, no entities, and limits of size, depth, attributes, elements
+and texts. A document takes a few times its own memory while it is parsed, whatever is in it.
+"""
 
+import codecs
 import re
 from typing import Final
 from xml.etree.ElementTree import Element, ParseError, TreeBuilder
@@ -12,6 +16,9 @@ from gateway.domain.errors import MessageError
 MAX_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 32
 MAX_ATTRIBUTES: Final = 64
+MAX_ELEMENTS: Final = 32 * 1024  # a page of 5000 queues has three each
+MAX_TEXT: Final = 256 * 1024  # characters between two tags
+_PIECE: Final = 64 * 1024  # bytes that are decoded at a time
 _ENCODING: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?<\?xml\s[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']", re.ASCII
 )
@@ -32,18 +39,32 @@ class _Builder(TreeBuilder):
     def __init__(self) -> None:
         super().__init__()
         self._depth = 0
+        self._elements = 0
+        self._text = 0  # characters since the last tag
 
     def start(self, tag: str, attrs: dict[str, str], /) -> Element:
         self._depth += 1
+        self._elements += 1
+        self._text = 0
         if self._depth > MAX_DEPTH:
             raise XmlError(f"XML: up to {MAX_DEPTH} nested elements expected")
+        if self._elements > MAX_ELEMENTS:
+            raise XmlError(f"XML: up to {MAX_ELEMENTS} elements expected")
         if len(attrs) > MAX_ATTRIBUTES:
             raise XmlError(f"XML: up to {MAX_ATTRIBUTES} attributes expected, got {len(attrs)}")
         return super().start(tag, attrs)
 
     def end(self, tag: str, /) -> Element:
         self._depth -= 1
+        self._text = 0
         return super().end(tag)
+
+    def data(self, data: str, /) -> None:
+        # Each line and each escaped character of a text comes alone, as a string of its own.
+        self._text += len(data)
+        if self._text > MAX_TEXT:
+            raise XmlError(f"XML: up to {MAX_TEXT} characters between two tags expected")
+        super().data(data)
 
 
 def parse_xml(body: bytes, *, max_bytes: int = MAX_BYTES) -> Element:
@@ -60,8 +81,10 @@ def parse_xml(body: bytes, *, max_bytes: int = MAX_BYTES) -> Element:
     if declared and declared[1].lower() not in _READ_AS_UTF_8:
         raise XmlError(f"XML: encoding UTF-8 expected, got {declared[1].decode()}")
     parser = DefusedXMLParser(target=_Builder(), forbid_dtd=True)
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
     try:
-        parser.feed(body.decode("utf-8-sig"))
+        for at in range(0, len(body), _PIECE):
+            parser.feed(decoder.decode(body[at : at + _PIECE], at + _PIECE >= len(body)))
         root: Element = parser.close()
     except (ParseError, DefusedXmlException, UnicodeDecodeError) as error:
         raise XmlError(f"XML: {error}") from error

@@ -25,7 +25,7 @@ from gateway.wire.http import strict_json
 from gateway.wire.http.messages import Headers, Request, Response
 
 MAX_PAGE: Final = 500  # queues; the plugin's own limit
-_MAX_ANSWER: Final = 16 * 1024 * 1024
+MAX_ANSWER: Final = MAX_PAGE * 8 * 1024  # bytes; a queue has some columns and a few arguments
 _BEYOND: Final = b"page_out_of_range"
 _COLUMNS: Final = "name,type,arguments,policy,operator_policy,effective_policy_definition,messages"
 
@@ -113,7 +113,7 @@ def _read(response: Response) -> dict[str, Any]:
     if response.status != 200:
         raise _error_of(response)
     try:
-        answer = strict_json.load(response.body, "RabbitMQ's management", max_bytes=_MAX_ANSWER)
+        answer = strict_json.load(response.body, "RabbitMQ's management", max_bytes=MAX_ANSWER)
         return strict_json.as_object(answer, "RabbitMQ's management")
     # not JSON: the broker is at fault, or another server that answered
     except InvalidRequest as error:

@@ -47,7 +47,7 @@ class Server:
     statuses: Sequence[int]
     asked: list[Request] = attrs.field(factory=list)
 
-    async def ask(self, request: Request) -> Response:
+    async def ask(self, request: Request, max_body: int | None = None) -> Response:
         await trio.lowlevel.checkpoint()
         status = self.statuses[min(len(self.asked), len(self.statuses) - 1)]
         self.asked.append(request)

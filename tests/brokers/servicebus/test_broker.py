@@ -48,7 +48,7 @@ class Script:
     answers: list[Response | BrokerError | Callable[[Request], Response]]
     requests: list[Request] = attrs.field(factory=list)
 
-    async def request(self, request: Request) -> Response:
+    async def request(self, request: Request, max_body: int | None = None) -> Response:
         await trio.lowlevel.checkpoint()
         self.requests.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -340,10 +340,10 @@ async def test_leaving_a_receiver_abandons_what_it_holds():
 async def test_leaving_a_receiver_takes_no_longer_than_five_seconds(autojump_clock):
     @attrs.define
     class Hanging(Script):
-        async def request(self, request: Request) -> Response:
+        async def request(self, request: Request, max_body: int | None = None) -> Response:
             if request.method == "PUT":
                 await trio.sleep_forever()
-            return await Script.request(self, request)
+            return await Script.request(self, request, max_body)
 
     began = trio.current_time()
     async with broker_of(Hanging([PROBED, delivering])).open_receiver(ORDERS) as receiver:
@@ -378,10 +378,10 @@ async def test_who_counts_requests_asks_with_one():
 class Waiting(Script):
     """Has no messages, and says so when the time is over that the client wants to wait."""
 
-    async def request(self, request: Request) -> Response:
+    async def request(self, request: Request, max_body: int | None = None) -> Response:
         if request.method != "OPTIONS":
             await trio.sleep(float(request.target.partition("timeout=")[2].partition("&")[0]))
-        return await Script.request(self, request)
+        return await Script.request(self, request, max_body)
 
 
 async def test_receives_beyond_those_that_may_wait_return_at_once(autojump_clock):
@@ -403,6 +403,26 @@ async def test_receives_beyond_those_that_may_wait_return_at_once(autojump_clock
     await poll(EntityPath("c"))
 
     assert lasted == [0.0, 60.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize(("mebibytes", "wanted"), [(1, 100), (16, 7), (1000, 1)])
+async def test_a_receive_asks_for_as_many_messages_as_fit_into_the_largest_answer(
+    mebibytes, wanted, autojump_clock
+):
+    limits: list[int | None] = []
+
+    class Limited(Script):
+        async def request(self, request: Request, max_body: int | None = None) -> Response:
+            limits.append(max_body)
+            return await Script.request(self, request, max_body)
+
+    script = Limited([PROBED, Response(status=204, headers=OURS)])
+    broker = broker_of(script, max_message_size=mebibytes * 2**20)
+    async with broker.open_receiver(ORDERS) as receiver:
+        await required(receiver, Polls).poll(1000)
+
+    assert script.requests[-1].headers.get("X-Pairgate-Receive") == f"limit={wanted}"
+    assert limits[-1] == wanted * (mebibytes * 2**20 + 16 * 1024)
 
 
 def test_all_receives_and_requests_have_fewer_connections_than_a_gateway_accepts_of_one_address():

@@ -11,7 +11,7 @@ PAIRGATE = ("X-Pairgate", "1")
 
 
 async def asked(status: int, *headers: tuple[str, str]):
-    async def answer(_request):
+    async def answer(_request, _max_body=None):
         return Response(status=status, headers=Headers.of(headers))
 
     tokens = Tokens(

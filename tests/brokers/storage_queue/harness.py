@@ -41,7 +41,7 @@ class Account:
     asked: list[Request] = attrs.field(factory=list)
     fault: Fault | None = None
 
-    async def ask(self, request: Request) -> Response:
+    async def ask(self, request: Request, max_body: int | None = None) -> Response:
         self.asked.append(request)
         arrived = attrs.evolve(
             request, headers=Headers((("Host", "127.0.0.1:10001"), *request.headers.items))

@@ -660,7 +660,7 @@ async def test_a_shared_access_signature_goes_with_each_request(autojump_clock):
         )
         asked: list[Request] = []
 
-        async def ask(request: Request) -> Response:
+        async def ask(request: Request, max_body: int | None = None) -> Response:
             await trio.lowlevel.checkpoint()
             asked.append(request)
             return Response(status=204)

@@ -190,6 +190,22 @@ async def test_an_answer_above_the_limit_is_unknown():
         await client.request(POST)
 
 
+async def test_a_length_above_the_limit_is_refused_before_the_body_comes():
+    client, _ = scripted(b"HTTP/1.1 201 Created\r\nContent-Length: 17\r\n\r\n")
+
+    with pytest.raises(OutcomeUnknown, match="above 16 bytes"):
+        await client.request(POST, 16)
+
+
+async def test_a_request_may_have_a_limit_of_its_own():
+    answer = b"HTTP/1.1 201 Created\r\nContent-Length: 17\r\n\r\n" + b"x" * 17
+    client, _ = scripted(answer)
+
+    response = await client.request(POST, 17)
+
+    assert response.body == b"x" * 17
+
+
 @pytest.mark.parametrize(
     ("method", "answer", "status"),
     [
