@@ -137,16 +137,19 @@ def policy_with(config: Config, address: str, right: Right) -> AccessPolicy:
 
     Raises:
         Failure: there is no such policy; the text says for which operation the right was needed, at
-            that address.
+            that address, and which policies have the right without a key.
     """
     granting = [policy for policy in config.access if policy.keys and policy.grants(right)]
     # a policy for all entities certainly suffices
     granting.sort(key=lambda policy: not policy.covers(None))
     policy = next(iter(granting), None if config.access else EMULATOR_POLICY)
     if policy is None:
+        # A command shows its certificate in TLS, but its rights come from a key alone.
+        keyless = [repr(each.name) for each in config.access if each.grants(right)]
+        cure = f"; add one, or give a key to {' or '.join(keyless)}" if keyless else ""
         raise Failure(
             f"no [[access]] with a key has the right {right.value}, which this command needs at"
-            f" {address}",
+            f" {address}{cure}",
             ExitCode.WRONG,
         )
     return policy
