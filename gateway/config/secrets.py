@@ -24,6 +24,7 @@ CREDENTIALS: Final = "CREDENTIALS_DIRECTORY"  # systemd sets it (systemd.exec(5)
 NOT_SHOWN: Final = "(not shown)"
 _TIMEOUT: Final = 10.0  # seconds, of a command
 _LONGEST: Final = 64 * 1024  # characters of a secret
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}", re.ASCII)
 _CREDENTIAL: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,255}", re.ASCII)
 _FORMS: Final = (
     '{ env = "NAME" }, { file = "PATH" }, { systemd_credential = "NAME" } or'
@@ -70,6 +71,8 @@ class SecretSource:
         raise ValueError(f"a secret must not be in this file: write {_FORMS}")
 
     def _from_environment(self, name: str) -> Secret:
+        if not _VARIABLE.fullmatch(name):  # probably the secret itself: not shown
+            raise ValueError("env: the name of an environment variable expected, not its value")
         text = self.environ.get(name, "")
         if not text:
             raise ValueError(f"set the environment variable {name}: it is empty or missing")
@@ -97,9 +100,7 @@ class SecretSource:
 
     def _from_credential(self, name: str) -> Secret:
         if not _CREDENTIAL.fullmatch(name):
-            raise ValueError(
-                f"systemd_credential: a name without slashes expected, found {name!r:.60}"
-            )
+            raise ValueError("systemd_credential: a name without slashes expected, not its value")
         folder = self.environ.get(CREDENTIALS, "")
         if not folder:
             raise ValueError(

@@ -35,6 +35,25 @@ def test_a_credential_is_no_path(name: str, tmp_path: Path) -> None:
         source(tmp_path, CREDENTIALS_DIRECTORY=str(tmp_path)).read({"systemd_credential": name})
 
 
+@pytest.mark.parametrize("kind", ["env", "systemd_credential"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "bm90IGZvciB5b3U=",
+        "a+b/c",
+        SECRET,
+        "Endpoint=sb://a/;SharedAccessKeyName=a;SharedAccessKey=b",
+    ],
+)
+def test_a_secret_in_the_place_of_its_name_is_not_shown(
+    kind: str, value: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=f"^{kind}: .* expected, not its value$") as refused:
+        source(tmp_path, CREDENTIALS_DIRECTORY=str(tmp_path)).read({kind: value})
+
+    assert value not in str(refused.value)
+
+
 def test_without_systemd_a_credential_says_what_the_unit_lacks(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="LoadCredential=orders-key:PATH"):
         source(tmp_path).read({"systemd_credential": "orders-key"})
