@@ -22,6 +22,7 @@ from gateway.net.http.headers import read_fields, written_fields
 from gateway.net.http.plain import RequestHead, read_plain_request, write_plain_fields
 from gateway.wire.http.date import format_http_date
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.parts import add_part
 
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODILESS = frozenset({204, 304})
@@ -188,7 +189,7 @@ class HttpCodec:
         encoded = self._framing.take(self._buffer)
         self.body_received += len(encoded)
         if self._parser is None:
-            self._parts.append(encoded)
+            add_part(self._parts, encoded)
         else:
             self._decode(self._parser, encoded, complete=self._framing.complete)
         if not self._framing.complete:
@@ -208,7 +209,7 @@ class HttpCodec:
         if encoded:
             parser.receive_data(encoded)
         while isinstance(event := parser.next_event(), h11.Data):
-            self._parts.append(bytes(event.data))
+            add_part(self._parts, bytes(event.data))
         if complete != isinstance(event, h11.EndOfMessage):
             raise RequestRefused(400, "The end of the request's body is not clear.")
 

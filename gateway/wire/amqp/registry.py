@@ -12,6 +12,7 @@ from gateway.wire.amqp.events import DeliveryId, DeliveryState, LinkId, SessionI
 from gateway.wire.amqp.performatives import ATTACH, DETACH, MAX_UINT
 from gateway.wire.amqp.states import LINK, Side
 from gateway.wire.amqp.transfers import Transfer, TransferWriter
+from gateway.wire.parts import add_part
 
 Waiting = tuple[bytes | memoryview, ...] | Callable[[], None]
 
@@ -261,7 +262,7 @@ class Registry:
         if link.max_message_size and link.arrived > link.max_message_size:
             self._discard(link)
         else:
-            link.pieces.append(data)
+            add_part(link.pieces, data)
             self.partial += len(data)
 
     def take_partial(self, link: Link) -> bytes | None:

@@ -13,6 +13,7 @@ from pamqp import base, commands, exceptions, frame, header
 
 from gateway.domain.errors import MessageError, MessageTooLarge
 from gateway.domain.values import value
+from gateway.wire.parts import add_part
 
 METHOD: Final = 1
 HEADER: Final = 2
@@ -164,7 +165,7 @@ class _Content:
             self.body = payload  # as nearly all bodies: not copied
             return
         self.parts = self.parts or []
-        self.parts.append(payload)
+        add_part(self.parts, payload)
         if not self.missing:
             self.body = b"".join(self.parts)
 
