@@ -201,10 +201,8 @@ class AmqpConnection:
             if self._judge is not None and (asked := self.engine.asked) is not None:
                 self.engine.decide(await self._judge(asked))
                 self._dispatch()
-            # Above the limit, the peer's data wait in the kernel's buffers until messages are
-            # settled. So do its heartbeats, for which the idle timeout leaves time.
-            while self.engine.unsettled > self._options.max_unsettled:
-                await self._touched.wait()
+            if self.engine.unsettled > self._options.max_unsettled:
+                await self._wait_for_settlements()
             data = await self._receive()
             if not data:
                 self.engine.feed_eof()
@@ -214,6 +212,19 @@ class AmqpConnection:
             self._dispatch()
             if self.engine.unsent > self._options.max_unsent and self._scope.deadline == math.inf:
                 self._give_up()
+
+    async def _wait_for_settlements(self) -> None:
+        """
+        Wait until fewer bytes are unsettled. Meanwhile the peer's data wait in the kernel's
+        buffers: so do its heartbeats, for which the idle timeout leaves time, and the rest of
+        frames and messages, for which the peer gets this time in addition.
+        """
+        began = trio.current_time()
+        try:
+            while self.engine.unsettled > self._options.max_unsettled:
+                await self._touched.wait()
+        finally:
+            self.engine.allow_partial_for(trio.current_time() - began)
 
     async def _receive(self) -> bytes | bytearray:
         """Return some bytes, or none if the peer has closed or reset the connection."""

@@ -121,6 +121,10 @@ class Engine(Links):
         """Set the limit for the bytes of unfinished messages from now on."""
         self._arrivals.max_partial = size
 
+    def allow_partial_for(self, seconds: float) -> None:
+        """Give frames and messages that have arrived in part so many seconds more."""
+        self._unfinished_at += seconds
+
     @property
     def finished(self) -> bool:
         """

@@ -24,7 +24,8 @@ class EngineOptions:
     # Bytes of messages whose last frames haven't arrived, over all links.
     max_partial: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
     # Seconds after which a frame, or a message of several frames, must be complete; the engine's
-    # ticks may see it up to so many seconds later. 0: no limit.
+    # ticks may see it up to so many seconds later. Time in which nothing is read doesn't count. 0:
+    # no limit.
     partial_timeout: float = attrs.field(default=240.0, validator=attrs.validators.ge(0))
     # Seconds without a received byte; the peer is told half of it, which must be at least one
     # second. 0: no limit.

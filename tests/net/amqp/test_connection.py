@@ -285,6 +285,30 @@ async def test_unsettled_messages_stop_the_reading(nursery, autojump_clock):
     assert server.count(TransferReceived) == 20
 
 
+async def test_time_in_which_nothing_is_read_does_not_count_for_a_message_in_part(
+    nursery, autojump_clock
+):
+    limits = AmqpConnectionOptions(max_unsettled=100_000)
+    client, server = await connect(
+        nursery, memory_stream_pair(), options=limits, partial_timeout=10
+    )
+    server.settles = False
+    link = await attach(client)
+    client.connection.engine.send(link, b"1", bytes(60_000))
+    client.connection.engine.send(link, b"2", bytes(90_000))
+    first = await server.wait_for(TransferReceived)
+    await wait_all_tasks_blocked()
+    assert server.connection.engine.unsettled > 100_000  # the second has arrived in part
+    assert server.count(TransferReceived) == 1
+
+    await trio.sleep(200)
+    server.connection.engine.settle(first.delivery, ACCEPTED)
+    await server.wait_for(TransferReceived, 2)
+    await trio.sleep(30)
+
+    assert server.count(ConnectionClosed) == 0
+
+
 async def test_who_waits_for_room_waits_until_the_peer_has_read(nursery, autojump_clock):
     streams = lockstep_stream_pair()
     client, server = await connect(nursery, streams)

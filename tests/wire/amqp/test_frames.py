@@ -532,6 +532,23 @@ def test_who_does_not_finish_loses_the_connection(begun, more, began_at):
     assert "wasn't complete after 10" in closed.error.description
 
 
+@pytest.mark.parametrize("begun", [FRAME_IN_PART, MESSAGE_IN_PART])
+def test_who_gets_more_time_has_it_and_no_more(begun):
+    server = sending_to(anonymous_server(partial_timeout=10))
+    server.feed(begun)
+    events, now = [], 0
+    while not events:
+        if 5 <= now < 105:
+            server.allow_partial_for(1)
+        server.tick(now)
+        events += server.events()
+        now += 1
+    (closed,) = events
+
+    assert 110 <= now - 1 <= 120
+    assert closed.error.condition == "amqp:resource-limit-exceeded"
+
+
 @pytest.mark.parametrize("limit", [10, 0])
 def test_who_finishes_may_begin_the_next(limit):
     server = sending_to(anonymous_server(partial_timeout=limit))
