@@ -28,7 +28,7 @@ from gateway.wire.amqp.performatives import (
     uint,
     write_error,
 )
-from gateway.wire.amqp.registry import Link, Session
+from gateway.wire.amqp.registry import Link, Session, Waiting
 from gateway.wire.amqp.states import CONNECTION, HEADER, LINK, SESSION, Side
 from gateway.wire.amqp.transfers import TransferWriter
 
@@ -37,6 +37,8 @@ OUTGOING_WINDOW: Final = 0x7FFFFFFF  # transfers that we say we may send: as man
 _FLOW_HEAD: Final = b"\0\x53\x13\xc0"
 _TRUE, _FALSE, _NULL = 0x41, 0x42, 0x40
 _flow = struct.Struct(">IBBH4sBBBIBIBIBIBIBIBIBBB")
+
+_IN_MEMORY: Final = 256  # bytes, at most, that a waiting frame or function takes besides its own
 
 Pieces = tuple[bytes | memoryview, ...]
 
@@ -51,7 +53,7 @@ class Output:
     pads: bool = False  # whether trailing nulls of each frame are written
     max_frame_size: int = LEAST_MAX_FRAME_SIZE  # the peer's limit
     size: int = 0  # bytes that wait to be taken
-    queued: int = 0  # bytes of messages that wait for credit
+    queued: int = 0  # bytes that wait for credit or for a session's window
     _greeting: bytes = b""
     _pieces: list[bytes | memoryview] = attrs.field(factory=list)
     _due: dict[Session, None] = attrs.field(factory=dict)  # sessions with a disposition due
@@ -86,7 +88,7 @@ class Output:
         if not waiting:
             self.close(error)
         for session in waiting:
-            session.wait(lambda: self._close_if_last(waiting, error))
+            self._wait(session, lambda: self._close_if_last(waiting, error))
 
     def _close_if_last(self, sessions: list[Session], error: AmqpError | None) -> None:
         if self.ours is Side.OPEN and not any(session.waiting for session in sessions):
@@ -161,9 +163,13 @@ class Output:
         if session.due is not None:
             self._write_due(session)
         if session.waiting:
-            session.wait(lambda: self.write(frame))
+            self._wait(session, frame)
         else:
             self.write(frame)
+
+    def _wait(self, session: Session, part: Waiting) -> None:
+        session.wait(part)
+        self.queued += _weight(part)
 
     def detach(self, link: Link, error: AmqpError | None, *, closed: bool) -> None:
         """Write the detach of a link, and forget the messages that waited for credit."""
@@ -189,7 +195,7 @@ class Output:
             self.forget_link(link)
 
     def _drop_waiting(self, session: Session) -> None:
-        self.queued -= sum(sum(map(len, each)) for each in session.waiting if not callable(each))
+        self.queued -= sum(map(_weight, session.waiting))
         session.waiting = ()
 
     def forget_link(self, link: Link) -> None:
@@ -255,7 +261,7 @@ class Output:
             elif of.ours is not Side.OPEN:
                 continue  # the link's attach comes first
             elif of.we_send and of.session.waiting:
-                of.session.wait(self._flow_of(of))  # the flow counts the transfers before it
+                self._wait(of.session, self._flow_of(of))  # it counts the transfers before it
             else:
                 self._write_flow(of.session, of)
             del self._flows[of]
@@ -361,8 +367,7 @@ class Output:
 
     def _write_transfer(self, session: Session, pieces: Pieces) -> None:
         if session.waiting or session.outgoing_window <= 0:
-            session.wait(pieces)
-            self.queued += sum(map(len, pieces))
+            self._wait(session, pieces)
             return
         session.outgoing_window -= 1
         session.next_outgoing += 1
@@ -375,18 +380,29 @@ class Output:
         waiting = session.waiting
         while waiting:
             first = waiting[0]
-            if callable(first):
-                waiting.popleft()
-                first()
-            elif session.outgoing_window <= 0:
+            if isinstance(first, tuple) and session.outgoing_window <= 0:
                 break
-            else:
-                waiting.popleft()
-                self.queued -= sum(map(len, first))
+            waiting.popleft()
+            self.queued -= _weight(first)
+            if isinstance(first, bytes):
+                self.write(first)
+            elif isinstance(first, tuple):
                 session.outgoing_window -= 1
                 session.next_outgoing += 1
                 for piece in first:
                     self.write(bytes(piece))
+            else:
+                first()
+
+
+def _weight(part: Waiting) -> int:
+    """
+    The bytes for which a part counts while it waits. A peer may have any number of small frames
+    wait, by attaching links while its window is closed, so that they count for their memory, too.
+    """
+    if isinstance(part, tuple):
+        return sum(map(len, part))
+    return _IN_MEMORY + (len(part) if isinstance(part, bytes) else 0)
 
 
 def credit_on_the_wire(link: Link) -> int:

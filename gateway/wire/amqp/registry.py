@@ -14,7 +14,8 @@ from gateway.wire.amqp.states import LINK, Side
 from gateway.wire.amqp.transfers import Transfer, TransferWriter
 from gateway.wire.parts import add_part
 
-Waiting = tuple[bytes | memoryview, ...] | Callable[[], None]
+Waiting = tuple[bytes | memoryview, ...] | bytes | Callable[[], None]
+"""A transfer, in its pieces; another frame; or a function that writes when it is its turn."""
 
 
 @attrs.define(eq=False)
@@ -23,7 +24,7 @@ class Session:
     A session, with its windows (part 2, 2.5.6).
 
     A transfer that our peer's window has no room for waits in `waiting`, with everything that must
-    not overtake it: bytes, or a function that writes them when it is their turn.
+    not overtake it.
     """
 
     id: SessionId

@@ -115,6 +115,27 @@ def test_nothing_overtakes_a_transfer_that_waits(act, last):
     assert codes(take_all(server)) == [TRANSFER, *last]
 
 
+def test_frames_that_wait_behind_a_transfer_count_as_unsent():
+    server, link = sending_server(window=1)
+    for number in range(2):
+        server.send(link, b"%d" % number, b"payload", settled=True)
+    storm = frame(ATTACH, ["more", uint(1), True, *NULLS, SOURCE, TARGET]) + frame(
+        DETACH, [uint(1), True]
+    )
+    take_all(server)
+    for _ in range(100):
+        server.feed(storm + flow(1, 0, credit=10, echo=True))
+        *_, attached, _, _ = server.events()
+        server.refuse(attached.link, FAILED)
+        assert take_all(server) == b""
+    unsent = server.unsent
+    server.feed(flow(1, 1))
+
+    assert unsent > 100 * 3 * 256  # two frames each time, and a flow
+    assert codes(take_all(server))[:4] == [TRANSFER, ATTACH, DETACH, FLOW]
+    assert server.unsent == 0
+
+
 def test_a_session_that_is_ended_drops_what_waits():
     server, _ = sending_server(window=1)
     server.feed(frame(BEGIN, [None, uint(0), uint(1), uint(100)], channel=1))
