@@ -16,19 +16,28 @@ _MOST_LINKS: Final = 40  # on the way to a folder; Linux follows no more
 
 def make_private_folder(path: Path) -> None:
     """
-    Create the folder, accessible for this user only; an existing one is left as it is. Symbolic
-    links of this user and of root are followed, as those of systemd and of operators who put a
-    folder on another disk.
+    Create the folder, accessible for this user only; an existing one is left as it is.
 
     Raises:
-        OSError: another user's link is on the way there, or the folder can't be created.
+        OSError: as `refuse_foreign_link`, or the folder can't be created.
+    """
+    refuse_foreign_link(path)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def refuse_foreign_link(path: Path) -> None:
+    """
+    Return if only symbolic links of this user and of root are on the way to `path`, as those of
+    systemd and of operators who put a folder on another disk.
+
+    Raises:
+        OSError: another user's link is on the way, or links form a circle.
     """
     link = foreign_link(path, frozenset({0, os.geteuid()}))
     if link is not None:
         owner = link.lstat().st_uid
         text = f"this symbolic link belongs to another user ({owner}), who may change it"
         raise OSError(errno.EPERM, text, str(link))
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def foreign_link(path: Path, trusted: frozenset[int]) -> Path | None:

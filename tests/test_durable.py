@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.durable import foreign_link, make_private_folder
+from tests.harness.links import give_link, needs_root
 
 ME = frozenset({os.geteuid()})
 NOBODY: frozenset[int] = frozenset()
@@ -29,6 +30,18 @@ def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="Too many levels"):
         make_private_folder(tmp_path / "a" / "store")
+
+
+@needs_root
+def test_no_folder_is_made_behind_a_foreign_link(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    give_link(tmp_path / "var", "disk")
+
+    with pytest.raises(OSError, match="belongs to another user") as caught:
+        make_private_folder(tmp_path / "var" / "deep" / "store")
+
+    assert caught.value.filename == str(tmp_path / "var")
+    assert not any((tmp_path / "disk").iterdir())
 
 
 def test_a_folder_is_for_its_user_alone(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from gateway.domain.errors import GatewayError
 from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
-from gateway.durable import make_private_folder, sync_folder
+from gateway.durable import make_private_folder, refuse_foreign_link, sync_folder
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.order.watch import OrderWatch
@@ -84,10 +84,12 @@ class StateFile:
         Restore the content of the file. A missing file counts as empty.
 
         Raises:
-            StateFileError: the file can't be read, or is of another version.
+            StateFileError: the file can't be read, is of another version, or is behind another
+                user's symbolic link.
         """
         doubted = False
         try:
+            refuse_foreign_link(self.path)
             try:
                 saved = parse(self.path.read_bytes())
             except FileNotFoundError:
@@ -95,7 +97,7 @@ class StateFile:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise StateFileError(f"{self.path}: {error.strerror}") from error
+            raise StateFileError(self._problem(error)) from error
         except StateFileError as error:
             raise StateFileError(f"{self.path}: {error}") from error
         self.destination.restore(saved.primary)
@@ -195,13 +197,18 @@ class StateFile:
         try:
             await trio.to_thread.run_sync(_write, self.path, build(state))
         except OSError as error:
-            self.observer.report(StateNotSaved(reason=f"{self.path}: {error.strerror}"))
+            self.observer.report(StateNotSaved(reason=self._problem(error)))
             return False
         except RuntimeError as error:  # no thread can be started
             self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
             return False
         self._saved = versions
         return True
+
+    def _problem(self, error: OSError) -> str:
+        elsewhere = error.filename is not None and str(error.filename) != str(self.path)
+        where = f"{self.path}: {error.filename}" if elsewhere else str(self.path)
+        return f"{where}: {error.strerror}"
 
 
 def build(state: SavedState) -> bytes:

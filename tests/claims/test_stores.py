@@ -23,6 +23,7 @@ from gateway.domain.errors import InvalidRequest, NotAuthorized, StorageFull, Un
 from gateway.net.certs import write_certificates
 from gateway.wire.azure_blob import BlobAccount, parse_blob_account
 from tests.harness.azurite import ACCOUNT, KEY, azurite
+from tests.harness.links import give_link, needs_root
 
 NAME = f"{'ab' * 16}.1790000000"
 OTHER = f"{'ab' * 15}00.0"
@@ -265,6 +266,18 @@ async def test_who_gives_up_waiting_for_a_dead_disk_goes_on(
         alive.set()
 
     assert scope.cancelled_caught
+
+
+@needs_root
+async def test_a_folder_behind_a_link_of_another_user_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    give_link(tmp_path / "var", "disk")
+
+    with pytest.raises(Unavailable, match=r"/var: this symbolic link belongs to another user"):
+        async with folder(tmp_path / "var"):
+            pass
+
+    assert not any((tmp_path / "disk").iterdir())
 
 
 async def test_a_folder_without_a_thread_to_write_is_unavailable(

@@ -20,6 +20,7 @@ from gateway.pairing.entity_cache import KnownEntity
 from gateway.pairing.state_file import SavedState, StateFile, StateFileError, build, parse
 from gateway.pairing.states import EntityState
 from tests.harness.faults import Refuse
+from tests.harness.links import give_link, needs_root
 from tests.pairing.harness import BILLS, ORDERS, Timed, control_of, message, virtual_time
 
 SAVED = SavedState(
@@ -425,6 +426,38 @@ async def test_a_file_that_cant_be_read_is_told_with_its_name(harness, path):
     path.mkdir(parents=True)
 
     with pytest.raises(StateFileError, match=r"state\.json: Is a directory"):
+        file_of(harness, harness.parts().assemble(), path).restore()
+
+
+@needs_root
+async def test_a_file_behind_a_link_of_another_user_is_neither_read_nor_written(
+    harness, path, tmp_path
+):
+    (tmp_path / "disk").mkdir()
+    theirs = tmp_path / "disk" / path.name
+    theirs.write_bytes(build(SAVED))
+    give_link(path.parent, "disk")
+    state = file_of(harness, harness.parts().assemble(), path)
+    problem = f"{path}: {path.parent}: this symbolic link belongs to another user (12345)"
+
+    with pytest.raises(StateFileError) as caught:
+        state.restore()
+    assert str(caught.value).startswith(problem)
+    assert not await state.save()
+
+    [told] = harness.events.of(StateNotSaved)
+    assert told.reason.startswith(problem)
+    assert list(theirs.parent.iterdir()) == [theirs]
+    assert parse(theirs.read_bytes()) == SAVED
+
+
+@needs_root
+async def test_a_file_that_is_a_link_of_another_user_is_not_read(harness, path):
+    path.parent.mkdir()
+    path.with_name("theirs").write_bytes(build(SAVED))
+    give_link(path, "theirs")
+
+    with pytest.raises(StateFileError, match="belongs to another user"):
         file_of(harness, harness.parts().assemble(), path).restore()
 
 
