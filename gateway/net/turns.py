@@ -6,6 +6,8 @@ the number of requests, connections or bytes of another client.
 A single client isn't held back. Beside a client that has only one or two requests at a time, others
 have no more than that, either: its next request doesn't wait behind many of theirs. Two clients
 with many requests don't limit each other further, since a store writes many at once with less work.
+A request with much work, as a batch of 1,000 messages, does it in steps of half a millisecond, and
+lets a light client's request end between two of them.
 
 A request that takes longer than `LONGEST` doesn't count any more, since it doesn't wait for this
 process. A request counts with its own bytes and with those of the answer that it may get, which is
@@ -21,12 +23,15 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.net.waiters import Waiters
+
 MOST_BYTES: Final = 64 * 1024  # of the requests of one client, and their answers; one may have more
 LONGEST: Final = 0.1  # seconds
 RECENT: Final = 1.0  # seconds since its last request in which a client counts as having work
 NEWEST: Final = 0.25  # share of the latest answer in the mean of a client's answers
 LIGHT: Final = 2  # requests of a light client in progress, at most; none of its requests waits
 SOON: Final = 0.01  # seconds from a light client's request in which others have `LIGHT`, too
+BRIEF: Final = 0.002  # seconds for which a step of a large request waits for a light client
 
 
 @attrs.define(eq=False)
@@ -38,6 +43,7 @@ class Turn:
     size: int
     began: float = 0.0
     counts: bool = False
+    is_light: bool = False  # it counts, and steps of large requests wait for its end
     begun: trio.Event | None = None  # of one that waits
     # Of a waiting request; only the first of a line has a deadline.
     wait: trio.CancelScope | None = None
@@ -46,6 +52,14 @@ class Turn:
         """Note that the request has ended, with an answer of `answer` bytes."""
         self.line.note_answer(answer)
         self.line.end(self)
+
+    async def give_way(self) -> None:
+        """
+        Return when a light client's request that is in progress has ended, or after `BRIEF`
+        seconds; at once if there is none. A request whose work takes several milliseconds calls
+        this after a checkpoint between two steps. It doesn't count as that of a light client.
+        """
+        await self.line.give_way(self)
 
 
 @attrs.define(eq=False)
@@ -73,14 +87,30 @@ class Contention:
     most: int  # requests of one client in progress, while others have work; 0: any number
     _working: _Latest = attrs.field(factory=_Latest, init=False)
     _light: _Latest = attrs.field(factory=_Latest, init=False)
+    _light_turns: int = attrs.field(default=0, init=False)  # in progress
+    _light_ended: Waiters = attrs.field(factory=Waiters, init=False)
 
     def note(self, line: "Line", now: float) -> None:
         """Note that the client of that line has a request now."""
         self._working.note(line.client, now)
 
-    def note_light(self, line: "Line", now: float) -> None:
-        """Note that the client of that line is light and has a request now."""
-        self._light.note(line.client, now)
+    def begin_light(self, turn: Turn, now: float) -> None:
+        """Note that the turn's client is light and has a request now."""
+        self._light.note(turn.line.client, now)
+        turn.is_light = True
+        self._light_turns += 1
+
+    def end_light(self, turn: Turn) -> None:
+        """Note that the turn has ended, or isn't light."""
+        if turn.is_light:
+            turn.is_light = False
+            self._light_turns -= 1
+            self._light_ended.wake()
+
+    async def wait_for_light(self) -> None:
+        """Return when a light client's request has ended, or none is in progress."""
+        if self._light_turns:
+            await self._light_ended.wait()
 
     def is_alone(self, line: "Line", now: float) -> bool:
         """True if no other client has had a request in the last `RECENT` seconds."""
@@ -119,7 +149,7 @@ class Line:
         if not self._waiting and self._may(turn, now):
             self._begin(turn, now)
             if self._counted <= LIGHT:
-                self._contention.note_light(self, now)
+                self._contention.begin_light(turn, now)
             return turn  # noqa: ASYNC910 on the way of each request
         turn.begun = trio.Event()
         self._waiting.append(turn)
@@ -148,6 +178,15 @@ class Line:
         if not share or self._contention.is_alone(self, trio.current_time()):
             return most, most_bytes
         return min(most, share), min(most_bytes, MOST_BYTES)
+
+    async def give_way(self, turn: Turn) -> None:
+        """As `Turn.give_way`."""
+        self._contention.end_light(turn)
+        if self._contention.has_light(self, trio.current_time()):
+            # A request that this pass of the event loop has read begins in it, perhaps later.
+            await trio.lowlevel.checkpoint()
+            with trio.move_on_after(BRIEF):
+                await self._contention.wait_for_light()
 
     def note_answer(self, size: int) -> None:
         """Note that a request got an answer of `size` bytes."""
@@ -188,6 +227,7 @@ class Line:
         self._in_progress.append(turn)
 
     def _uncount(self, turn: Turn) -> None:
+        self._contention.end_light(turn)
         if turn.counts:
             turn.counts = False
             self._counted -= turn.count

@@ -1,5 +1,6 @@
 """The limits of one client, with each protocol's own error; others aren't touched."""
 
+import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +22,7 @@ from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.clients import ClientOptions, Clients
+from gateway.net.turns import BRIEF
 from gateway.net.visits import Visits, note_authorized, take_turn
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
@@ -183,6 +185,30 @@ async def test_connections_beyond_the_limit_of_a_credential_are_throttled_over_r
             assert (await later.ask("POST", SEND)).status == 201
 
         assert site.refused == {("Send", "connections"): 1}
+
+
+async def test_a_large_batch_over_rest_gives_way_to_a_light_client_and_stays_whole(
+    autojump_clock: MockClock,
+) -> None:
+    batch = json.dumps([{"Body": "of the batch"}] * 1000).encode()
+    form = "application/vnd.microsoft.servicebus.json"
+    async with open_site() as site, trio.open_nursery() as nursery:
+        site.broker.takes = BRIEF / 2
+        sends = True
+
+        async def send() -> None:
+            async with site.rest("Manage") as light:
+                while sends:
+                    assert (await light.ask("POST", SEND)).status == 201
+
+        nursery.start_soon(send)
+        async with site.rest("Send") as heavy:
+            await trio.sleep(BRIEF)
+            before = len(site.broker.steps)
+            assert (await heavy.ask("POST", SEND, batch, Content_Type=form)).status == 201
+            sends = False
+
+        assert site.broker.steps.index(1000) - before >= 20  # a slice has 50 messages
 
 
 async def test_messages_beyond_the_limit_are_rejected_as_server_busy_over_amqp(

@@ -271,7 +271,7 @@ def read_message(data: bytes) -> None:
             lambda: _managed(data),
             lambda: exchange.parse_reply(data),
             lambda: batches.decode_payload(data, batches.BATCH),
-            lambda: between_pairgates.parse_messages(len(data).to_bytes(4, "big") + data),
+            lambda: [*between_pairgates.parse_messages(len(data).to_bytes(4, "big") + data)],
             lambda: between_pairgates.parse_deliveries(data),
         )
     )

@@ -116,7 +116,7 @@ def read_json(body: bytes) -> None:
     text = body.decode("utf-8", "surrogateescape")
     read_by(
         (
-            lambda: batch.parse_batch(body),
+            lambda: [*batch.parse_batch(body)],
             lambda: parse_emulator_config(body),
             lambda: _read_broker_properties(body),
             lambda: redrive.parse_order(body),

@@ -6,7 +6,17 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gateway.net.turns import LIGHT, LONGEST, MOST_BYTES, RECENT, SOON, Contention, Line, Turn
+from gateway.net.turns import (
+    BRIEF,
+    LIGHT,
+    LONGEST,
+    MOST_BYTES,
+    RECENT,
+    SOON,
+    Contention,
+    Line,
+    Turn,
+)
 
 SHARE = 4
 
@@ -117,6 +127,65 @@ async def test_a_large_request_goes_alone(
     await wait_all_tasks_blocked()
 
     assert len(one.turns) == 2
+
+
+async def test_between_its_steps_a_large_request_waits_for_that_of_a_light_client(
+    clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    steps = 0
+    await one.take(2 * MOST_BYTES)
+
+    async def work() -> None:
+        nonlocal steps
+        while True:
+            await one.turns[0].give_way()
+            steps += 1
+
+    await two.take()
+    nursery.start_soon(work)
+    await wait_all_tasks_blocked()
+    before = steps
+    two.turns.pop().end()
+    await two.take()  # its next request
+    await wait_all_tasks_blocked()
+
+    assert (before, steps) == (0, 1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_large_request_goes_on_though_that_of_a_light_client_takes_longer(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    one, two = clients
+    await one.take(2 * MOST_BYTES)
+    began = trio.current_time()
+    await two.take()
+    for _ in range(3):
+        await one.turns[0].give_way()
+
+    assert trio.current_time() - began == pytest.approx(3 * BRIEF)
+    await trio.sleep(SOON)
+    began = trio.current_time()
+    await one.turns[0].give_way()  # `two` waits for something else than this process
+    assert trio.current_time() == began
+
+
+async def test_large_requests_do_not_wait_for_each_other(
+    clients: tuple[Client, Client], autojump_clock: MockClock
+) -> None:
+    began = trio.current_time()
+
+    async def work(client: Client) -> None:
+        await client.take(2 * MOST_BYTES)
+        for _ in range(10):
+            await client.turns[0].give_way()
+
+    async with trio.open_nursery() as nursery:
+        for client in clients:
+            nursery.start_soon(work, client)
+
+    assert trio.current_time() == began
 
 
 async def test_requests_with_large_answers_go_one_after_the_other(

@@ -247,7 +247,10 @@ def parse_request(content: bytes) -> PeerRequest:
             return NameOrderer(_text(head, "from"), _path(head, "queue"))
         case "forward":
             return ForwardSend(
-                _path(head, "entity"), _path(head, "queue"), _seconds(head), parse_messages(rest)
+                _path(head, "entity"),
+                _path(head, "queue"),
+                _seconds(head),
+                tuple(parse_messages(rest)),
             )
     return _held(head, _path(head, "entity"), rest)
 

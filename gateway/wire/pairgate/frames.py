@@ -13,7 +13,7 @@ Messages between Pairgates over HTTP: whole AMQP messages, so that no type is lo
 
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -38,14 +38,15 @@ def build_messages(messages: Sequence[Message]) -> bytes:
     return _joined(_encoded(message, index) for index, message in enumerate(messages))
 
 
-def parse_messages(body: bytes) -> tuple[Message, ...]:
+def parse_messages(body: bytes) -> Iterator[Message]:
     """
-    Parse a body of messages.
+    Parse a body of messages; each message is parsed when it is asked for.
 
     Raises:
         InvalidRequest: the body is malformed; the text has the message's index, from 0.
     """
-    return tuple(_message(frame, index) for index, frame in enumerate(_frames(body, MAX_MESSAGES)))
+    for index, frame in enumerate(_frames(body, MAX_MESSAGES)):
+        yield _message(frame, index)
 
 
 def build_deliveries(deliveries: Sequence[Delivery]) -> bytes:

@@ -6,7 +6,7 @@ Service Bus REST's own batch: several messages with text bodies in one JSON arra
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from gateway.domain.errors import InvalidRequest
@@ -58,9 +58,9 @@ def build_batch(messages: Sequence[Message]) -> bytes:
     ).encode()
 
 
-def parse_batch(body: bytes) -> tuple[Message, ...]:
+def parse_batch(body: bytes) -> Iterator[Message]:
     """
-    Parse a batch.
+    Parse a batch; each message is parsed when it is asked for.
 
     Raises:
         InvalidRequest: the batch is malformed; the text has the message's index, from 0, and the
@@ -69,7 +69,8 @@ def parse_batch(body: bytes) -> tuple[Message, ...]:
     entries = strict_json.load(body, "batch", max_bytes=_MAX_BYTES)
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_MESSAGES:
         raise InvalidRequest(f"batch: an array of 1 to {MAX_MESSAGES} messages expected")
-    return tuple(_message(entry, f"message {index}") for index, entry in enumerate(entries))
+    for index, entry in enumerate(entries):
+        yield _message(entry, f"message {index}")
 
 
 def _message(entry: Any, what: str) -> Message:

@@ -31,6 +31,7 @@ import functools
 import json
 import math
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -42,6 +43,7 @@ from gateway.domain.message import (
     Complete,
     DeadLetter,
     Defer,
+    Message,
     ReceiveMode,
     Settlement,
 )
@@ -111,9 +113,25 @@ def origin_of(request: Request, *, secure: bool) -> str:
     return f"{scheme}://{host if _HOST.fullmatch(host) else 'localhost'}"
 
 
-def parse_request(request: Request) -> Operation:
+def batch_of(request: Request) -> Iterator[Message] | None:
     """
-    Parse a client's request.
+    The messages of a request that sends a batch, each parsed when it is asked for (raises
+    `InvalidRequest`); None: it is another request.
+    """
+    if not is_send_request(request):
+        return None
+    match _content_type(request):
+        case Form.AMQP.value:
+            return frames.parse_messages(request.body)
+        case Form.JSON.value:
+            return parse_batch(request.body)
+        case _:
+            return None
+
+
+def parse_request(request: Request, batch: Sequence[Message] | None = None) -> Operation:
+    """
+    Parse a client's request. `batch` are the messages of `batch_of`, if the caller has them.
 
     Raises:
         InvalidRequest: the text names the field.
@@ -125,7 +143,7 @@ def parse_request(request: Request) -> Operation:
     entity = _entity(path, tail)
     match request.method, tail:
         case "POST", 1:
-            return _parse_send(entity, request)
+            return _parse_send(entity, request, batch)
         case "GET", 1:
             return _parse_peek(entity, request)
         case "HEAD", 1:
@@ -196,18 +214,21 @@ def _tail(path: str) -> int:
             return 0
 
 
-def _parse_send(entity: EntityPath, request: Request) -> SendMessages:
-    content_type = (request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-    match content_type:
-        case Form.AMQP.value:
-            messages, form = frames.parse_messages(request.body), Form.AMQP
-        case Form.JSON.value:
-            messages, form = parse_batch(request.body), Form.JSON
-        case _:
-            messages, form = (message_of(request.headers, request.body),), Form.SINGLE
-    if not messages:
+def _content_type(request: Request) -> str:
+    return (request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+
+
+def _parse_send(
+    entity: EntityPath, request: Request, batch: Sequence[Message] | None
+) -> SendMessages:
+    messages: Iterable[Message] | None = batch_of(request) if batch is None else batch
+    if messages is None:
+        message = message_of(request.headers, request.body)
+        return SendMessages(entity=entity, messages=(message,), form=Form.SINGLE)
+    found = tuple(messages)
+    if not found:
         raise InvalidRequest("body: at least one message expected")
-    return SendMessages(entity=entity, messages=messages, form=form)
+    return SendMessages(entity=entity, messages=found, form=Form(_content_type(request)))
 
 
 def _build_send(path: str, operation: SendMessages) -> Request:
