@@ -24,6 +24,8 @@ from gateway.wire.amqp.servicebus import cbs
 from gateway.wire.servicebus.sas import sign_sas
 
 _RENEWED_AT: Final = 0.8  # share of a token's lifetime
+_SPARE: Final = 5.0  # seconds before its expiry in which a token isn't sent with any more
+_SPARE_SHARE: Final = 0.1  # the same as a share of its lifetime, if that is less
 _AGAIN: Final = 5.0  # seconds until a failed renewal is tried again
 _PATIENCE: Final = 10.0  # the longest time of one renewal, in seconds: the other tokens wait
 _PATIENCE_SHARE: Final = 0.1  # share of a token's lifetime
@@ -121,6 +123,7 @@ class CbsTokens:
     _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
     # The time to renew each token, by address; the oldest first.
     _due: dict[str, float] = attrs.field(factory=dict, init=False)
+    _good_until: dict[str, float] = attrs.field(factory=dict, init=False)  # by address
     _locks: dict[str, trio.Lock] = attrs.field(factory=dict, init=False)
     _added: Changes = attrs.field(factory=Changes, init=False)
 
@@ -143,7 +146,7 @@ class CbsTokens:
         lock = self._locks.setdefault(address, trio.Lock())
         async with lock:
             try:
-                if self._due.get(address, 0.0) > trio.current_time():
+                if self._due.get(address, 0.0) > trio.current_time() and self.is_good(address):
                     return False
                 await self._put(address)
             finally:
@@ -151,16 +154,24 @@ class CbsTokens:
                     self._locks.pop(address, None)
         return True
 
+    def is_good(self, address: str) -> bool:
+        """
+        True if the address has a token that doesn't expire soon: the peer ends the links of an
+        expired one, and then the outcome of what is in flight is unknown.
+        """
+        return self._good_until.get(address, 0.0) > trio.current_time()
+
     def forget(self, address: str) -> None:
         """
         Forget the address's token, which the peer has refused: the next `ensure` puts another.
         """
         self._due.pop(address, None)
+        self._good_until.pop(address, None)
 
     async def run(self) -> None:
         """
         Renew tokens until cancelled. If a renewal fails for good, the next link to the address is
-        refused.
+        refused, and so is a send once the former token has expired.
         """
         while True:
             while not self._due:
@@ -171,6 +182,7 @@ class CbsTokens:
                 continue
             del self._due[address]
             if address not in self._in_use():
+                self._good_until.pop(address, None)
                 continue
             error: BrokerError | None = Unavailable("$cbs: no answer in time")
             with trio.move_on_after(min(_PATIENCE, _PATIENCE_SHARE * self._lifetime)):
@@ -200,6 +212,8 @@ class CbsTokens:
             raise _refusal(reply)
         self._lifetime = max(self._lifetime, token.seconds)
         self._due[address] = asked + max(_SOONEST, _RENEWED_AT * token.seconds)
+        spare = min(_SPARE, _SPARE_SHARE * token.seconds)
+        self._good_until[address] = asked + token.seconds - spare
         self._added.note()
 
     async def _ask(self, request: Request) -> Reply:

@@ -83,6 +83,20 @@ class Peer:
         await self._tokens.ensure(address)
         return await attach()
 
+    def is_authorized(self, address: str) -> bool:
+        """True if messages can be sent to the address: its token is good, or it needs none."""
+        return self._tokens is None or self._tokens.is_good(address)
+
+    async def authorize(self, address: str) -> None:
+        """
+        Return when the address has a token that is good, or needs none.
+
+        Raises:
+            BrokerError: as `CbsTokens.ensure`. Nothing was sent.
+        """
+        if self._tokens is not None:
+            await self._tokens.ensure(address)
+
     async def ask(self, node: str, request: Request) -> Reply:
         """
         Return a node's reply to a request.

@@ -25,6 +25,7 @@ class Sender:
     """An attached link, and the watch on its queue."""
 
     peer: Peer
+    address: str
     link: SendingLink
     watch: "Watch | None" = None
 
@@ -37,6 +38,11 @@ class Sender:
     @property
     def idle(self) -> bool:
         return self.link.idle
+
+    @property
+    def is_authorized(self) -> bool:
+        """True if the peer still takes messages on the link, as its token is good."""
+        return self.peer.is_authorized(self.address)
 
     def close(self) -> None:
         self.link.close()
@@ -109,7 +115,7 @@ async def _attach(
         if watch.why is not None:
             link.close(because=watch.why)
             raise watch.refusal()
-    return Sender(peer, link, watch)
+    return Sender(peer, address, link, watch)
 
 
 async def _watch(peer: Peer, address: str) -> Watch:
@@ -174,13 +180,13 @@ class Senders:
         Return a link to send to the entity.
 
         Raises:
-            BrokerError: the link can't be attached, or there is no connection, as in
-                `Connections.take`. Nothing was sent.
+            BrokerError: the link can't be attached, there is no connection, as in
+                `Connections.take`, or no token instead of one that expires. Nothing was sent.
         """
         kept = self._kept.pop(entity.key, None) or _Kept()
         self._kept[entity.key] = kept
         drop_idle(self._kept, self._options.max_senders)
-        if kept.sender is None or not kept.alive:
+        if kept.sender is None or not kept.alive or not kept.sender.is_authorized:
             await within(
                 self._options.connect_timeout,
                 str(entity),
@@ -198,6 +204,8 @@ class Senders:
 
     async def _attach(self, kept: _Kept, entity: EntityPath, since: float) -> None:
         async with kept.attaching:
-            if not kept.alive:
+            if kept.sender is not None and kept.alive:
+                await kept.sender.peer.authorize(kept.sender.address)
+            else:
                 take = partial(self._take, since)
                 kept.sender = await attach_sender(take, entity, self._options)

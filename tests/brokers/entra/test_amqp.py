@@ -87,6 +87,40 @@ async def test_an_outage_beyond_expiry_is_an_honest_error_and_sends_work_again_a
     assert peer.detached >= 1
 
 
+async def test_with_an_expired_token_nothing_is_sent_on_a_link_that_is_still_attached(
+    autojump_clock: MockClock,
+) -> None:
+    """The outcome of a send would be unknown, since the link ends before the answer."""
+    peer, provider = StrictPeer(), Provider()
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await send_until(0.4 * HOUR, broker)
+        provider.failure = NoToken("login.example: connection refused")
+        await send_until(HOUR - 10, broker)
+        await trio.sleep_until(HOUR + 5)
+        sent = peer.messages
+        for _ in range(10):
+            with pytest.raises(NoToken, match="connection refused"):
+                await broker.send(ORDERS, ONE)
+
+        assert (peer.messages, peer.detached) == (sent, 0)
+
+
+async def test_a_token_that_comes_after_the_last_expired_is_put_for_the_same_link(
+    autojump_clock: MockClock,
+) -> None:
+    peer, provider = StrictPeer(), Provider()
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await send_until(0.4 * HOUR, broker)
+        provider.failure = NoToken("login.example: connection refused")
+        await send_until(HOUR - 10, broker)
+        provider.failure = None
+        await trio.sleep_until(HOUR + 5)
+        await send_until(1.1 * HOUR, broker)
+
+    assert peer.detached == 0
+    assert len(peer.server.connections) == 1
+
+
 async def test_a_refused_credential_is_told_to_who_sends(autojump_clock: MockClock) -> None:
     provider = Provider(failure=CredentialRefused("login.example: AADSTS90002: Tenant not found"))
     async with opened(provider) as tokens, broker_at(StrictPeer(), tokens) as broker:
