@@ -18,6 +18,7 @@ from gateway.domain.message import (
     DataBody,
     Delivery,
     Message,
+    Typed,
     ValueBody,
 )
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
@@ -169,8 +170,24 @@ def body_of(body: Body) -> bytes:
         case ValueBody(value=str() as value):
             return value.encode()
         case ValueBody(value=value):
-            return json.dumps(value, default=str).encode()
-    return json.dumps(body.sequences, default=str).encode()
+            return _json(value)
+    return _json(body.sequences)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(_for_json(value), default=str).encode()
+
+
+def _for_json(value: object) -> object:
+    """The value with a text for each key: those of AMQP's maps are of any type."""
+    match value:
+        case Typed():
+            return _for_json(value.value)
+        case dict():
+            return {str(_for_json(key)): _for_json(inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [_for_json(inner) for inner in value]
+    return value
 
 
 def _said(delivery: Delivery, name: str) -> str | None:

@@ -5,10 +5,12 @@ import json
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 import attrs
 import pytest
 import trio
+from hypothesis import given
 from trio.testing import MockClock
 
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
@@ -25,8 +27,18 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from gateway.domain.message import AcceptedBy, Complete, Message, ValueBody
+from gateway.domain.message import (
+    AcceptedBy,
+    Complete,
+    Kind,
+    Message,
+    SequenceBody,
+    Typed,
+    ValueBody,
+    symbol,
+)
 from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.frontends.storage_queue.messages import body_of
 from gateway.frontends.storage_queue.notes import SETTINGS, LastNotes
 from gateway.wire.http.messages import Headers, Response
 from gateway.wire.storage_queue import operations as storage
@@ -34,6 +46,7 @@ from gateway.wire.storage_queue.notes import Notes, write_notes
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.sas import build_sas
 from tests.frontends.storage_client import KEY, ORDERS, Client, code, open_client
+from tests.strategies import amqp_values
 from tests.trace_contexts import TRACE_CONTEXT
 
 
@@ -250,6 +263,22 @@ async def test_what_service_bus_sends_is_told_as_text(autojump_clock: MockClock)
         for each in got:
             await client.delete(each)
         assert (await client.broker.inspect(ORDERS)).scheduled == 0
+
+
+async def test_a_map_with_keys_of_any_type_is_told_as_json(autojump_clock: MockClock) -> None:
+    body = ValueBody({symbol("a"): Typed(Kind.UINT, 1), b"b": [{2: True}], UUID(int=3): None})
+    async with open_client() as client:
+        await client.broker.send(ORDERS, [Message(body=body)])
+        (got,) = await client.get()
+
+    told = {"a": 1, "b'b'": [{"2": True}], "00000000-0000-0000-0000-000000000003": None}
+    assert json.loads(got.body or b"") == told
+
+
+@given(amqp_values())
+def test_each_value_of_amqp_has_a_text(value: Any) -> None:
+    for body in (ValueBody(value), SequenceBody(((value,),))):
+        assert isinstance(body_of(body), bytes)
 
 
 async def test_service_bus_gets_what_is_put(autojump_clock: MockClock) -> None:
