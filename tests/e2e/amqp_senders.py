@@ -2,9 +2,9 @@
 Senders of azure-servicebus 7.15 that send numbered messages at once, as fast as they are answered.
 
 Runs in `.venv-azure`, as a process of its own. Commands are lines: `rest` (until all sends under
-way are answered), `go`, `stop`. Each line that it prints is a list in JSON: the kind of event, the
-message, and of an error its class and text. Usage: amqp_senders.py CONNECTION_STRING QUEUE SENDERS
-PAUSE
+way are answered), `go`, `pause SECONDS` (of a sender after each answer), `stop`. Each line that it
+prints is a list in JSON: the kind of event, the message, and of an error its class and text. Usage:
+amqp_senders.py CONNECTION_STRING QUEUE SENDERS PAUSE
 """
 
 import asyncio
@@ -27,16 +27,19 @@ class Senders:
     def __init__(self):
         self.may_send = asyncio.Event()
         self.at_rest = 0
+        self.pause = float(PAUSE)
         self.stopped = False
 
     async def obey(self):
         loop = asyncio.get_running_loop()
         while not self.stopped:
-            match (await loop.run_in_executor(None, sys.stdin.readline)).strip():
-                case "rest":
+            match (await loop.run_in_executor(None, sys.stdin.readline)).split():
+                case ["rest"]:
                     self.may_send.clear()
-                case "go":
+                case ["go"]:
                     self.may_send.set()
+                case ["pause", seconds]:
+                    self.pause = float(seconds)
                 case _:
                     self.stopped = True
                     self.may_send.set()
@@ -61,7 +64,7 @@ class Senders:
                     return
                 number += 1
                 await send_one(sender, f"{name}-{number}", number)
-                await asyncio.sleep(float(PAUSE))
+                await asyncio.sleep(self.pause)
 
 
 async def send_one(sender, name, number):

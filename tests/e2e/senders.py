@@ -85,6 +85,13 @@ class Senders:
     async def go(self) -> None:
         await self._say("go")
 
+    async def slow_down(self, pause: float) -> None:
+        """Let each sender wait so many seconds after each answer, until `speed_up`."""
+        await self._say(f"pause {pause}")
+
+    async def speed_up(self) -> None:
+        await self._say(f"pause {self.pause}")
+
     async def rest(self) -> None:
         """Return when every send has its answer."""
         rests = self._rests

@@ -8,7 +8,8 @@ of the official Service Bus SDK: producers notice nothing, and nothing is lost. 
 
 import json
 from collections import Counter
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 import trio
@@ -44,6 +45,7 @@ from tests.harness.rabbitmq_cluster import NAMES, TICK
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 SOME = 50  # messages
+GENTLE = 0.25  # seconds between two sends of a sender while a node joins: it needs the processor
 QUEUES = 6  # of each backlog
 ATTEMPTS = 10  # of a send on queues that hang: 3 s each, of its 30 s
 # Copies that are legal, since nobody could know: of what 8 senders and the syphon's batches of 10
@@ -109,23 +111,27 @@ async def harm(cluster: SharedCluster, runs: list[Installation]) -> None:
     killed = await cluster.cluster.leader_of(ORDERS.name)
     await cluster.kill(killed)
     await acknowledged(runs)
-    await cluster.start(killed)
+    async with gentle(runs):
+        await cluster.start(killed)
     await acknowledged(runs)
     alone = await cluster.cluster.leader_of(ORDERS.name)
     await cluster.cut_off(alone)
     try:
         await acknowledged(runs)
-        await trio.sleep(1.5 * TICK)  # until the others, and the node itself, have noticed
+        async with gentle(runs):
+            await trio.sleep(1.5 * TICK)  # until the others, and the node itself, have noticed
         await acknowledged(runs)
     finally:
         with trio.move_on_after(10, shield=True):
             await cluster.heal(alone)
-    await cluster.ready()
+    async with gentle(runs):
+        await cluster.ready()
     await acknowledged(runs)
     for name in NAMES:
         await cluster.stop(name)
         await acknowledged(runs)
-        await cluster.start(name)
+        async with gentle(runs):
+            await cluster.start(name)
         await acknowledged(runs)
 
 
@@ -135,6 +141,16 @@ async def come_home(run: Installation) -> None:
     await run.senders.stop()
     await run.drained()
     assert await run.gateway.stop() == 0
+
+
+@asynccontextmanager
+async def gentle(runs: list[Installation]) -> AsyncIterator[None]:
+    """Within the scope all go on sending, but seldom."""
+    for run in runs:
+        await run.senders.slow_down(GENTLE)
+    yield
+    for run in runs:
+        await run.senders.speed_up()
 
 
 async def acknowledged(runs: list[Installation]) -> None:
