@@ -25,8 +25,9 @@ TRIM_AFTER: Final = 5.0  # seconds
 MOST_MOMENTS: Final = 12
 _OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")  # sd_notify(3)
 _SPARE_FILES: Final = 200  # besides the connections
-# The number of new objects after which the collector runs; Python's own is 700.
-_YOUNG_OBJECTS: Final = 5_000
+# The number of new objects after which the collector runs, and the numbers of its runs after which
+# it examines older objects, too, and the oldest; Python's own are 700, 10 and 10.
+_COLLECT_AFTER: Final = (5_000, 2, 2)
 
 
 def allow_files(connections: int) -> str | None:
@@ -51,10 +52,12 @@ def collect_seldom() -> None:
     from time to time, would block the process for most of a second. Collect other cycles seldom:
     requests and moved messages leave none behind, and collecting as often as Python does takes up
     to 5 % of a send. Ended connections and failures do leave cycles, some 50 objects a second while
-    namespaces come and go.
+    namespaces come and go. Most of those objects have lived through a collection before they are
+    garbage, so that older objects are examined more often than Python does.
     """
     gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS)
+    gc.collect()  # Python examines the oldest objects after a growth by a quarter of those it finds
+    gc.set_threshold(*_COLLECT_AFTER)
 
 
 @attrs.define(eq=False)
