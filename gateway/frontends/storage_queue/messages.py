@@ -2,7 +2,6 @@
 
 import base64
 import hmac
-import json
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -14,15 +13,12 @@ from gateway.domain.clocks.times import moved
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
-    Body,
-    DataBody,
     Delivery,
     Message,
-    Typed,
-    ValueBody,
 )
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
 from gateway.wire.pairgate import sealed_tokens
+from gateway.wire.servicebus.rest_message import body_bytes
 from gateway.wire.storage_queue import operations as storage
 
 # A message without a GUID of its own gets this id with its sequence number, which can be read back.
@@ -128,7 +124,7 @@ def get_answer(taken: TakenMessage, now: datetime, marks: Marks) -> storage.Queu
         pop_receipt=write_receipt(own, taken.receipt, marks),
         visible=delivery.locked_until or now,
         dequeues=delivery.delivery_count,
-        body=body_of(delivery.message.body),
+        body=body_bytes(delivery.message, strict=False),
         reason=_said(delivery, DEAD_LETTER_REASON),
         description=_said(delivery, DEAD_LETTER_DESCRIPTION),
     )
@@ -140,7 +136,7 @@ def peek_answer(delivery: Delivery, now: datetime) -> storage.QueueMessage:
         inserted=_inserted(delivery, now),
         expires=_expires(delivery),
         dequeues=delivery.delivery_count,
-        body=body_of(delivery.message.body),
+        body=body_bytes(delivery.message, strict=False),
         reason=_said(delivery, DEAD_LETTER_REASON),
         description=_said(delivery, DEAD_LETTER_DESCRIPTION),
     )
@@ -156,38 +152,6 @@ def life_of(put: storage.PutMessage, *, from_visible: bool) -> timedelta | None:
         return None
     seconds = put.time_to_live - (put.visibility if from_visible else 0)
     return timedelta(seconds=max(seconds, 1))
-
-
-def body_of(body: Body) -> bytes:
-    """The body as a single text, also if it has another of AMQP's body types."""
-    match body:
-        case bytes():
-            return body
-        case DataBody(parts=parts):
-            return b"".join(parts)
-        case ValueBody(value=bytes() as value):
-            return value
-        case ValueBody(value=str() as value):
-            return value.encode()
-        case ValueBody(value=value):
-            return _json(value)
-    return _json(body.sequences)
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(_for_json(value), default=str).encode()
-
-
-def _for_json(value: object) -> object:
-    """The value with a text for each key: those of AMQP's maps are of any type."""
-    match value:
-        case Typed():
-            return _for_json(value.value)
-        case dict():
-            return {str(_for_json(key)): _for_json(inner) for key, inner in value.items()}
-        case list() | tuple():
-            return [_for_json(inner) for inner in value]
-    return value
 
 
 def _said(delivery: Delivery, name: str) -> str | None:

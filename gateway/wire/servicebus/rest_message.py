@@ -146,7 +146,7 @@ def _plain(value: Value) -> Any:
         case Typed(_, inner) | Described(_, inner):
             return _plain(inner)
         case dict():
-            return {str(name): _plain(item) for name, item in value.items()}
+            return {str(_plain(name)): _plain(item) for name, item in value.items()}
         case list() | tuple():
             return [_plain(item) for item in value]
         case _:
