@@ -1,5 +1,6 @@
 """Handlers of `pairgate listen`: an HTTP endpoint, a command or a Python function."""
 
+import errno
 import importlib
 import os
 import shlex
@@ -100,8 +101,8 @@ class CommandHandler:
     Runs a command for each message: its standard input is the body, its environment has the rest.
 
     Exit code 0 completes the message. After 75 (EX_TEMPFAIL), or if the command can't be started,
-    the listener pauses. Any other exit code, a signal, and a timeout abandon the message, which the
-    listener tries again as often as configured.
+    the listener pauses. Any other exit code, a signal, a timeout, and properties that are too large
+    for an environment abandon the message, which the listener tries again as often as configured.
     """
 
     command: Sequence[str]
@@ -126,6 +127,9 @@ class CommandHandler:
                     deliver_cancel=_end_all,
                 )
             except OSError as error:
+                if error.errno == errno.E2BIG:
+                    text = "its properties are too large for the environment of a command"
+                    raise HandlerFailed(text) from error
                 raise EndpointDown(f"{self.command[0]}: {error.strerror}") from error
         if scope.cancelled_caught:
             raise HandlerFailed(f"the command didn't end within {self.timeout:g} s")

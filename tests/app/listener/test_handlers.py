@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -112,6 +113,15 @@ async def test_a_command_that_isnt_there_pauses_the_listener() -> None:
 
     with pytest.raises(EndpointDown, match="No such file"):
         await handler(ITEM)
+
+
+async def test_properties_that_no_environment_holds_are_a_failure_of_the_message() -> None:
+    handler = CommandHandler(command=["/bin/true"], timeout=60.0, environment={})
+    message = attrs.evolve(ITEM.message, properties={"large": "x" * 300_000})
+    item = attrs.evolve(ITEM, delivery=attrs.evolve(ITEM.delivery, message=message))
+
+    with pytest.raises(HandlerFailed, match="too large for the environment"):
+        await handler(item)
 
 
 async def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
