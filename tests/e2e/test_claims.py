@@ -11,6 +11,7 @@ import trio
 
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rest import send, take
+from tests.e2e.test_remote_admin import run
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +27,18 @@ A_WHILE = 240.0
 
 def body_of(sender: int, number: int) -> bytes:
     return b"%d/%d " % (sender, number) + random.Random(number).randbytes(50_000)
+
+
+async def test_a_command_receives_a_body_above_the_limit_of_messages(gateways: Gateways) -> None:
+    gateway = await gateways.start(CONFIG)
+    gateway.config_file.write_text(gateway.config)
+    body = random.Random(1).randbytes(3 * 2**20)
+    assert (await send(gateway.address, "orders", body))[0] == 201
+
+    code, _, errors = await run(gateway.folder, "receive", "orders", "--output", "body")
+
+    assert (code, errors) == (0, "")
+    assert (gateway.folder / "body").read_bytes() == body
 
 
 async def test_a_kill_loses_no_body_that_was_accepted(gateways: Gateways) -> None:

@@ -21,6 +21,7 @@ from gateway.app.operations.targets import (
 )
 from gateway.app.runtime import Runtime
 from gateway.brokers.registry import options_class
+from gateway.brokers.servicebus.peer import MAX_DELIVERIES
 from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
 from gateway.config.places import host_of_bind, is_loopback
 from gateway.domain.access import Right
@@ -72,7 +73,9 @@ class _Found:
 def _rest(found: _Found) -> Namespace:
     name, key = found.policy()
     scheme = "http" if found.trust is None else "https"
-    return found.namespace(f"servicebus+{scheme}://{quote(name, safe='')}@{found.address}", key)
+    url = f"servicebus+{scheme}://{quote(name, safe='')}@{found.address}"
+    # The gateway is no stranger, and its messages may be as large as `[claims]` allow.
+    return found.namespace(url, key, max_message_size=MAX_DELIVERIES)
 
 
 def _amqp(found: _Found) -> Namespace:

@@ -54,7 +54,9 @@ MAX_ANSWER: Final = MAX_BYTES
 MAX_MESSAGE: Final = 1024 * 1024
 """Bytes of a message: the default of a Pairgate, and of Service Bus over HTTP."""
 
-_MAX_DELIVERIES: Final = 128 * 1024 * 1024  # bytes of one answer
+MAX_DELIVERIES: Final = 128 * 1024 * 1024
+"""Bytes of an answer with several deliveries, however large each may be."""
+
 _AROUND: Final = 16 * 1024  # bytes around a message: its metadata, and the envelope of a backlog's
 
 
@@ -148,11 +150,6 @@ class RestPeer:
         """True if a Pairgate gave the last answer."""
         return self._is_pairgate is True
 
-    @property
-    def most_deliveries(self) -> int:
-        """The number of deliveries that fit into one answer, however large they are."""
-        return max(1, _MAX_DELIVERIES // (self.max_message + _AROUND))
-
     async def run(self, operation: Operation) -> Answer:
         """
         Return the namespace's answer.
@@ -198,7 +195,8 @@ class RestPeer:
         """The bytes of the largest answer; None: it has no deliveries, the client's limit holds."""
         match operation:
             case ReceiveMessages(most=count) | PeekMessages(limit=count):
-                return min(count, self.most_deliveries) * (self.max_message + _AROUND)
+                each = self.max_message + _AROUND
+                return min(count * each, max(each, MAX_DELIVERIES))
         return None
 
     async def _exchange(self, path: str, request: Request, max_body: int | None = None) -> Response:

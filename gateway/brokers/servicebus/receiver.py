@@ -117,13 +117,12 @@ class RestReceiver:
         there. The queue's lock duration applies; `lock` is ignored.
         """
         is_pairgate = await self._peer.is_pairgate(self._entity)
-        fitting = self._polls.most_deliveries
         with self._long_polls.turn(self._poll) as timeout:
             operation = ReceiveMessages(
                 entity=self._entity,
                 mode=self._mode,
                 timeout=timeout,
-                limit=min(limit, self._most, fitting, MAX_LIMIT) if is_pairgate else None,
+                limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
             )
             answer = await self._polls.run(operation)
         if not isinstance(answer, Delivered):
