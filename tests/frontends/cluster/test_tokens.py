@@ -331,7 +331,7 @@ class Namespace:
     client: rest_client.Client
     asked: list[Request] = attrs.field(factory=list)
 
-    async def request(self, request: Request) -> Response:
+    async def request(self, request: Request, max_body: int | None = None) -> Response:
         self.asked.append(request)
         return await self.client.send(request)
 
