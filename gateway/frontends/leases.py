@@ -17,6 +17,7 @@ settle with that (`SettlesByToken`). The cluster seals the token, and no lock is
 """
 
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -49,10 +50,13 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.frontends.elsewhere import Elsewhere
 from gateway.frontends.shared_receiver import Adopted, Lease, SharedReceiver
+from gateway.net.visits import current_visit
 from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
 
 _UUID: Final = 36  # characters
+# Seconds between two looks at all leases: they take milliseconds, and clients ask at any rate.
+_SWEEP: Final = 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +105,9 @@ class Leases:
     _leases: dict[str, Lease] = attrs.field(factory=dict, init=False)  # by lock token
     # deliveries that pending receives may return
     _awaited: int = attrs.field(default=0, init=False)
+    _sweep_at: float = attrs.field(default=-math.inf, init=False)  # by Trio's clock
+    # leases and awaited deliveries of each client
+    _of_clients: Counter[str] = attrs.field(factory=Counter, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the receivers open until cancelled."""
@@ -194,9 +201,11 @@ class Leases:
         take: Callable[[Receiver], Awaitable[Sequence[Delivery]]],
         find: Callable[[Receiver], SettlesByToken | None] = _never,
     ) -> Sequence[Delivery]:
-        self._check_room(limit)
+        client = current_visit().client_name
+        self._check_room(limit, client)
         shared = self._receiver_of(entity)
         self._awaited += limit
+        self._of_clients[client] += limit
         try:
             with shared:
                 receiver = await shared.opened()
@@ -207,9 +216,10 @@ class Leases:
                 except BrokerError:
                     self._retire(shared)
                     raise
-                return self._begin(shared, deliveries, find(receiver))
+                return self._begin(shared, deliveries, find(receiver), client)
         finally:
             self._awaited -= limit
+            self._count(client, -limit)
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
         """
@@ -428,18 +438,36 @@ class Leases:
         lease = self._leases.get(lock_token.lower())
         return OVER if lease is None else lease.lock
 
-    def _check_room(self, limit: int) -> None:
-        if self._full(limit):
+    def _check_room(self, limit: int, client: str) -> None:
+        """
+        Check that so many deliveries may be leased. A client that has more than it would leave for
+        others gets no more of them: no client can take all leases, and few can't either.
+
+        Raises:
+            Busy: they may not.
+        """
+        now = trio.current_time()
+        if self._full(limit, client) and now >= self._sweep_at:
             # Expired leases are dropped only when the limit matters; until then they do no harm.
-            now = trio.current_time()
+            self._sweep_at = now + _SWEEP
             for token, lease in list(self._leases.items()):
                 if lease.lock.latest <= now and lease.delivery.locked_until is not None:
                     self._end(token, lease)
-        if self._full(limit):
-            raise Busy(f"{self._options.max_leases} deliveries are unsettled: settle some first")
+        if self._full(limit, client):
+            most, own = self._options.max_leases, self._of_clients[client]
+            text = (
+                f"of at most {most} unsettled deliveries this client has {own}: settle some first"
+            )
+            raise Busy(text)
 
-    def _full(self, limit: int) -> bool:
-        return len(self._leases) + self._awaited + limit > self._options.max_leases
+    def _full(self, limit: int, client: str) -> bool:
+        free = self._options.max_leases - len(self._leases) - self._awaited
+        return self._of_clients[client] + limit > free
+
+    def _count(self, client: str, change: int) -> None:
+        self._of_clients[client] += change
+        if not self._of_clients[client]:
+            del self._of_clients[client]
 
     def _receiver_of(self, entity: EntityPath) -> SharedReceiver:
         return self._receivers.get(entity.key) or self._open(entity)
@@ -521,6 +549,7 @@ class Leases:
         shared: SharedReceiver,
         deliveries: Sequence[Delivery],
         by_token: SettlesByToken | None,
+        client: str,
     ) -> Sequence[Delivery]:
         """
         Lease the deliveries, without their messages: there may be very many leases. Return them as
@@ -537,7 +566,9 @@ class Leases:
                 lock = locks.get(until)
                 if lock is None:
                     lock = locks[until] = self._lock_of(delivery)
-                self._leases[token] = shared.leases[token] = Lease(shared, delivery.handle, lock)
+                lease = Lease(shared, delivery.handle, lock, client)
+                self._leases[token] = shared.leases[token] = lease
+                self._of_clients[client] += 1
             given.append(client_has)
         return given
 
@@ -576,6 +607,7 @@ class Leases:
         token = lock_token.lower()
         if self._leases.get(token) is lease:
             del self._leases[token], lease.shared.leases[token]
+            self._count(lease.client, -1)
 
     def _lease(self, entity: EntityPath, lock_token: str, now: float) -> Lease:
         lease = self._leases.get(lock_token.lower())

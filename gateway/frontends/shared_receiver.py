@@ -91,3 +91,4 @@ class Lease:
     shared: SharedReceiver
     delivery: Delivery
     lock: LockEnds
+    client: str  # who has received the delivery, as for the limits of clients

@@ -1,3 +1,4 @@
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, Delivery, Message, ReceiveMode, Settlement
 from gateway.frontends.leases import LeaseOptions, Leases
+from gateway.net.visits import Visits
 from gateway.ports import WallClock
 
 ORDERS = EntityPath("orders")
@@ -476,6 +478,28 @@ async def test_too_many_leases_are_busy_until_one_ends(
     await trio.sleep(61)
 
     assert len(await leases.receive(ORDERS, 1)) == 1
+
+
+async def test_a_client_leaves_leases_for_others(
+    autojump_clock: MockClock, broker: ScriptedBroker, nursery: trio.Nursery
+) -> None:
+    leases = await started(broker, nursery, LeaseOptions(max_leases=8))
+    broker.put(*range(1, 20))
+    taken = {"greedy": 0, "late": 0, "later": 0}
+    for client in taken:
+        with Visits(math.inf).begin(client):
+            while True:
+                try:
+                    (delivery,) = await leases.receive(ORDERS, 1)
+                except Busy:
+                    break
+                taken[client] += 1
+
+    assert taken == {"greedy": 4, "late": 2, "later": 1}
+    assert delivery.lock_token is not None
+    with Visits(math.inf).begin("later"):
+        await leases.settle(ORDERS, delivery.lock_token, Complete())
+        await leases.receive(ORDERS, 1)
 
 
 async def test_waiting_requests_count_as_leases(
