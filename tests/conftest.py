@@ -17,6 +17,10 @@ settings.register_profile(
 settings.load_profile("any-machine")
 
 
+# Fixtures of servers that serve all tests of a process. Each further process starts its own.
+SERVERS = {"azurites", "elsewhere", "rabbits"}
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect without garbage collection: all collected items live until the end of the run."""
@@ -28,6 +32,35 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first: at the end of a run all workers would wait for them."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+@pytest.hookimpl(trylast=True)  # the deselected ones are gone
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """
+    Order the tests so that each worker of pytest-xdist begins with groups of its own, and then runs
+    an equal share of all others.
+    """
+    workers: int = getattr(config, "workerinput", {"workercount": 1})["workercount"]
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(_group_of(item), []).append(item)
+    others = groups.pop("", [])
+    first: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for number, group in enumerate(groups.values()):
+        first[number % workers] += group
+    ordered: list[pytest.Item] = []
+    for number, begin in enumerate(first):
+        share = (len(items) - len(ordered)) // (workers - number)  # as xdist works it out
+        more = max(0, share - len(begin))
+        ordered += begin + others[:more]
+        del others[:more]
+    items[:] = ordered + others
+
+
+def _group_of(item: pytest.Item) -> str:
+    """The tests of a group run in one process, as far as possible; "": in any."""
+    if item.get_closest_marker("long"):
+        return str(item.path)  # at the end of a run all workers would wait for them
+    names = set(getattr(item, "fixturenames", ()))
+    of_contract = names & {"kind", "kinds_at_once"}
+    if item.get_closest_marker("shared") or (names & SERVERS and not of_contract):
+        return "shared"
+    return ""

@@ -18,11 +18,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     needed = getattr(metafunc.function, "needs", Capability(0))
     kinds = [kind for kind in KINDS if needed in kind.can]
     if "kind" in metafunc.fixturenames:
-        metafunc.parametrize("kind", kinds, ids=[kind.name for kind in kinds])
+        metafunc.parametrize(
+            "kind", [pytest.param(kind, id=kind.name, marks=_marks(kind)) for kind in kinds]
+        )
     if "kinds_at_once" in metafunc.fixturenames:
-        groups = {kind.name: (kind,) for kind in kinds if kind.virtual_time}
+        groups: dict[str, tuple[BrokerKind, ...]] = {
+            kind.name: (kind,) for kind in kinds if kind.virtual_time
+        }
         groups["in real time"] = tuple(kind for kind in kinds if not kind.virtual_time)
-        metafunc.parametrize("kinds_at_once", groups.values(), ids=groups)
+        metafunc.parametrize(
+            "kinds_at_once",
+            [pytest.param(group, id=name, marks=_marks(*group)) for name, group in groups.items()],
+        )
+
+
+def _marks(*kinds: BrokerKind) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.shared] if any(kind.shared for kind in kinds) else []
 
 
 @pytest.fixture

@@ -94,13 +94,15 @@ class BrokerKind:
     """
     `open` gives an open broker, which is empty.
 
-    `virtual_time`: no socket, thread or process, so that a test needn't wait.
+    `virtual_time`: no socket, thread or process, so that a test needn't wait. `shared`: it is on
+    servers that all tests of a process share.
     """
 
     name: str
     open: Open
     can: Capability = EVERYTHING
     virtual_time: bool = False
+    shared: bool = False
 
 
 def needs(capability: Capability) -> Callable[[F], F]:
@@ -350,11 +352,17 @@ KINDS = [
         & ~(Capability.PEEK | Capability.DEAD_LETTER | Capability.ALL_TYPES | Capability.IDENTITY),
     ),
     BrokerKind(
-        name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
+        name="servicebus+http to another process",
+        open=in_process("primary"),
+        shared=True,
+        can=OVER_HTTP,
     ),
     BrokerKind(name="servicebus", open=in_this_process(amqp.pairgate), can=OVER_AMQP),
     BrokerKind(
-        name="amqp, RabbitMQ", open=lambda place: place.elsewhere.rabbit.namespace(), can=PLAIN
+        name="amqp, RabbitMQ",
+        open=lambda place: place.elsewhere.rabbit.namespace(),
+        shared=True,
+        can=PLAIN,
     ),
     BrokerKind(
         name="pair of memory",
@@ -365,6 +373,7 @@ KINDS = [
     BrokerKind(
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),
+        shared=True,
         can=OVER_HTTP,
     ),
     BrokerKind(
@@ -383,6 +392,7 @@ KINDS = [
     BrokerKind(
         name="rabbitmq with claims",
         open=with_claims(on_rabbitmq("primary"), real_date),
+        shared=True,
         can=RABBITMQ & ~Capability.SIZES,
     ),
     BrokerKind(
@@ -428,6 +438,7 @@ KINDS = [
     BrokerKind(
         name="rabbitmq, sharded",
         open=with_shards(on_rabbitmq("primary"), real_date),
+        shared=True,
         can=RABBITMQ & WITH_SHARDS,
     ),
     BrokerKind(
@@ -443,25 +454,31 @@ KINDS = [
     BrokerKind(
         name="amqp, RabbitMQ, sharded",
         open=with_shards(lambda place: place.elsewhere.rabbit.namespace(), real_date),
+        shared=True,
         can=PLAIN & WITH_SHARDS,
     ),
     BrokerKind(
         name="storage-queue, sharded",
         open=with_shards(on_azurite("primary"), real_date),
+        shared=True,
         can=STORAGE_QUEUE & WITH_SHARDS,
     ),
-    BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
+    BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), shared=True, can=RABBITMQ),
     BrokerKind(
         name="pair of rabbitmq",
         open=pair(on_rabbitmq("primary"), on_rabbitmq("secondary"), real_date),
+        shared=True,
         can=RABBITMQ,
     ),
     BrokerKind(
         name="pair of rabbitmq and embedded",
         open=pair(on_rabbitmq("primary"), embedded, real_date),
+        shared=True,
         can=RABBITMQ,
     ),
-    BrokerKind(name="storage-queue, Azurite", open=on_azurite("primary"), can=STORAGE_QUEUE),
+    BrokerKind(
+        name="storage-queue, Azurite", open=on_azurite("primary"), shared=True, can=STORAGE_QUEUE
+    ),
     BrokerKind(
         name="storage-queue, a Pairgate",
         open=in_this_process(storage_queue.pairgate),
@@ -470,6 +487,7 @@ KINDS = [
     BrokerKind(
         name="pair of storage-queue",
         open=pair(on_azurite("primary"), on_azurite("secondary"), real_date),
+        shared=True,
         can=STORAGE_QUEUE,
     ),
 ]
