@@ -94,7 +94,7 @@ def warnings_of(config: Config) -> list[str]:
     """Return a line for each setting that is allowed and seldom wise."""
     found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
     found += [*_idle_issuers(config), *_idle_certificates(config), *_anonymous(config)]
-    found += _idle_cluster(config)
+    found += [*_idle_cluster(config), *_public_keys(config)]
     if config.pairing is not None:
         found += warnings_of_pair(config, config.pairing)
     return found
@@ -108,6 +108,25 @@ def _plain_text(config: Config) -> Iterator[str]:
                 f"endpoints[{index}].tls.required: false, so {endpoint.bind} accepts plain text"
                 " from other machines too: keys, tokens and messages can be read on the way"
             )
+
+
+def _public_keys(config: Config) -> Iterator[str]:
+    """
+    Endpoints on this machine that accept the emulators' key, although others need a secret: all of
+    them serve the same queues.
+    """
+    for index, endpoint in enumerate(config.endpoints):
+        of_storage = endpoint.protocol == STORAGE_QUEUE
+        own, other = (
+            (config.accounts, config.access) if of_storage else (config.access, config.accounts)
+        )
+        if endpoint.protocol == ADMIN or own or not other:
+            continue
+        names = ("accounts", "access") if of_storage else ("access", "accounts")
+        yield (
+            f"endpoints[{index}]: without [[{names[0]}]] it accepts the emulators' public key, with"
+            f" all rights, whatever [[{names[1]}]] restricts: add [[{names[0]}]]"
+        )
 
 
 def _anonymous(config: Config) -> Iterator[str]:

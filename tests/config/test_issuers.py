@@ -135,3 +135,39 @@ def test_a_policy_for_client_certificates(tmp_path: Path) -> None:
 def test_a_name_of_a_certificate_says_what_it_is(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"access\[0\]\.certificates"):
         read(BY_CERTIFICATE.replace("CN=orders,O=Contoso", name), tmp_path)
+
+
+BY_KEY = """
+[namespaces.here]
+url = "memory:"
+
+[[endpoints]]
+protocol = "{protocol}"
+bind = "127.0.0.1:0"
+"""
+ACCESS = '[[access]]\nname = "a"\nkey = { env = "KEY" }\nrights = ["Send"]\n'
+ACCOUNTS = '[[accounts]]\nname = "contoso"\nkey = { env = "KEY" }\n'
+
+
+@pytest.mark.parametrize(
+    ("protocol", "credentials", "lacking"),
+    [
+        ("storage-queue", ACCESS, "[[accounts]]"),
+        ("service-bus", ACCOUNTS, "[[access]]"),
+        ("amqp", ACCOUNTS, "[[access]]"),
+        ("storage-queue", ACCESS + ACCOUNTS, ""),
+        ("service-bus", ACCESS, ""),
+        ("admin", ACCOUNTS, ""),
+        ("storage-queue", "", ""),
+    ],
+)
+def test_a_public_key_beside_secret_ones_is_a_doubt(
+    protocol: str, credentials: str, lacking: str, tmp_path: Path
+) -> None:
+    text = BY_KEY.format(protocol=protocol) + credentials
+    environ = {"KEY": "YSBzZWNyZXQgb2Ygc2l4dGVlbg=="}
+    loaded = parse(text, source="x", folder=tmp_path, environ=environ)
+
+    found = [each for each in loaded.warnings if "public key" in each]
+    assert bool(found) is bool(lacking)
+    assert all(f"add {lacking}" in each for each in found)
