@@ -17,7 +17,7 @@ Operator = Callable[[Any, Any], Any]
 
 _MIN: Final = -(2**63)
 _MAX: Final = 2**63 - 1
-_LONGEST: Final = 2**16 - 1  # characters; no property of Service Bus is longer
+LONGEST: Final = 2**16 - 1  # characters; no property of Service Bus is longer
 
 
 def compare(symbol: str) -> Operator:
@@ -58,7 +58,7 @@ def signed(symbol: str, value: Any) -> Any:
 def _bounded(result: Any) -> Any:
     if result.__class__ is int:
         return result if _MIN <= result <= _MAX else None
-    return None if result.__class__ is str and len(result) > _LONGEST else result
+    return None if result.__class__ is str and len(result) > LONGEST else result
 
 
 def _divide(left: float, right: float) -> float:

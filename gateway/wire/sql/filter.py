@@ -198,11 +198,11 @@ def _like(node: Like) -> _Evaluate:
     return is_like
 
 
-def _pattern(node: Like) -> Callable[[MessageReader], Callable[[str], bool] | None]:
+def _pattern(node: Like) -> Callable[[MessageReader], Callable[[str], bool | None] | None]:
     """The pattern's test; None if the pattern or the escape is invalid."""
     pattern, escape = _compiled(node.pattern), _compiled(node.escape or Constant(""))
 
-    def read(subject: MessageReader) -> Callable[[str], bool] | None:
+    def read(subject: MessageReader) -> Callable[[str], bool | None] | None:
         text, mark = pattern(subject), escape(subject)
         if not isinstance(text, str) or not isinstance(mark, str):
             return None

@@ -3,20 +3,23 @@ LIKE: `%` matches any text, `_` any one character; the escape character makes th
 
 A pattern is its pieces between the `%`: the first is at the beginning, the last at the end, and the
 others are found from left to right, each as early as possible. No piece is tried twice, so no
-pattern takes longer than its length times the text's.
+pattern takes longer than its length times the text's. Where that is much, as for a piece with `_`
+in a very long text, the result is unknown.
 """
 
 import re
 from collections.abc import Callable
 from typing import Final
 
+from gateway.wire.sql.arithmetic import LONGEST
+
 _ANY_TEXT: Final = "%"
 _ANY_CHARACTER: Final = "_"
 
 
-def compile_like(pattern: str, escape: str | None = None) -> Callable[[str], bool]:
+def compile_like(pattern: str, escape: str | None = None) -> Callable[[str], bool | None]:
     """
-    The test whether a text matches the pattern, case-sensitively.
+    The test whether a text matches the pattern, case-sensitively. None: that would take too long.
 
     Raises:
         ValueError: the escape isn't one character, or no character follows it.
@@ -28,12 +31,14 @@ def compile_like(pattern: str, escape: str | None = None) -> Callable[[str], boo
         return pieces[0].is_all
     first, *middle, last = pieces
 
-    def is_like(text: str) -> bool:
+    def is_like(text: str) -> bool | None:
         end = len(text) - last.length
         if end < first.length or not first.is_at(text, 0) or not last.is_at(text, end):
             return False
         start = first.length
         for piece in middle:
+            if piece.is_wild and end - start > LONGEST:
+                return None
             found = piece.find(text, start, end)
             if found < 0:
                 return False
@@ -53,6 +58,10 @@ class _Piece:
         if None in characters:
             source = "".join("." if c is None else re.escape(c) for c in characters)
             self._wild = re.compile(source, re.DOTALL)
+
+    @property
+    def is_wild(self) -> bool:
+        return self._wild is not None
 
     def is_all(self, text: str) -> bool:
         return len(text) == self.length and self.is_at(text, 0)

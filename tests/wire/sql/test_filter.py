@@ -333,6 +333,16 @@ def test_pattern_of_a_message_is_as_short_as_one_of_a_rule() -> None:
     assert not taken("'x' LIKE long OR 'x' NOT LIKE long", message)
 
 
+def test_a_long_text_does_not_hold_up_others() -> None:
+    message = Message(properties={"long": "a" * 900_000, "short": "a" * 65_535})
+    slow = "%_" + "a" * 950 + "b%"
+
+    assert not taken(f"long LIKE '{slow}'", message)
+    assert not taken(f"long NOT LIKE '{slow}'", message)
+    assert taken(f"short NOT LIKE '{slow}'", message)
+    assert taken("long LIKE '%a%' AND long LIKE '_%a_'", message)
+
+
 def test_text_does_not_grow_without_a_bound() -> None:
     message = Message(properties={"a": "x" * 60_000})
 
