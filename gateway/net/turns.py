@@ -6,8 +6,8 @@ the number of requests, connections or bytes of another client.
 A single client isn't held back. Beside a client that has only one or two requests at a time, others
 have no more than that, either: its next request doesn't wait behind many of theirs. Two clients
 with many requests don't limit each other further, since a store writes many at once with less work.
-A request with much work, as a batch of 1,000 messages, does it in steps of half a millisecond, and
-lets a light client's request end between two of them.
+A request with much work, as a batch of 1,000 messages, does it in small steps beside a light
+client, and lets that client's request end between two of them.
 
 A request that takes longer than `LONGEST` doesn't count any more, since it doesn't wait for this
 process. A request counts with its own bytes and with those of the answer that it may get, which is
@@ -52,6 +52,11 @@ class Turn:
         """Note that the request has ended, with an answer of `answer` bytes."""
         self.line.note_answer(answer)
         self.line.end(self)
+
+    @property
+    def is_beside_light(self) -> bool:
+        """True if another client is light and has had a request in the last `SOON` seconds."""
+        return self.line.is_beside_light
 
     async def give_way(self) -> None:
         """
@@ -179,10 +184,15 @@ class Line:
             return most, most_bytes
         return min(most, share), min(most_bytes, MOST_BYTES)
 
+    @property
+    def is_beside_light(self) -> bool:
+        """As `Turn.is_beside_light`."""
+        return self._contention.has_light(self, trio.current_time())
+
     async def give_way(self, turn: Turn) -> None:
         """As `Turn.give_way`."""
         self._contention.end_light(turn)
-        if self._contention.has_light(self, trio.current_time()):
+        if self.is_beside_light:
             # A request that this pass of the event loop has read begins in it, perhaps later.
             await trio.lowlevel.checkpoint()
             with trio.move_on_after(BRIEF):

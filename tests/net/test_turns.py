@@ -165,7 +165,9 @@ async def test_a_large_request_goes_on_though_that_of_a_light_client_takes_longe
         await one.turns[0].give_way()
 
     assert trio.current_time() - began == pytest.approx(3 * BRIEF)
+    assert one.turns[0].is_beside_light
     await trio.sleep(SOON)
+    assert not one.turns[0].is_beside_light
     began = trio.current_time()
     await one.turns[0].give_way()  # `two` waits for something else than this process
     assert trio.current_time() == began
