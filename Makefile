@@ -25,7 +25,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers collect bench chaos references docs lock dist sign sbom audit container-check debian-check clean
+.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos references docs lock dist sign sbom audit container-check debian-check clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -59,7 +59,7 @@ interop: .venv/.test-stamp .venv-interop/.stamp
 
 # Side by side; what each one says comes in one piece.
 check: .venv/.test-stamp
-	@$(MAKE) --no-print-directory --keep-going --jobs=$(CORES) --output-sync flake8-tests flake8 collect mypy ruff layers
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(CORES) --output-sync flake8-tests flake8 mypy ruff layers
 
 ruff:
 	.venv/bin/ruff check $(SOURCES)
@@ -84,12 +84,6 @@ mypy:
 
 layers:
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
-
-# Every module of tests can be imported. `make test` then finds them compiled: in a new clone each of
-# its workers would compile all of them, at the same time.
-collect:
-	@echo pytest --collect-only
-	@found=$$(.venv/bin/python -m pytest --collect-only --quiet --quiet) || { echo "$$found"; exit 1; }
 
 bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
