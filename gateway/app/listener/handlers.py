@@ -21,7 +21,8 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.json_schema import Schema, read_schema
 from gateway.app.operations.typed_message import BodyType, typed_body
-from gateway.domain.errors import BrokerError, GatewayError, InvalidRequest
+from gateway.domain.bounded import Bounded
+from gateway.domain.errors import BrokerError, GatewayError, InvalidRequest, OutcomeUnknown
 from gateway.domain.message import DeadLetter, Message, Settlement
 from gateway.listener.errors import EndpointDown
 from gateway.listener.handlers import Blame, handler_of
@@ -38,6 +39,7 @@ from gateway.wire.servicebus.rest_message import body_bytes
 REFUSED: Final = "HandlerRefused"
 WRONG_TYPE: Final = "WrongBodyType"
 _CONNECT_SECONDS: Final = 5.0
+_MOST_BROKEN: Final = 1000
 _PATIENCE: Final = 5.0  # seconds between SIGTERM and SIGKILL
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -54,7 +56,8 @@ class HttpHandler:
     2xx completes the message; 4xx dead-letters it. After 429, 503 and other statuses about the
     endpoint itself, or if the endpoint can't be reached, the listener pauses. Any other status, and
     a timeout, abandon the message; if that happens for message after message, the listener pauses
-    too.
+    too. A connection that breaks before the answer pauses the listener, and the second time that
+    this happens for a message it is abandoned: it may be what ended the endpoint.
     """
 
     client: HttpClient
@@ -62,6 +65,10 @@ class HttpHandler:
     timeout: float  # seconds, for a whole response
     clock: WallClock
     _blame: Blame = attrs.field(factory=Blame, init=False)
+    # Messages whose last connection broke.
+    _broken: Bounded[tuple[str, int], None] = attrs.field(
+        factory=lambda: Bounded(_MOST_BROKEN), init=False
+    )
 
     async def __call__(self, item: Item[Message]) -> Settlement | None:
         """
@@ -78,6 +85,8 @@ class HttpHandler:
                 response = await self.client.request(request)
             except InvalidRequest:
                 raise  # the message has a property that HTTP can't carry
+            except OutcomeUnknown as error:
+                raise self._judge_break(item, error) from error
             except BrokerError as error:
                 raise EndpointDown(str(error)) from error
         if scope.cancelled_caught:
@@ -90,9 +99,21 @@ class HttpHandler:
         if answer.verdict is Verdict.FAILED:
             raise self._blame.judge(item, HandlerFailed(status))
         self._blame.succeeded()
+        self._broken.pop(_key_of(item), None)
         if answer.verdict is Verdict.POISON:
             return DeadLetter(reason=REFUSED, description=f"{status} from the handler")
         return None
+
+    def _judge_break(self, item: Item[Message], error: BrokerError) -> Exception:
+        key = _key_of(item)
+        if key in self._broken:
+            return self._blame.judge(item, HandlerFailed(str(error)))
+        self._broken[key] = None
+        return EndpointDown(str(error))
+
+
+def _key_of(item: Item[Message]) -> tuple[str, int]:
+    return item.queue.key, item.delivery.sequence_number
 
 
 @attrs.frozen(eq=False, kw_only=True)

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import attrs
 import pytest
@@ -12,10 +13,19 @@ import trio
 import trio.testing
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.listener.handlers import CommandHandler, HandlerChoice, HandlerFailed, open_handler
+from gateway.app.listener.handlers import (
+    CommandHandler,
+    HandlerChoice,
+    HandlerFailed,
+    HttpHandler,
+    open_handler,
+)
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, OutcomeUnknown, Unreachable
 from gateway.domain.message import Delivery, Message
 from gateway.listener import EndpointDown, Item
+from gateway.net.http.client import HttpClient
+from gateway.wire.http.messages import Request, Response
 
 MESSAGE = Message(message_id="m1", body=b"body")
 ITEM = Item(
@@ -80,6 +90,42 @@ async def test_an_endpoint_isnt_asked_before_there_is_a_message() -> None:
         nursery.cancel_scope.cancel()
 
     assert (before, len(connections)) == (0, 1)
+
+
+@attrs.frozen
+class Failing:
+    """A client of an endpoint whose requests fail."""
+
+    error: BrokerError
+
+    async def request(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        raise self.error
+
+
+def http_handler(error: BrokerError) -> HttpHandler:
+    client = cast(HttpClient, Failing(error))
+    return HttpHandler(client=client, target="/", timeout=60.0, clock=lambda: datetime.now(UTC))
+
+
+async def test_an_endpoint_that_cant_be_reached_is_at_fault_each_time() -> None:
+    handler = http_handler(Unreachable("refused"))
+    for _ in range(3):
+        with pytest.raises(EndpointDown, match="refused"):
+            await handler(ITEM)
+
+
+async def test_a_message_that_ends_its_endpoint_twice_is_at_fault() -> None:
+    handler = http_handler(OutcomeUnknown("no whole answer"))
+    other = attrs.evolve(ITEM, delivery=attrs.evolve(ITEM.delivery, sequence_number=2))
+    for item, kind in (
+        (ITEM, EndpointDown),
+        (other, EndpointDown),
+        (ITEM, HandlerFailed),
+        (ITEM, HandlerFailed),
+    ):
+        with pytest.raises(kind, match="no whole answer"):
+            await handler(item)
 
 
 async def run_script(script: str, *, timeout: float = 60.0) -> None:  # noqa: ASYNC109 it's an option
