@@ -30,13 +30,12 @@ from gateway.brokers.servicebus.peer import (
     is_from_pairgate,
 )
 from gateway.brokers.servicebus.receiver import LongPolls, RestReceiver
-from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
+from gateway.domain.entity import EntityPath, EntityStatus
 from gateway.domain.errors import (
     BrokerError,
     EntityDisabled,
     InvalidRequest,
     MessageError,
-    MessageTooLarge,
     NotAuthorized,
     NotSupported,
     OutcomeUnknown,
@@ -87,7 +86,7 @@ class ServiceBusRestOptions:
     receive_batch: int = attrs.field(
         default=100, validator=[validators.ge(1), validators.le(MAX_LIMIT)]
     )
-    # Encoded, with all of its properties. Larger messages are neither received nor sent.
+    # Encoded, with all of its properties. Larger messages can't be received.
     max_message_size: int = attrs.field(default=MAX_MESSAGE, validator=validators.ge(64 * 1024))
 
 
@@ -206,9 +205,7 @@ class ServiceBusRestBroker(RestManagement):
 
         Raises:
             NotSupported: the namespace isn't a Pairgate, and REST can't carry a message.
-            MessageTooLarge: a message is above `max_message_size`, so that it couldn't be received.
         """
-        _refuse_too_large(messages, self._options.max_message_size)
         is_pairgate = await self._peer.is_pairgate(entity)
         sends = _sends(entity, messages, is_pairgate=is_pairgate)
         for each in sends[1:]:
@@ -226,12 +223,6 @@ class ServiceBusRestBroker(RestManagement):
             if isinstance(answer, Accepted):
                 accepted_by = answer.accepted_by
         return accepted_by
-
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        """As `Broker.inspect`. The entity's maximum message size is at most `max_message_size`."""
-        info = await super().inspect(entity)
-        most = self._options.max_message_size
-        return attrs.evolve(info, max_message_size=min(most, info.max_message_size or most))
 
     def sends_together(self) -> bool:
         """As `SendsTogether.sends_together`: a Pairgate takes several messages in one request."""
@@ -327,26 +318,13 @@ def _parts(messages: Sequence[Message], most: int) -> list[list[Message]]:
     parts: list[list[Message]] = []
     room = 0
     for message in messages:
-        size = _size_of(message)
+        try:
+            size = encoded_size(message)
+        except MessageError as error:
+            raise InvalidRequest(str(error)) from error
         if not parts or size > room or len(parts[-1]) == MAX_LIMIT:
             parts.append([])
             room = most
         parts[-1].append(message)
         room -= size
     return parts
-
-
-def _refuse_too_large(messages: Sequence[Message], most: int) -> None:
-    for message in messages:
-        size = _size_of(message)
-        if size > most:
-            raise MessageTooLarge(
-                f"message: {size} bytes, at most {most} (max_message_size) expected"
-            )
-
-
-def _size_of(message: Message) -> int:
-    try:
-        return encoded_size(message)
-    except MessageError as error:
-        raise InvalidRequest(str(error)) from error

@@ -84,11 +84,8 @@ def broker_of(script: Script, **options: int) -> ServiceBusRestBroker:
     )
 
 
-def described(
-    status: EntityStatus = EntityStatus.ACTIVE, max_message_size: int | None = None
-) -> Response:
-    properties = QueueProperties(status=status)
-    info = EntityInfo(path=ORDERS, properties=properties, max_message_size=max_message_size)
+def described(status: EntityStatus = EntityStatus.ACTIVE) -> Response:
+    info = EntityInfo(path=ORDERS, properties=QueueProperties(status=status))
     response = atom_answers.build_response(
         atom_operations.GetEntity(entity=ORDERS), info, "http://east"
     )
@@ -155,28 +152,6 @@ async def test_the_error_of_the_other_gateway_is_raised_as_it_was(error):
 
     with pytest.raises(type(error)):
         await broker.send(ORDERS, [Message()])
-
-
-async def test_a_message_that_could_not_be_received_again_is_not_sent():
-    script = Script([PROBED, CREATED])
-    broker = broker_of(script, max_message_size=64 * 1024)
-
-    with pytest.raises(MessageTooLarge, match=r"at most 65536 \(max_message_size\)"):
-        await broker.send(
-            ORDERS, [Message(), Message(body=bytes(65_000), properties={"a": "b" * 600})]
-        )
-
-    assert script.requests == []
-
-
-@pytest.mark.parametrize(
-    ("here", "there", "told"), [(64, None, 64), (64, 1024, 64), (2048, 1024, 1024)]
-)
-async def test_the_largest_message_of_an_entity_can_be_received_again(here, there, told):
-    size = None if there is None else there * 1024
-    broker = broker_of(Script([described(max_message_size=size)]), max_message_size=here * 1024)
-
-    assert (await broker.inspect(ORDERS)).max_message_size == told * 1024
 
 
 async def test_a_part_that_fails_after_an_accepted_one_leaves_the_batch_unknown():
