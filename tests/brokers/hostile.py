@@ -92,7 +92,7 @@ def make_rabbitmq() -> Broker:
 
 
 def make_servicebus() -> Broker:
-    options = servicebus.ServiceBusRestOptions(key=KEY)
+    options = servicebus.ServiceBusRestOptions(key=KEY, max_message_size=2**20)
     return servicebus.open_namespace("servicebus+http", f"//Root@{HERE}:80", options, real_date)
 
 

@@ -51,8 +51,11 @@ _BILLED: Final[Mapping[type, Billed]] = {
 MAX_ANSWER: Final = MAX_BYTES
 """Bytes of an answer without deliveries. The largest is a page of entities, in XML."""
 
-MAX_MESSAGE: Final = 1024 * 1024
-"""Bytes of a message: the default of a Pairgate, and of Service Bus over HTTP."""
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""
+Bytes of a message, by default. A Pairgate takes 1 MiB, as Service Bus does over HTTP, unless its
+limits are raised; a smaller number here would then leave messages in a backlog.
+"""
 
 MAX_DELIVERIES: Final = 128 * 1024 * 1024
 """Bytes of an answer with several deliveries, however large each may be."""
