@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Iterable
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,6 +154,19 @@ def fed(pieces: Iterable[bytes]) -> tuple[list[Event], bool]:
     return events, True
 
 
+def told(events: Iterable[Event]) -> list[object]:
+    """The events in a form that compares them: a method of pamqp equals itself alone."""
+    return [
+        (
+            type(event),
+            [(each.name, *each) if isinstance(each, base.Frame) else each for each in parts],
+        )
+        for event in events
+        for parts in [attrs.astuple(event, recurse=False)]
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:This command is deprecated")  # a changed byte may make it
 @given(st.lists(DELIVERIES, max_size=4), st.data())
 def test_whole_deliveries_are_read_as_byte_by_byte(
     deliveries: list[list[bytes]], data: st.DataObject
@@ -168,7 +182,7 @@ def test_whole_deliveries_are_read_as_byte_by_byte(
     by_byte, still_intact = fed(bytes((byte,)) for byte in received)
 
     assert intact == still_intact
-    assert at_once == by_byte or not intact
+    assert told(at_once) == told(by_byte) or not intact
 
 
 def test_a_body_frame_for_an_empty_body_breaks_the_protocol_in_one_piece_too() -> None:
