@@ -17,7 +17,6 @@ settle with that (`SettlesByToken`). The cluster seals the token, and no lock is
 """
 
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -49,14 +48,14 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.frontends.elsewhere import Elsewhere
+from gateway.frontends.lease_room import LeaseRoom
 from gateway.frontends.shared_receiver import Adopted, Lease, SharedReceiver
 from gateway.net.visits import current_visit
 from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
 
 _UUID: Final = 36  # characters
-# Seconds between two looks at all leases: they take milliseconds, and clients ask at any rate.
-_SWEEP: Final = 1.0
+_SWEEP: Final = 1.0  # seconds between two looks at all leases, which take milliseconds
 
 
 @attrs.frozen(kw_only=True)
@@ -66,8 +65,7 @@ class LeaseOptions:
     idle_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     open_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
     close_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
-    # Used if the namespace doesn't report the duration of its locks: deliveries are abandoned after
-    # this time.
+    # If the namespace reports no duration of its locks, deliveries are abandoned after this time.
     lock_duration: float = attrs.field(default=60.0, validator=validators.gt(0.0))
 
 
@@ -98,16 +96,15 @@ class Leases:
     _options: LeaseOptions = attrs.field(factory=LeaseOptions)
     elsewhere: Elsewhere | None = None
     _new_id: Callable[[], UUID] = uuid4  # of leases whose namespace has longer tokens
-
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _receivers: dict[str, SharedReceiver] = attrs.field(factory=dict, init=False)
     _open_receivers: int = attrs.field(default=0, init=False)
     _leases: dict[str, Lease] = attrs.field(factory=dict, init=False)  # by lock token
-    # deliveries that pending receives may return
-    _awaited: int = attrs.field(default=0, init=False)
+    _room: LeaseRoom = attrs.field(init=False)
     _sweep_at: float = attrs.field(default=-math.inf, init=False)  # by Trio's clock
-    # leases and awaited deliveries of each client
-    _of_clients: Counter[str] = attrs.field(factory=Counter, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._room = LeaseRoom(self._options.max_leases)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the receivers open until cancelled."""
@@ -202,10 +199,9 @@ class Leases:
         find: Callable[[Receiver], SettlesByToken | None] = _never,
     ) -> Sequence[Delivery]:
         client = current_visit().client_name
-        self._check_room(limit, client)
+        self._make_room(client, limit)
         shared = self._receiver_of(entity)
-        self._awaited += limit
-        self._of_clients[client] += limit
+        self._room.take(client, limit)
         try:
             with shared:
                 receiver = await shared.opened()
@@ -218,8 +214,7 @@ class Leases:
                     raise
                 return self._begin(shared, deliveries, find(receiver), client)
         finally:
-            self._awaited -= limit
-            self._count(client, -limit)
+            self._room.give_back(client, limit)
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
         """
@@ -438,36 +433,15 @@ class Leases:
         lease = self._leases.get(lock_token.lower())
         return OVER if lease is None else lease.lock
 
-    def _check_room(self, limit: int, client: str) -> None:
-        """
-        Check that so many deliveries may be leased. A client that has more than it would leave for
-        others gets no more of them: no client can take all leases, and few can't either.
-
-        Raises:
-            Busy: they may not.
-        """
+    def _make_room(self, client: str, limit: int) -> None:
         now = trio.current_time()
-        if self._full(limit, client) and now >= self._sweep_at:
+        if now >= self._sweep_at and not self._room.has(client, limit):
             # Expired leases are dropped only when the limit matters; until then they do no harm.
             self._sweep_at = now + _SWEEP
             for token, lease in list(self._leases.items()):
                 if lease.lock.latest <= now and lease.delivery.locked_until is not None:
                     self._end(token, lease)
-        if self._full(limit, client):
-            most, own = self._options.max_leases, self._of_clients[client]
-            text = (
-                f"of at most {most} unsettled deliveries this client has {own}: settle some first"
-            )
-            raise Busy(text)
-
-    def _full(self, limit: int, client: str) -> bool:
-        free = self._options.max_leases - len(self._leases) - self._awaited
-        return self._of_clients[client] + limit > free
-
-    def _count(self, client: str, change: int) -> None:
-        self._of_clients[client] += change
-        if not self._of_clients[client]:
-            del self._of_clients[client]
+        self._room.check(client, limit)
 
     def _receiver_of(self, entity: EntityPath) -> SharedReceiver:
         return self._receivers.get(entity.key) or self._open(entity)
@@ -566,9 +540,11 @@ class Leases:
                 lock = locks.get(until)
                 if lock is None:
                     lock = locks[until] = self._lock_of(delivery)
+                if (former := self._leases.get(token)) is not None:
+                    self._end(token, former)  # the namespace has repeated a token
                 lease = Lease(shared, delivery.handle, lock, client)
                 self._leases[token] = shared.leases[token] = lease
-                self._of_clients[client] += 1
+                self._room.take(client)
             given.append(client_has)
         return given
 
@@ -607,7 +583,7 @@ class Leases:
         token = lock_token.lower()
         if self._leases.get(token) is lease:
             del self._leases[token], lease.shared.leases[token]
-            self._count(lease.client, -1)
+            self._room.give_back(lease.client)
 
     def _lease(self, entity: EntityPath, lock_token: str, now: float) -> Lease:
         lease = self._leases.get(lock_token.lower())

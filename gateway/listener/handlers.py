@@ -53,6 +53,11 @@ def _is_async(work: Any) -> bool:
     )
 
 
+def key_of(item: Item[Any]) -> tuple[str, int]:
+    """The item's message, as its queue and its number there."""
+    return item.queue.key, item.delivery.sequence_number
+
+
 @attrs.define(eq=False)
 class Blame:
     """
@@ -71,7 +76,7 @@ class Blame:
 
     def judge(self, item: Item[Any], error: Exception) -> Exception:
         """The exception to raise for a message that has failed with `error`."""
-        key = item.queue.key, item.delivery.sequence_number
+        key = key_of(item)
         excused = self._failing.pop(key, 0)
         if len(self._failing) + 1 < ROW:
             self._failing[key] = 0

@@ -25,7 +25,7 @@ from gateway.domain.bounded import Bounded
 from gateway.domain.errors import BrokerError, GatewayError, InvalidRequest, OutcomeUnknown
 from gateway.domain.message import DeadLetter, Message, Settlement
 from gateway.listener.errors import EndpointDown
-from gateway.listener.handlers import Blame, handler_of
+from gateway.listener.handlers import Blame, handler_of, key_of
 from gateway.listener.items import Item
 from gateway.listener.job import Handler
 from gateway.net.http.client import HttpClient, HttpClientOptions
@@ -99,21 +99,17 @@ class HttpHandler:
         if answer.verdict is Verdict.FAILED:
             raise self._blame.judge(item, HandlerFailed(status))
         self._blame.succeeded()
-        self._broken.pop(_key_of(item), None)
+        self._broken.pop(key_of(item), None)
         if answer.verdict is Verdict.POISON:
             return DeadLetter(reason=REFUSED, description=f"{status} from the handler")
         return None
 
     def _judge_break(self, item: Item[Message], error: BrokerError) -> Exception:
-        key = _key_of(item)
+        key = key_of(item)
         if key in self._broken:
             return self._blame.judge(item, HandlerFailed(str(error)))
         self._broken[key] = None
         return EndpointDown(str(error))
-
-
-def _key_of(item: Item[Message]) -> tuple[str, int]:
-    return item.queue.key, item.delivery.sequence_number
 
 
 @attrs.frozen(eq=False, kw_only=True)

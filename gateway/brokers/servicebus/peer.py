@@ -12,6 +12,7 @@ from gateway.domain.billing import is_billed
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.identity import Identity
+from gateway.net.http.client import Ask
 from gateway.ports import WallClock
 from gateway.wire.http.hardened_xml import MAX_BYTES
 from gateway.wire.http.messages import Headers, Request, Response
@@ -61,12 +62,6 @@ MAX_DELIVERIES: Final = 128 * 1024 * 1024
 """Bytes of an answer with several deliveries, however large each may be."""
 
 _AROUND: Final = 16 * 1024  # bytes around a message: its metadata, and the envelope of a backlog's
-
-
-class Ask(Protocol):
-    """Sends a request, as `HttpClient.request`."""
-
-    async def __call__(self, request: Request, max_body: int | None = None) -> Response: ...
 
 
 class Authorization(Protocol):

@@ -1,7 +1,7 @@
 """A peer sends signed requests to a Storage account and reads the answers."""
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 
@@ -10,6 +10,7 @@ from gateway.brokers.meter import Meter
 from gateway.domain.billing import Operation as Billed
 from gateway.domain.billing import is_billed
 from gateway.domain.errors import OutcomeUnknown
+from gateway.net.http.client import Ask
 from gateway.ports import WallClock
 from gateway.wire.http.date import format_http_date
 from gateway.wire.http.messages import Headers, Request, Response
@@ -35,12 +36,6 @@ _BILLED: Final[Mapping[type, Billed]] = {
     storage.ListQueues: Billed.INSPECT,
     storage.GetMetadata: Billed.INSPECT,
 }
-
-
-class Ask(Protocol):
-    """Sends a request, as `HttpClient.request`."""
-
-    async def __call__(self, request: Request, max_body: int | None = None) -> Response: ...
 
 
 @attrs.frozen(eq=False, kw_only=True)

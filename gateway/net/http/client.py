@@ -6,6 +6,7 @@ import select
 import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import attrs
 import h11
@@ -22,6 +23,12 @@ _CLOSE_TIMEOUT = 5.0  # seconds; a forced close never waits
 
 Connect = Callable[[], Awaitable[trio.abc.Stream]]
 """Opens one connection; raises one of `gateway.net.dialing.FAILURES`."""
+
+
+class Ask(Protocol):
+    """Sends a request, as `HttpClient.request`."""
+
+    async def __call__(self, request: Request, max_body: int | None = None) -> Response: ...
 
 
 @attrs.frozen(kw_only=True)

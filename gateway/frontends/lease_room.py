@@ -1,0 +1,49 @@
+"""The room for leases, of which each client leaves some for the others."""
+
+from collections import Counter
+
+import attrs
+
+from gateway.domain.errors import Busy
+
+
+@attrs.define(eq=False)
+class LeaseRoom:
+    """
+    Counts the leases, and the deliveries that pending receives may return, of each client.
+
+    A client that has more than it would leave for others gets no more of them: no client can take
+    all leases, and few can't either.
+    """
+
+    most: int  # of all clients together
+    _taken: int = attrs.field(default=0, init=False)
+    _of_clients: Counter[str] = attrs.field(factory=Counter, init=False)
+
+    def has(self, client: str, count: int) -> bool:
+        """True if the client may have `count` more."""
+        return self._of_clients[client] + count <= self.most - self._taken
+
+    def check(self, client: str, count: int) -> None:
+        """
+        Check that the client may have `count` more.
+
+        Raises:
+            Busy: it may not.
+        """
+        if not self.has(client, count):
+            own = self._of_clients[client]
+            text = f"of at most {self.most} unsettled deliveries this client has {own}"
+            raise Busy(f"{text}: settle some first")
+
+    def take(self, client: str, count: int = 1) -> None:
+        """Count `count` more of the client."""
+        self._taken += count
+        self._of_clients[client] += count
+
+    def give_back(self, client: str, count: int = 1) -> None:
+        """Count `count` fewer of the client."""
+        self._taken -= count
+        self._of_clients[client] -= count
+        if not self._of_clients[client]:
+            del self._of_clients[client]
