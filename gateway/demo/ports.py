@@ -8,26 +8,47 @@ from typing import Final
 # itself, could take the port of a process that is down.
 _FIRST: Final = 15_000
 _LAST: Final = 32_000
-_given: Final = set[int]()
+_BLOCK: Final = 50  # ports for which one is held
+# A port that was given away may be bound much later. So that no other process gives it away, too,
+# each takes blocks of ports, and holds the first port of a block until it ends.
+_own: Final = list[int]()  # not yet given away
 
 
 def free_port() -> int:
     """
-    Return a port of 127.0.0.1 on which nothing listens now, and which no connection takes; in one
-    process, another one each time.
+    Return a port of 127.0.0.1 on which nothing listens now, and which no connection takes; another
+    one each time, in all processes that call this function and run.
 
     Raises:
-        OSError: none was found in a hundred.
+        OSError: none was found.
     """
-    for _ in range(100):
-        port = random.SystemRandom().randint(_FIRST, _LAST)
-        if port in _given:
-            continue
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            _given.add(port)
+    while True:
+        if not _own:
+            _own.extend(_take_block())
+        port = _own.pop()
+        probe = _bind(port)
+        if probe is not None:
+            probe.close()
             return port
+
+
+def _take_block() -> range:
+    """Return ports that no other process gives away while this process runs."""
+    firsts = range(_FIRST, _LAST, _BLOCK)
+    for first in random.SystemRandom().sample(firsts, len(firsts)):
+        holder = _bind(first)
+        if holder is not None:
+            holder.detach()  # open until this process ends
+            return range(first + 1, first + _BLOCK)
     raise OSError(f"no free port of 127.0.0.1 found from {_FIRST} to {_LAST}")
+
+
+def _bind(port: int) -> socket.socket | None:
+    """Return a socket that has the port, but doesn't listen; None: another socket has it."""
+    probe = socket.socket()
+    try:
+        probe.bind(("127.0.0.1", port))
+    except OSError:
+        probe.close()
+        return None
+    return probe
