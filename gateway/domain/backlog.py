@@ -40,7 +40,7 @@ _MARK: Final = "/x-servicebus-transfer/"
 _ORDERED: Final = "/x-servicebus-transfer/ordered/"
 _HEARTBEATS: Final = "/x-pairgate-syphons"
 _LEASES: Final = "/x-pairgate-order"
-ENVELOPE_BYTES: Final = 4096  # bytes that an embedded backlog queue accepts beyond the limit
+_ENVELOPE_BYTES: Final = 4096
 
 
 def properties(*, legacy: bool) -> QueueProperties:
@@ -51,6 +51,16 @@ def properties(*, legacy: bool) -> QueueProperties:
 def is_backlog(queue: EntityPath) -> bool:
     """True if a queue has the name of a backlog queue, so that its messages have an envelope."""
     return _MARK in queue.key
+
+
+def largest(queue: EntityPath, limit: int) -> int:
+    """
+    Return the size of the largest message of a queue, in bytes, where that of an entity is `limit`.
+
+    A backlog queue has room for the envelope on top, so that a message which the entity takes can
+    be diverted too.
+    """
+    return limit + (_ENVELOPE_BYTES if is_backlog(queue) else 0)
 
 
 def queue_name(label: str, index: int) -> EntityPath:

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.backlog import ENVELOPE_BYTES, is_backlog
+from gateway.domain.backlog import largest
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -464,13 +464,8 @@ class Namespace:
         self._names.add(kind, key)
 
     def limit(self, path: EntityPath, properties: QueueProperties) -> int:
-        """
-        The largest message of an entity, in bytes. A backlog queue has room for the envelope on
-        top, so that a message which the entity takes can be diverted too.
-        """
-        if properties.max_message_size:
-            return properties.max_message_size
-        return self.max_message_size + (ENVELOPE_BYTES if is_backlog(path) else 0)
+        """The largest message of an entity, in bytes."""
+        return properties.max_message_size or largest(path, self.max_message_size)
 
     def _lead(self, queue: Queue) -> None:
         properties = queue.properties

@@ -1,5 +1,6 @@
 """Messages come home from an outage as they were sent: every type, every size up to the limit."""
 
+import re
 import signal
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -94,7 +95,8 @@ class Installation:
 
 
 @asynccontextmanager
-async def installed(gateways: Gateways) -> AsyncIterator[Installation]:
+async def installed(gateways: Gateways, namespace: str = "") -> AsyncIterator[Installation]:
+    """`namespace`: a line of the gateway's configuration of both namespaces."""
     primary = gateways.prepare(broker_config(ORDERS.name), name="primary")
     secondary = gateways.prepare(broker_config(*map(str, BACKLOG)), name="secondary")
     async with trio.open_nursery() as nursery:
@@ -108,6 +110,7 @@ async def installed(gateways: Gateways) -> AsyncIterator[Installation]:
         attempt_timeout="10s",
         send_timeout="30s",
     )
+    config = re.sub("^url = .*$", rf"\g<0>\n{namespace}", config, flags=re.MULTILINE)
     gateway = await gateways.start(config, name="gateway")
     async with (
         client(gateway.port, key_name=KEY_NAME, key=KEY) as pair,
@@ -233,10 +236,16 @@ async def test_every_message_comes_home_from_an_outage_as_it_was_sent(gateways: 
         assert timedelta(minutes=55) < left <= timedelta(hours=1)
 
 
-async def test_an_outage_takes_the_sizes_that_health_takes(gateways: Gateways) -> None:
-    limit = LARGEST  # the primary's: backlog queues take the envelope on top
+@pytest.mark.parametrize(
+    ("limit", "namespace"),
+    # the primary's, or the gateway's of both: backlog queues take the envelope on top
+    [(LARGEST, ""), (64 * 1024, 'max_message_size = "64KiB"')],
+)
+async def test_an_outage_takes_the_sizes_that_health_takes(
+    gateways: Gateways, limit: int, namespace: str
+) -> None:
     sizes = [of_size(limit + more, properties={NUMBER: more}) for more in (-1, 0, 1)]
-    async with installed(gateways) as installation:
+    async with installed(gateways, namespace) as installation:
         healthy = [await answer_to(installation.pair, message) for message in sizes]
         await installation.primary.kill()
         diverted = [await answer_to(installation.pair, message) for message in sizes]

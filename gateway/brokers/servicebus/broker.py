@@ -36,6 +36,7 @@ from gateway.domain.errors import (
     EntityDisabled,
     InvalidRequest,
     MessageError,
+    MessageTooLarge,
     NotAuthorized,
     NotSupported,
     OutcomeUnknown,
@@ -86,7 +87,7 @@ class ServiceBusRestOptions:
     receive_batch: int = attrs.field(
         default=100, validator=[validators.ge(1), validators.le(MAX_LIMIT)]
     )
-    # Encoded, with all of its properties. Larger messages can't be received.
+    # Encoded, with all of its properties. Larger messages are neither received nor sent.
     max_message_size: int = attrs.field(default=MAX_MESSAGE, validator=validators.ge(64 * 1024))
 
 
@@ -174,7 +175,7 @@ class ServiceBusRestBroker(RestManagement):
 
     def __attrs_post_init__(self) -> None:
         self._long_polls = LongPolls(self._options.max_polls)
-        self._peer = RestPeer(ask=self._client.request, tokens=self._tokens, meter=self.meter)
+        self._peer = self._peer_by(self._client)
 
     async def __aenter__(self) -> Self:
         if self._access is not None:
@@ -205,7 +206,9 @@ class ServiceBusRestBroker(RestManagement):
 
         Raises:
             NotSupported: the namespace isn't a Pairgate, and REST can't carry a message.
+            MessageTooLarge: a message is above `max_message_size`, so that it couldn't be received.
         """
+        _refuse_too_large(messages, self._peer.largest(entity))
         is_pairgate = await self._peer.is_pairgate(entity)
         sends = _sends(entity, messages, is_pairgate=is_pairgate)
         for each in sends[1:]:
@@ -235,7 +238,7 @@ class ServiceBusRestBroker(RestManagement):
         """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
         receiver = RestReceiver(
             peer=self._peer,
-            polls=self._new_polls(),
+            polls=self._peer_by(self._polls),
             entity=entity,
             mode=mode,
             poll=self._options.receive_poll,
@@ -283,12 +286,12 @@ class ServiceBusRestBroker(RestManagement):
         operation = PeekMessages(
             entity=entity, from_sequence=from_sequence, limit=min(limit, MAX_LIMIT)
         )
-        answer = await self._new_polls().run(operation)
+        answer = await self._peer_by(self._polls).run(operation)
         return answer.deliveries if isinstance(answer, Delivered) else ()
 
-    def _new_polls(self) -> RestPeer:
+    def _peer_by(self, client: HttpClient) -> RestPeer:
         return RestPeer(
-            ask=self._polls.request,
+            ask=client.request,
             tokens=self._tokens,
             meter=self.meter,
             max_message=self._options.max_message_size,
@@ -318,13 +321,26 @@ def _parts(messages: Sequence[Message], most: int) -> list[list[Message]]:
     parts: list[list[Message]] = []
     room = 0
     for message in messages:
-        try:
-            size = encoded_size(message)
-        except MessageError as error:
-            raise InvalidRequest(str(error)) from error
+        size = _size_of(message)
         if not parts or size > room or len(parts[-1]) == MAX_LIMIT:
             parts.append([])
             room = most
         parts[-1].append(message)
         room -= size
     return parts
+
+
+def _refuse_too_large(messages: Sequence[Message], most: int) -> None:
+    for message in messages:
+        size = _size_of(message)
+        if size > most:
+            raise MessageTooLarge(
+                f"message: {size} bytes, at most {most} (max_message_size) expected"
+            )
+
+
+def _size_of(message: Message) -> int:
+    try:
+        return encoded_size(message)
+    except MessageError as error:
+        raise InvalidRequest(str(error)) from error

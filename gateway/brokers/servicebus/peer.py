@@ -7,6 +7,7 @@ import attrs
 
 from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
+from gateway.domain import backlog
 from gateway.domain.billing import Operation as Billed
 from gateway.domain.billing import is_billed
 from gateway.domain.entity import EntityPath
@@ -140,13 +141,17 @@ class RestPeer:
     _ask: Ask
     _tokens: Authorization
     meter: Meter = attrs.field(factory=Meter)
-    max_message: int = MAX_MESSAGE  # bytes of a message that is received or peeked
+    max_message: int = MAX_MESSAGE  # as `largest` has it
     _is_pairgate: bool | None = None
 
     @property
     def is_known_pairgate(self) -> bool:
         """True if a Pairgate gave the last answer."""
         return self._is_pairgate is True
+
+    def largest(self, entity: EntityPath) -> int:
+        """The bytes, encoded, of the largest message that is sent to an entity, or received."""
+        return backlog.largest(entity, self.max_message)
 
     async def run(self, operation: Operation) -> Answer:
         """
@@ -193,7 +198,7 @@ class RestPeer:
         """The bytes of the largest answer; None: it has no deliveries, the client's limit holds."""
         match operation:
             case ReceiveMessages(most=count) | PeekMessages(limit=count):
-                each = self.max_message + _AROUND
+                each = self.largest(operation.entity) + _AROUND
                 return min(count * each, max(each, MAX_DELIVERIES))
         return None
 

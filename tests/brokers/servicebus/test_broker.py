@@ -13,6 +13,7 @@ from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRe
 from gateway.brokers.servicebus.peer import RestPeer, Tokens
 from gateway.brokers.servicebus.receiver import LongPolls
 from gateway.capabilities import Polls, send_accepted_by
+from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -29,6 +30,7 @@ from gateway.domain.message import Abandon, AcceptedBy, DeadLetter, Delivery, Me
 from gateway.domain.scaling.autoscaling import AutoscalingOptions
 from gateway.net.listeners import ListenerOptions
 from gateway.offering import required
+from gateway.wire.amqp.message import encoded_size
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus import answers as servicebus_answers
 from gateway.wire.servicebus import atom_answers, atom_operations, operations
@@ -37,6 +39,7 @@ from gateway.wire.servicebus.errors import PAIRGATE, build_error
 from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")
+BACKLOG = backlog.queue_name("east", 0)
 OURS = Headers.of([PAIRGATE])
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -84,10 +87,19 @@ def broker_of(script: Script, **options: int) -> ServiceBusRestBroker:
     )
 
 
-def described(status: EntityStatus = EntityStatus.ACTIVE) -> Response:
-    info = EntityInfo(path=ORDERS, properties=QueueProperties(status=status))
+def described(
+    status: EntityStatus = EntityStatus.ACTIVE,
+    *,
+    entity: EntityPath = ORDERS,
+    max_message_size: int | None = None,
+) -> Response:
+    info = EntityInfo(
+        path=entity,
+        properties=QueueProperties(status=status),
+        max_message_size=max_message_size,
+    )
     response = atom_answers.build_response(
-        atom_operations.GetEntity(entity=ORDERS), info, "http://east"
+        atom_operations.GetEntity(entity=entity), info, "http://east"
     )
     return attrs.evolve(response, headers=Headers())
 
@@ -152,6 +164,45 @@ async def test_the_error_of_the_other_gateway_is_raised_as_it_was(error):
 
     with pytest.raises(type(error)):
         await broker.send(ORDERS, [Message()])
+
+
+async def test_a_message_that_could_not_be_received_again_is_not_sent():
+    script = Script([PROBED, CREATED])
+    broker = broker_of(script, max_message_size=64 * 1024)
+
+    with pytest.raises(MessageTooLarge, match=r"at most 65536 \(max_message_size\)"):
+        await broker.send(
+            ORDERS, [Message(), Message(body=bytes(65_000), properties={"a": "b" * 600})]
+        )
+
+    assert script.requests == []
+
+
+async def test_a_backlog_queue_takes_the_envelope_on_top():
+    broker = broker_of(Script([PROBED, SENT]), max_message_size=64 * 1024)
+    around = encoded_size(Message(body=bytes(64 * 1024))) - 64 * 1024
+    largest = 64 * 1024 + 4096 - around
+
+    await broker.send(BACKLOG, [Message(body=bytes(largest))])
+    with pytest.raises(MessageTooLarge, match="at most 69632"):
+        await broker.send(BACKLOG, [Message(body=bytes(largest + 1))])
+
+
+@pytest.mark.parametrize(
+    ("entity", "there", "told"),
+    [
+        (ORDERS, None, None),
+        (ORDERS, 2048, 64),
+        (ORDERS, 32, 32),
+        (BACKLOG, 2048, 68),
+    ],
+)
+async def test_the_largest_message_of_an_entity_is_one_that_can_be_received(entity, there, told):
+    size = None if there is None else there * 1024
+    description = described(entity=entity, max_message_size=size)
+    broker = broker_of(Script([description]), max_message_size=64 * 1024)
+
+    assert (await broker.inspect(entity)).max_message_size == (told and told * 1024)
 
 
 async def test_a_part_that_fails_after_an_accepted_one_leaves_the_batch_unknown():
