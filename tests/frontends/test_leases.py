@@ -502,6 +502,20 @@ async def test_a_client_leaves_leases_for_others(
         await leases.receive(ORDERS, 1)
 
 
+async def test_a_lock_token_that_comes_again_is_one_lease(
+    autojump_clock: MockClock, broker: ScriptedBroker, nursery: trio.Nursery
+) -> None:
+    leases = await started(broker, nursery, LeaseOptions(max_leases=3))
+    for _ in range(5):
+        broker.put(1)
+        await leases.receive(ORDERS, 1)
+
+    await leases.settle(ORDERS, "T1", Complete())
+
+    with pytest.raises(LockLost):
+        await leases.settle(ORDERS, "T1", Complete())
+
+
 async def test_waiting_requests_count_as_leases(
     autojump_clock: MockClock, broker: ScriptedBroker, nursery: trio.Nursery
 ) -> None:
