@@ -9,7 +9,7 @@ was never tried.
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 from urllib.parse import unquote
 
 import attrs
@@ -30,7 +30,7 @@ from gateway.brokers.servicebus.peer import (
     is_from_pairgate,
 )
 from gateway.brokers.servicebus.receiver import LongPolls, RestReceiver
-from gateway.domain.entity import EntityPath, EntityStatus
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
 from gateway.domain.errors import (
     BrokerError,
     EntityDisabled,
@@ -43,6 +43,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
+from gateway.domain.topics.topology import TopicInfo
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
@@ -60,6 +61,8 @@ from gateway.wire.servicebus.operations import (
 )
 from gateway.wire.servicebus.rest import build_request
 from gateway.wire.urls import split_url
+
+LimitedT = TypeVar("LimitedT", EntityInfo, TopicInfo)
 
 _MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes; half of the default limit of a Pairgate
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes; half of Service Bus's limit, because JSON is longer
@@ -288,6 +291,21 @@ class ServiceBusRestBroker(RestManagement):
         )
         answer = await self._peer_by(self._polls).run(operation)
         return answer.deliveries if isinstance(answer, Delivered) else ()
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        """As `Broker.inspect`. The maximum message size is at most `max_message_size`."""
+        return self._limited(await super().inspect(entity), entity)
+
+    async def inspect_topic(self, topic: EntityPath) -> TopicInfo:
+        """As `Topology.inspect_topic`. The maximum message size is at most `max_message_size`."""
+        return self._limited(await super().inspect_topic(topic), topic)
+
+    def _limited(self, info: LimitedT, entity: EntityPath) -> LimitedT:
+        """An unknown maximum stays unknown: that of the namespace may be lower than ours."""
+        if info.max_message_size is None:
+            return info
+        most = min(info.max_message_size, self._peer.largest(entity))
+        return attrs.evolve(info, max_message_size=most)
 
     def _peer_by(self, client: HttpClient) -> RestPeer:
         return RestPeer(

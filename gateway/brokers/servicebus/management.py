@@ -20,7 +20,6 @@ from gateway.wire.servicebus import atom, atom_answers
 from gateway.wire.servicebus import atom_operations as wish
 
 T = TypeVar("T")
-LimitedT = TypeVar("LimitedT", EntityInfo, TopicInfo)
 
 _PAGE: Final = 100  # entities per request, the most that Service Bus returns
 
@@ -35,13 +34,13 @@ class RestManagement:
     _peer: RestPeer
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
-        """As `Broker.inspect`. The maximum message size is at most that of this namespace."""
+        """As `Broker.inspect`."""
         if entity.is_subscription:
             return _as_entity(await self.inspect_subscription(entity.topic, entity.subscription))
         answer = await self._manage(wish.GetEntity(entity=entity))
         if not isinstance(answer, EntityInfo):
             raise EntityNotFound(f"there is no queue {entity}")
-        return self._limited(answer, entity)
+        return answer
 
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
@@ -90,7 +89,7 @@ class RestManagement:
         answer = await self._manage(wish.GetEntity(entity=topic))
         if not isinstance(answer, TopicInfo):
             raise EntityNotFound(f"there is no topic {topic}")
-        return self._limited(answer, topic)
+        return answer
 
     async def list_topics(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
@@ -155,13 +154,6 @@ class RestManagement:
 
     async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None:
         await self._manage(wish.DeleteRule(topic=topic, subscription=subscription, name=name))
-
-    def _limited(self, info: LimitedT, entity: EntityPath) -> LimitedT:
-        """An unknown maximum stays unknown: that of the namespace may be lower than ours."""
-        if info.max_message_size is None:
-            return info
-        most = min(info.max_message_size, self._peer.largest(entity))
-        return attrs.evolve(info, max_message_size=most)
 
     async def _told(self, operation: wish.Operation, kind: type[T]) -> T:
         answer = await self._manage(operation)

@@ -69,6 +69,13 @@ async def test_a_peek_of_more_than_one_reply_holds_shows_all(broker):
     assert [each.message.message_id for each in shown] == ["0", "1", "2"]
 
 
+async def test_messages_over_amqp_are_as_large_as_the_namespace_allows(house, broker):
+    large = EntityPath("large")
+    await house.broker.create_queue(large, QueueProperties(max_message_size=100 * 2**20))
+
+    assert (await broker.inspect(large)).max_message_size == 100 * 2**20
+
+
 async def test_a_deferred_message_is_given_back_when_its_receiver_is_left(broker):
     await broker.send(ORDERS, [Message(message_id="1")])
     async with broker.open_receiver(ORDERS) as receiver:

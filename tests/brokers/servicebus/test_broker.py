@@ -28,6 +28,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, AcceptedBy, DeadLetter, Delivery, Message
 from gateway.domain.scaling.autoscaling import AutoscalingOptions
+from gateway.domain.topics.topology import TopicInfo
 from gateway.net.listeners import ListenerOptions
 from gateway.offering import required
 from gateway.wire.amqp.message import encoded_size
@@ -203,6 +204,17 @@ async def test_the_largest_message_of_an_entity_is_one_that_can_be_received(enti
     broker = broker_of(Script([description]), max_message_size=64 * 1024)
 
     assert (await broker.inspect(entity)).max_message_size == (told and told * 1024)
+
+
+@pytest.mark.parametrize(("there", "told"), [(32, 32), (128, 64)])
+async def test_the_largest_message_of_a_topic_is_one_that_can_be_received(there, told):
+    info = TopicInfo(path=ORDERS, max_message_size=there * 1024)
+    description = atom_answers.build_response(
+        atom_operations.GetEntity(entity=ORDERS), info, "http://east"
+    )
+    broker = broker_of(Script([description]), max_message_size=64 * 1024)
+
+    assert (await broker.inspect_topic(ORDERS)).max_message_size == told * 1024
 
 
 async def test_a_part_that_fails_after_an_accepted_one_leaves_the_batch_unknown():

@@ -57,19 +57,6 @@ async def test_topics_are_managed_there(here: Management, there: MemoryBroker) -
     assert await there.list_topics() == []
 
 
-async def test_a_topic_takes_no_message_that_is_above_the_limit_here(
-    here: Management, there: MemoryBroker
-) -> None:
-    here._peer.max_message = 64 * 1024
-    for kilobytes in (32, 128):
-        await there.create_topic(
-            EntityPath(f"{kilobytes}"), TopicProperties(max_message_size=kilobytes * 1024)
-        )
-
-    assert (await here.inspect_topic(EntityPath("32"))).max_message_size == 32 * 1024
-    assert (await here.inspect_topic(EntityPath("128"))).max_message_size == 64 * 1024
-
-
 async def test_queues_are_changed_there(here: Management, there: MemoryBroker) -> None:
     queue = EntityPath("q")
     await here.create_queue(queue, QueueProperties())
