@@ -13,7 +13,7 @@ import trio
 
 from gateway.brokers.entra.tokens import AccessTokens
 from gateway.changes import Changes
-from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unavailable
+from gateway.domain.errors import BrokerError, NotAuthorized, NoToken, Outcome, Unavailable
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
 from gateway.net.amqp.links import LinkVoid
@@ -25,7 +25,7 @@ from gateway.wire.servicebus.sas import sign_sas
 
 _RENEWED_AT: Final = 0.8  # share of a token's lifetime
 _SPARE: Final = 5.0  # seconds before its expiry in which a token isn't sent with any more
-_SPARE_SHARE: Final = 0.1  # the same as a share of its lifetime, if that is less
+_SPARE_SHARE: Final = 0.1  # the same as a share of the longest lifetime, if that is less
 _AGAIN: Final = 5.0  # seconds until a failed renewal is tried again
 _PATIENCE: Final = 10.0  # the longest time of one renewal, in seconds: the other tokens wait
 _PATIENCE_SHARE: Final = 0.1  # share of a token's lifetime
@@ -141,7 +141,8 @@ class CbsTokens:
         Return when a link may be attached to the address; True if a new token was put for it.
 
         Raises:
-            BrokerError: the token was refused, or there was no answer. Nothing was sent.
+            BrokerError: there is no token that is good for long enough, it was refused, or there
+                was no answer. Nothing was sent.
         """
         lock = self._locks.setdefault(address, trio.Lock())
         async with lock:
@@ -199,6 +200,11 @@ class CbsTokens:
 
     async def _put(self, address: str) -> None:
         token = await self._source.token_for(address)
+        self._lifetime = max(self._lifetime, token.seconds)
+        # The source may have the same token again, with less time left.
+        good_for = token.seconds - min(_SPARE, _SPARE_SHARE * self._lifetime)
+        if good_for <= 0.0:
+            raise NoToken(f"the access token expires in {token.seconds:.3g} s; no other came yet")
         request = cbs.request_of(token.put, request_id=None, reply_to="")
         asked = trio.current_time()
         try:
@@ -210,10 +216,8 @@ class CbsTokens:
         if not 200 <= reply.status < 300:
             self._source.refused(token.put.token)
             raise _refusal(reply)
-        self._lifetime = max(self._lifetime, token.seconds)
         self._due[address] = asked + max(_SOONEST, _RENEWED_AT * token.seconds)
-        spare = min(_SPARE, _SPARE_SHARE * token.seconds)
-        self._good_until[address] = asked + token.seconds - spare
+        self._good_until[address] = asked + good_for
         self._added.note()
 
     async def _ask(self, request: Request) -> Reply:

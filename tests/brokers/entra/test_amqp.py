@@ -1,5 +1,7 @@
 """Access tokens on $cbs: put for each entity, and renewed while the connection is open."""
 
+from contextlib import suppress
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -103,6 +105,25 @@ async def test_with_an_expired_token_nothing_is_sent_on_a_link_that_is_still_att
                 await broker.send(ORDERS, ONE)
 
         assert (peer.messages, peer.detached) == (sent, 0)
+
+
+async def test_seconds_before_a_token_expires_it_is_not_sent_with_however_often_it_was_put(
+    autojump_clock: MockClock,
+) -> None:
+    peer, provider = StrictPeer(), Provider()
+    last = 0.0
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await send_until(0.4 * HOUR, broker)
+        provider.failure = NoToken("login.example: connection refused")
+        await send_until(HOUR - 20, broker)
+        while trio.current_time() < HOUR + 5:
+            with suppress(NoToken):
+                await broker.send(ORDERS, ONE)
+                last = trio.current_time()
+            await trio.sleep(0.1)
+
+    assert HOUR - last == pytest.approx(5, abs=0.3)
+    assert peer.detached == 0
 
 
 async def test_a_token_that_comes_after_the_last_expired_is_put_for_the_same_link(
