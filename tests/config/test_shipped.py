@@ -260,6 +260,15 @@ def test_units_start_a_command_that_there_is(path: Path) -> None:
     assert option in {name for each in command_named(command).params for name in each.opts}
 
 
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
+def test_a_unit_may_write_below_its_state_folder(path: Path) -> None:
+    """All else is read-only (`ProtectSystem=strict`), and no other unit need have made it."""
+    unit = configparser.RawConfigParser(strict=False)
+    unit.read(path)
+
+    assert unit["Service"]["StateDirectory"] == "pairgate"
+
+
 def test_the_socket_unit_has_the_ports_of_the_default_configuration() -> None:
     lines = (SYSTEMD / "pairgate.socket").read_text().splitlines()
     addresses = [line.partition("=")[2] for line in lines if line.startswith("ListenStream=")]
