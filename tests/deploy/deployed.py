@@ -33,6 +33,11 @@ CASES: Final[dict[str, dict[str, Any]]] = {
     "with TLS": {"tlsSecretName": "pairgate-tls"},
     "listeners without KEDA": {"listener": {"enabled": True, "keda": {"enabled": False}}},
     "a syphon alone": {"gateway": {"enabled": False}, "networkPolicy": {"enabled": False}},
+    "a cluster with workload identities": {
+        "gateway": {"clusterPort": 5680},
+        "serviceAccountName": "pairgate",
+        "podLabels": {"azure.workload.identity/use": "true"},
+    },
     "another image": {"image": {"repository": "here/pairgate", "tag": "2"}},
 }
 WRONG: Final[dict[str, dict[str, Any]]] = {

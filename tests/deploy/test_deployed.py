@@ -111,6 +111,38 @@ def test_gateways_find_each_other_by_the_objects_of_the_page(found: dict[str, An
     assert str(cluster.cluster.service) == f"{service['metadata']['name']}:{port['port']}"
 
 
+def test_the_gateways_of_the_chart_are_a_cluster(found: dict[str, Any]) -> None:
+    objects = found["cases"]["a cluster with workload identities"]["objects"]
+    service = of_kind(objects, "Service")["pairgate-peers"]["spec"]
+    template = of_kind(objects, "Deployment")["pairgate"]["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    address = {each["name"]: each.get("value") for each in container["env"]}
+    policy = of_kind(objects, "NetworkPolicy")["pairgate"]["spec"]
+    ways = [
+        (peer["podSelector"]["matchLabels"], port["port"])
+        for rule in [*policy["ingress"], *policy["egress"]]
+        for peer in [*rule.get("from", ()), *rule.get("to", ())]
+        for port in rule.get("ports", ())
+        if port["port"] == "cluster"
+    ]
+
+    assert {"name": "cluster", "containerPort": 5680} in container["ports"]
+    assert address["PAIRGATE_CLUSTER_ADDRESS"] == "$(POD_IP):5680"
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    assert [each["port"] for each in service["ports"]] == [5680]
+    assert service["selector"].items() <= template["metadata"]["labels"].items()
+    assert ways == [(service["selector"], "cluster")] * 2
+
+
+def test_the_pods_of_the_chart_may_have_a_workload_identity(found: dict[str, Any]) -> None:
+    objects = found["cases"]["a cluster with workload identities"]["objects"]
+
+    for deployment in of_kind(objects, "Deployment").values():
+        template = deployment["spec"]["template"]
+        assert template["spec"]["serviceAccountName"] == "pairgate"
+        assert template["metadata"]["labels"]["azure.workload.identity/use"] == "true"
+
+
 def test_the_chart_has_the_version_of_the_package(found: dict[str, Any]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = (CHART / "Chart.yaml").read_text()

@@ -12,6 +12,9 @@ app.kubernetes.io/component: {{ .process }}
 {{/* Everything of a pod besides its container's command, lifecycle and ports. */}}
 {{- define "pairgate.pod" -}}
 automountServiceAccountToken: false
+{{- with .root.Values.serviceAccountName }}
+serviceAccountName: {{ . }}
+{{- end }}
 enableServiceLinks: false
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
