@@ -28,7 +28,7 @@ NOT_RUN: Final[Mapping[tuple[str, str], tuple[int, str]]] = {
     ),
     ("docs/how-to/run-in-kubernetes.md", "sh"): (2, "a cluster: tests/deploy renders the chart"),
     ("docs/how-to/run-under-systemd.md", "sh"): (
-        1,
+        2,
         "systemd as init: tests/e2e/test_service_manager.py stands in for it",
     ),
     ("docs/how-to/run-without-a-single-point-of-failure.md", "sh"): (
