@@ -123,7 +123,7 @@ class Client:
             link = self._outgoing(attached, entity)
             run = link.run
         else:
-            link = IncomingLink(self._context, attached, entity)
+            link = IncomingLink(self._context, attached.link, attached.session, entity)
             run = link.open
         self._context.links[attached.link] = link
         self._context.nursery.start_soon(run)
@@ -131,7 +131,7 @@ class Client:
     def _open_coordinator(self, attached: LinkAttached) -> None:
         self._context.tokens.check_any()
         required(self._context.broker, Transacts)  # otherwise the link is refused
-        link = CoordinatorLink(self._context, attached)
+        link = CoordinatorLink(self._context, attached.link, attached.session)
         self._context.links[attached.link] = link
         self._context.nursery.start_soon(link.open)
 
@@ -149,9 +149,10 @@ class Client:
     def _open_requests(self, attached: LinkAttached, node: Node, answer: Answer) -> None:
         link: ReplyLink | RequestLink
         if attached.we_send:
-            link = ReplyLink(self._context, attached, node)
+            address = None if attached.target is None else attached.target.address
+            link = ReplyLink(self._context, attached.link, attached.session, node, address)
         else:
-            link = RequestLink(self._context, attached, node, answer)
+            link = RequestLink(self._context, attached.link, attached.session, node, answer)
         if link.need is not None:
             self._context.check(link.need)
         self._context.links[attached.link] = link

@@ -34,7 +34,6 @@ from gateway.wire.amqp.events import (
     AmqpError,
     Declared,
     DeliveryState,
-    LinkAttached,
     LinkId,
     Rejected,
     SessionId,
@@ -51,19 +50,12 @@ class CoordinatorLink:
     """A link to the coordinator. Transactions that are open when it ends are rolled back."""
 
     _context: Context
-    _attached: LinkAttached
+    id: LinkId
+    session: SessionId
     # The sends and settlements of its transactions have needs of their own.
     need: None = attrs.field(default=None, init=False)
     _under_way: int = attrs.field(default=0, init=False)
     _ended: bool = attrs.field(default=False, init=False)
-
-    @property
-    def id(self) -> LinkId:
-        return self._attached.link
-
-    @property
-    def session(self) -> SessionId:
-        return self._attached.session
 
     async def open(self) -> None:
         """

@@ -50,7 +50,7 @@ from gateway.wire.amqp.events import (
     ACCEPTED,
     Accepted,
     AmqpError,
-    LinkAttached,
+    LinkId,
     Rejected,
     SessionId,
     TransactionalState,
@@ -74,7 +74,8 @@ class IncomingLink:
     """A link that sends its client's messages to one entity."""
 
     _context: Context
-    _attached: LinkAttached
+    id: LinkId
+    session: SessionId
     _entity: EntityPath
     _waiting: deque[TransferReceived] = attrs.field(factory=deque, init=False)
     _opening: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -93,10 +94,6 @@ class IncomingLink:
         self._most_steps = 1 if many is None else _STEPS
 
     @property
-    def session(self) -> SessionId:
-        return self._attached.session
-
-    @property
     def need(self) -> Need:
         return need_to_send(self._entity)
 
@@ -110,11 +107,11 @@ class IncomingLink:
         if self._opening.cancelled_caught:
             self._drop()
         elif refusal is not None:
-            self._context.refuse(self._attached.link, amqp_error(refusal))
+            self._context.refuse(self.id, amqp_error(refusal))
             self._drop()
         else:
             self.is_open = True
-            self._context.engine.accept(self._attached.link, max_message_size=self._largest)
+            self._context.engine.accept(self.id, max_message_size=self._largest)
             self._top_up()
             self._context.on_opened()
             self._work_on()
@@ -321,7 +318,7 @@ class IncomingLink:
         """End the link and send nothing more of it: the client has to attach again."""
         self._failed = True
         self._drop()
-        self._context.detach(self._attached.link, error)
+        self._context.detach(self.id, error)
 
     def _drop(self) -> None:
         while self._waiting:
@@ -338,6 +335,6 @@ class IncomingLink:
         """
         engine, window = self._context.engine, self._context.options.window
         unfinished = len(self._waiting) + self._in_work
-        free = window - unfinished - engine.credit(self._attached.link)
+        free = window - unfinished - engine.credit(self.id)
         if free * 2 >= window:
-            engine.grant(self._attached.link, free)
+            engine.grant(self.id, free)

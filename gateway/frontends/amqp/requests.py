@@ -34,8 +34,8 @@ from gateway.wire.amqp.events import (
     AmqpError,
     DeliveryState,
     DispositionReceived,
-    LinkAttached,
     LinkFlow,
+    LinkId,
     Rejected,
     SessionId,
     TransactionalState,
@@ -75,27 +75,20 @@ class ReplyLink:
     """A link on which a client receives replies."""
 
     _context: Context
-    _attached: LinkAttached
+    id: LinkId
+    session: SessionId
     node: Node
+    address: str | None  # that the client gave as its own
     need: Need | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.need = _need(self.node)
 
-    @property
-    def session(self) -> SessionId:
-        return self._attached.session
-
-    @property
-    def address(self) -> str | None:
-        """The address that the client gave as its own."""
-        return self._attached.target.address if self._attached.target else None
-
     def open(self) -> None:
-        self._context.engine.accept(self._attached.link, filters={})
+        self._context.engine.accept(self.id, filters={})
 
     def send(self, payload: bytes) -> None:
-        engine, link = self._context.engine, self._attached.link
+        engine, link = self._context.engine, self.id
         if engine.credit(link) <= -_OWED:
             # The link isn't detached, since a detach would wait behind the replies.
             text = f"{_OWED} replies wait for the link's credit"
@@ -106,7 +99,7 @@ class ReplyLink:
 
     def flow(self, event: LinkFlow) -> None:
         if event.drain:
-            self._context.engine.drained(self._attached.link)
+            self._context.engine.drained(self.id)
 
     def disposition(self, event: DispositionReceived) -> None:
         """Do nothing: replies are sent settled."""
@@ -120,7 +113,8 @@ class RequestLink:
     """A link on which a client sends requests."""
 
     _context: Context
-    _attached: LinkAttached
+    id: LinkId
+    session: SessionId
     node: Node
     _answer: Answer
     need: Need | None = attrs.field(init=False)
@@ -131,12 +125,8 @@ class RequestLink:
     def __attrs_post_init__(self) -> None:
         self.need = _need(self.node)
 
-    @property
-    def session(self) -> SessionId:
-        return self._attached.session
-
     def open(self) -> None:
-        engine, link = self._context.engine, self._attached.link
+        engine, link = self._context.engine, self.id
         most = self._context.options.max_message_size
         engine.accept(link, max_message_size=min(most, _TOKEN_SIZE) if self._is_small else most)
         engine.grant(link, _CREDIT)
@@ -263,7 +253,7 @@ class RequestLink:
         return next(iter((*by_address, *same_node)), None)
 
     def _top_up(self) -> None:
-        engine, link = self._context.engine, self._attached.link
+        engine, link = self._context.engine, self.id
         free = _CREDIT - self._under_way - engine.credit(link)
         if free * 2 >= _CREDIT:
             engine.grant(link, free)

@@ -78,6 +78,9 @@ from gateway.wire.amqp.types import decode_at
 
 HANDLE_MAX: Final = 0x7FFFFFFF  # the highest handle that we let the peer use
 
+# Characters of a link's name, and of the addresses of its ends: they are kept while it lives.
+MAX_NAME: Final = 4096
+
 _STOLEN: Final = "amqp:link:stolen"
 _LEAST_IDLE: Final = 1000  # milliseconds; we write a heartbeat at each half of the peer's timeout
 _MAX_USHORT: Final = 0xFFFF
@@ -209,8 +212,8 @@ class Arrivals(Deliveries):
         try:
             if code == TRANSFER:
                 self._transfer(data, start, list_at, end, session)
-            elif code in _OF_DELIVERIES:
-                _OF_DELIVERIES[code](self, session, data, body, end)
+            elif code in _BY_BYTES:
+                _BY_BYTES[code](self, session, data, body, end)
             else:
                 _OF_SESSIONS[code](self, session, _fields(data, body, end))
         except SessionError as error:
@@ -341,7 +344,8 @@ class Arrivals(Deliveries):
 
     # ------------------------------------------------------------------ links
 
-    def _attach(self, session: Session, fields: list[Any]) -> None:
+    def _attach(self, session: Session, data: bytes, body: int, end: int) -> None:
+        fields = _fields(data, body, end)
         handle = uint_in(fields, 1)
         if handle > HANDLE_MAX:
             raise FrameError(FRAMING_ERROR, f"handle {handle}, limit {HANDLE_MAX}")
@@ -357,9 +361,14 @@ class Arrivals(Deliveries):
         if not we_send:
             link.delivery_count = uint_in(fields, 9, 0)
         if link.ours is Side.IDLE:
-            link.attach = fields
+            link.attach = data[body:end]
+        told = _read_attach(link, fields)
+        addresses = (terminus.address or "" for terminus in (told.source, told.target) if terminus)
+        if max(map(len, (name, *addresses))) > MAX_NAME:
+            text = f"a link's name or address of more than {MAX_NAME} characters"
+            raise FrameError(LIMIT_EXCEEDED, text)
         if not link.void:
-            self.report(_read_attach(link, fields))
+            self.report(told)
 
     def _new_link(self, session: Session, name: str, *, we_send: bool) -> Link:
         """A link that the peer attaches; lingering links give way to it."""
@@ -478,13 +487,13 @@ _OF_CONNECTIONS: Final[dict[int, Callable[[Arrivals, list[Any], int], None]]] = 
     BEGIN: Arrivals._begin,
     CLOSE: Arrivals._close,
 }
-# Frames that have a fast way.
-_OF_DELIVERIES: Final[dict[int, Callable[[Arrivals, Session, bytes, int, int], None]]] = {
+# Frames that have a fast way, or whose bytes are kept.
+_BY_BYTES: Final[dict[int, Callable[[Arrivals, Session, bytes, int, int], None]]] = {
     DISPOSITION: Arrivals._disposition,
     FLOW: Arrivals._flow,
+    ATTACH: Arrivals._attach,
 }
 _OF_SESSIONS: Final[dict[int, Callable[[Arrivals, Session, list[Any]], None]]] = {
     END: Arrivals._end,
-    ATTACH: Arrivals._attach,
     DETACH: Arrivals._detach,
 }

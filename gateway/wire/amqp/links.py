@@ -28,6 +28,7 @@ from gateway.wire.amqp.performatives import (
     TARGET,
     echo_terminus,
     field,
+    fields_of,
     read_settle_modes,
     symbols,
     symbols_or_null,
@@ -37,6 +38,7 @@ from gateway.wire.amqp.performatives import (
 )
 from gateway.wire.amqp.registry import Delivery, Link, Queued, Registry
 from gateway.wire.amqp.states import LINK, Side
+from gateway.wire.amqp.types import decode_at
 
 
 class Links:
@@ -69,6 +71,7 @@ class Links:
         record = self._registry.links.get(link)
         if record is None or record.ours is not Side.IDLE:
             return
+        attach = _asked(record)
         record.max_message_size = max_message_size
         record.lingers = lingers
         named = {} if address is None else {ADDRESS: address}
@@ -79,10 +82,10 @@ class Links:
             self._output,
             record,
             termini=(
-                echo_terminus(field(record.attach, 5, Described), of_source),
-                echo_terminus(field(record.attach, 6, Described), of_target),
+                echo_terminus(field(attach, 5, Described), of_source),
+                echo_terminus(field(attach, 6, Described), of_target),
             ),
-            settles=read_settle_modes(record.attach),
+            settles=read_settle_modes(attach),
             properties=properties,
         )
         send_queued(self._output, record)
@@ -95,16 +98,17 @@ class Links:
         record = self._registry.links.get(link)
         if record is None or record.ours is not Side.IDLE:
             return
+        attach = _asked(record)
         record.max_message_size = max_message_size
-        target = field(record.attach, 6, Described)
+        target = field(attach, 6, Described)
         _write_attach(
             self._output,
             record,
             termini=(
-                field(record.attach, 5, Described),
+                field(attach, 5, Described),
                 echo_terminus(target, {CAPABILITIES: symbols(capabilities)}),
             ),
-            settles=read_settle_modes(record.attach),
+            settles=read_settle_modes(attach),
         )
         self._wake()
 
@@ -321,6 +325,11 @@ def detach(
         registry.forget_name(link)
 
 
+def _asked(link: Link) -> list[Any]:
+    """The fields of the peer's attach, which isn't answered yet."""
+    return fields_of(decode_at(link.attach, 0)[0])
+
+
 def _write_attach(
     output: Output,
     link: Link,
@@ -331,7 +340,7 @@ def _write_attach(
 ) -> None:
     """Write our attach: a request of ours, or the answer to the peer's."""
     link.ours = LINK.after(link.ours, ATTACH)
-    link.attach = []
+    link.attach = b""
     count = link.delivery_count & MAX_UINT
     most = link.max_message_size
     fields = [

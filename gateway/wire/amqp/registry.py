@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 import attrs
 
@@ -86,7 +85,8 @@ class Link:
     ours: Side = Side.IDLE
     theirs: Side = Side.IDLE
     void: bool = False
-    attach: list[Any] = attrs.field(factory=list)  # the fields of the peer's attach, until answered
+    # The peer's attach, until answered: encoded, since its values may take 64 times its bytes.
+    attach: bytes = b""
     lingers: bool = False  # the link's owner answers the peer's detach
     awaited: bool = False  # the link's owner is told of the peer's answer to our detach
     closed: bool = False  # by the peer's detach, rather than suspended
