@@ -253,6 +253,7 @@ class SessionReceiver(Receiver, Protocol):
         Raises:
             SessionLockLost: the lock has expired; the state is unchanged.
             InvalidRequest: the state is too large.
+            QuotaExceeded: the states of the queue's sessions are too large.
         """
         ...
 

@@ -13,6 +13,7 @@ import attrs
 
 from gateway.domain.values import value
 
+STATE_OVERHEAD: Final = 256  # bytes that a session's state counts beside its own
 MAX_SEQUENCE: Final = 2**63 - 1  # the highest number that a storage can be asked for
 
 
@@ -189,6 +190,11 @@ class SessionRecord:
     damaged: bool = False  # the state's checksum doesn't match: it must never be served
     reported: bool = False  # the damage was already reported
 
+    @property
+    def size(self) -> int:
+        """The bytes that the state counts against the quota; 0: the session has none."""
+        return 0 if self.state is None else len(self.state) + STATE_OVERHEAD
+
 
 class SessionRows(Protocol):
     """
@@ -208,6 +214,13 @@ class SessionRows(Protocol):
     def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
         """
         Ids of the sessions with messages, or of those whose state was updated after that date.
+        """
+        ...
+
+    def state_bytes(self) -> int:
+        """
+        The sum of the states' `SessionRecord.size`. Takes time in proportion to the number of
+        states; nothing else here does.
         """
         ...
 

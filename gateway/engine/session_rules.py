@@ -112,7 +112,8 @@ class SessionRules:
 
     def set_state(self, holder: str, state: bytes | None, now: Now) -> None:
         """As `Sessions.set_state`."""
-        self._sessions.set_state(self._sessions.find(holder, now).held.id, state, now)
+        quota = self._queue.properties.max_size_in_megabytes * 2**20
+        self._sessions.set_state(self._sessions.find(holder, now).held.id, state, quota, now)
 
     def check_locked(self, session: str) -> None:
         """

@@ -13,7 +13,13 @@ import attrs
 
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, SessionLockLost, SessionNotAvailable, StateDamaged
+from gateway.domain.errors import (
+    InvalidRequest,
+    QuotaExceeded,
+    SessionLockLost,
+    SessionNotAvailable,
+    StateDamaged,
+)
 from gateway.engine.journal import Journal, take_out
 from gateway.engine.locks import Lock, Locks
 from gateway.engine.queue_checks import check_session_id
@@ -56,6 +62,7 @@ class Sessions:
     _fresh: int = 0
     _woken: set[str] = attrs.field(factory=set)
     _damaged: list[str] = attrs.field(factory=list)
+    _state_bytes: int | None = None  # counted when a state is set for the first time
 
     def __attrs_post_init__(self) -> None:
         self._locks = Locks(self._journal)
@@ -69,6 +76,7 @@ class Sessions:
         self._damaged.clear()
         self._cursor = 0
         self._fresh = 1
+        self._state_bytes = None
 
     # --- messages
 
@@ -269,23 +277,37 @@ class Sessions:
             )
         return None if record is None else record.state
 
-    def set_state(self, session: str, state: bytes | None, now: Now) -> None:
+    def set_state(self, session: str, state: bytes | None, quota: int, now: Now) -> None:
         """
-        Store the state of a session; None removes it.
+        Store the state of a session; None removes it. `quota` are the bytes of the states of all
+        sessions, since a client may name as many sessions as it likes.
 
         Raises:
             InvalidRequest: the state is larger than `MAX_SESSION_STATE`.
+            QuotaExceeded: the states would take more than `quota`.
         """
         if state is not None and len(state) > MAX_SESSION_STATE:
             raise InvalidRequest(
                 f"session state: at most {MAX_SESSION_STATE} bytes expected, got {len(state)}"
             )
         record = self._find_record(session) or SessionRecord(id=session)
+        new = SessionRecord(id=session, first=record.first, state=state, updated=now.wall)
+        self._count(new.size - record.size, quota)
         if state is None and record.first is None:
             self._storage.sessions.remove(session)
         else:
-            new = SessionRecord(id=session, first=record.first, state=state, updated=now.wall)
             self._storage.sessions.put(new)
+
+    def _count(self, added: int, quota: int) -> None:
+        self._journal.keep(self)
+        if self._state_bytes is None:
+            self._state_bytes = self._storage.sessions.state_bytes()
+        if added > 0 and self._state_bytes + added > quota:
+            raise QuotaExceeded(
+                f"{self._path}: the states of its sessions take {self._state_bytes}"
+                f" of {quota} bytes"
+            )
+        self._state_bytes += added
 
     def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
         skip, top = (min(max(number, 0), MAX_SEQUENCE) for number in (skip, top))

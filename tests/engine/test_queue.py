@@ -129,6 +129,9 @@ class NaiveSessions:
             found = [session for _, session in sorted(updates)]
         return found[skip : skip + top]
 
+    def state_bytes(self) -> int:
+        return sum(record.size for record in self.records.values())
+
 
 @attrs.define
 class NaiveSeenIds:

@@ -11,6 +11,7 @@ from gateway.domain.entity import EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
     InvalidRequest,
+    QuotaExceeded,
     SessionLockLost,
     SessionNotAvailable,
     SessionRequired,
@@ -18,7 +19,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, Defer, ReceiveMode
 from gateway.engine.queue import Queue
-from gateway.engine.records import SessionRecord, State
+from gateway.engine.records import STATE_OVERHEAD, SessionRecord, State
 from gateway.engine.session_rules import Accepted
 from gateway.engine.sessions import MAX_SESSION_STATE
 from tests.engine.test_queue import at, content, message, naive_storage, queue_on
@@ -485,6 +486,36 @@ def test_a_state_has_256_kib_at_most() -> None:
     with pytest.raises(InvalidRequest, match="at most 262144 bytes expected, got 262145"):
         queue.sessions.set_state(holder, b"s" * (MAX_SESSION_STATE + 1), at(1))
     assert queue.sessions.state(holder, at(1)) == b"s" * MAX_SESSION_STATE
+
+
+def test_the_states_of_a_queue_have_its_quota() -> None:
+    queue = make(max_size_in_megabytes=1)
+    whole = b"s" * MAX_SESSION_STATE
+    for session in "abc":
+        queue.sessions.set_state(accept(queue, session).holder, whole, at(1))
+    last = accept(queue, "d").holder
+
+    with pytest.raises(QuotaExceeded, match="of 1048576 bytes"):
+        queue.sessions.set_state(last, whole, at(1))
+    queue.reload()
+    last, first = accept(queue, "d").holder, accept(queue, "a").holder
+    with pytest.raises(QuotaExceeded):
+        queue.sessions.set_state(last, whole, at(1))
+    assert queue.sessions.state(last, at(1)) is None
+
+    queue.sessions.set_state(first, whole[1:], at(2))  # less is allowed
+    queue.sessions.set_state(first, None, at(3))
+    queue.sessions.set_state(last, whole, at(4))
+
+
+def test_a_state_without_bytes_counts_too() -> None:
+    queue = make(max_size_in_megabytes=1)
+    for number in range(2**20 // STATE_OVERHEAD):
+        queue.sessions.set_state(accept(queue, f"{number}").holder, b"", at(1))
+    last = accept(queue, "last").holder
+
+    with pytest.raises(QuotaExceeded):
+        queue.sessions.set_state(last, b"", at(1))
 
 
 def test_a_state_that_is_taken_away_leaves_the_messages() -> None:

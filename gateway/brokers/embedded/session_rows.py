@@ -7,7 +7,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded.checksums import row_checksum
-from gateway.engine.records import SessionRecord
+from gateway.engine.records import STATE_OVERHEAD, SessionRecord
 
 # Names are read as bytes: after a flipped bit they may not be valid text.
 _GET: Final = (
@@ -31,6 +31,10 @@ _UPDATED: Final = """
 SELECT CAST(id AS BLOB) FROM session INDEXED BY session_update
 WHERE queue = ? AND state IS NOT NULL AND updated > ? ORDER BY updated, id LIMIT ? OFFSET ?
 """
+_STATES: Final = (
+    "SELECT count(*), coalesce(sum(length(state)), 0) FROM session"
+    " WHERE queue = ? AND state IS NOT NULL"
+)
 
 _SEEN_UNTIL: Final = "SELECT until, checksum FROM seen WHERE queue = ? AND id = ?"
 _SEEN_PUT: Final = "INSERT OR REPLACE INTO seen (queue, id, until, checksum) VALUES (?, ?, ?, ?)"
@@ -69,6 +73,10 @@ class SqliteSessions:
         else:
             found = self._connection.execute(_UPDATED, (self._queue, updated_since, top, skip))
         return [_name(raw) for (raw,) in found]
+
+    def state_bytes(self) -> int:
+        count, size = self._connection.execute(_STATES, (self._queue,)).fetchone() or (0, 0)
+        return int(count * STATE_OVERHEAD + size)
 
     def _one(self, statement: str, value: Any) -> SessionRecord | None:
         found = self._connection.execute(statement, (self._queue, value)).fetchone()

@@ -199,6 +199,9 @@ class MemorySessions:
         start = bisect.bisect_left(self._updates, (updated_since + 1, "")) + skip
         return [session for _, session in self._updates[start : start + top]]
 
+    def state_bytes(self) -> int:
+        return sum(record.size for record in self._records.values())
+
 
 @attrs.define(eq=False)
 class MemorySeenIds:

@@ -20,7 +20,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreInUse
 from gateway.brokers.embedded.upkeep import Upkeep
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import OutcomeUnknown, StorageFull, Unavailable
+from gateway.domain.errors import OutcomeUnknown, QuotaExceeded, StorageFull, Unavailable
 from gateway.domain.events.stores import Quarantined
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Kind, Message, Typed
 from gateway.domain.topics.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
@@ -416,6 +416,22 @@ async def test_a_restart_keeps_sessions_and_what_was_deferred_and_seen(tmp_path)
 
     assert found == [("a", "a1"), ("b", "b2")]
     assert (deferred.message.message_id, state) == ("b1", b"half")
+
+
+async def test_a_restart_keeps_the_bytes_that_states_count(tmp_path):
+    properties = QueueProperties(requires_session=True, max_size_in_megabytes=1)
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(ORDERS, properties)
+        for name in "abc":
+            async with broker.open_session(ORDERS, name) as session:
+                await session.set_state(bytes(2**18))
+    async with embedded(tmp_path) as broker, broker.open_session(ORDERS, "d") as session:
+        with pytest.raises(QuotaExceeded, match="of 1048576 bytes"):
+            await session.set_state(bytes(2**18))
+        await session.set_state(bytes(2**17))
+        state = await session.get_state()
+
+    assert state == bytes(2**17)
 
 
 async def test_after_a_restart_no_subscription_has_the_rules_of_one_that_was_deleted(tmp_path):
