@@ -405,7 +405,8 @@ class Status:
     def problems(self) -> tuple[str, ...]:
         """The problems that an operator should look at, one line each; empty: healthy."""
         alarms = (
-            f"{each.event}: {each.text}; {_ALARM_ADVICE.get(each.event, _USUAL_ADVICE)}"
+            f"{each.event}, {_span((self.at - each.last).total_seconds())} ago: {each.text};"
+            f" {_ALARM_ADVICE.get(each.event, _USUAL_ADVICE)}"
             for each in self.alarms
         )
         namespaces = (text for each in self.namespaces for text in each.problems(self.at))

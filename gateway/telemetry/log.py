@@ -208,10 +208,11 @@ def escaped(text: str) -> str:
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    return {field.name: _plain(getattr(event, field.name)) for field in attrs.fields(type(event))}
+    return {field.name: plain(getattr(event, field.name)) for field in attrs.fields(type(event))}
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
+    """The value of an event's field as JSON has it, numbers with three significant digits."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, float):

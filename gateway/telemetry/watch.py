@@ -25,7 +25,7 @@ from gateway.domain.message import AcceptedBy
 from gateway.domain.status import RATE_SECONDS, Alarm, StateChangeCount
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.connections import Connections
-from gateway.telemetry.log import level_of, name_of
+from gateway.telemetry.log import level_of, name_of, plain
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.waiting import WaitingCounts
 
@@ -216,4 +216,4 @@ class Watch:
 
 def _text_of(event: Event) -> str:
     fields = (field.name for field in attrs.fields(type(event)) if field.name not in _UNTOLD)
-    return ", ".join(f"{name} {getattr(event, name)}" for name in fields)[:LONGEST_TEXT]
+    return ", ".join(f"{name} {plain(getattr(event, name))}" for name in fields)[:LONGEST_TEXT]

@@ -128,11 +128,19 @@ def test_one_backlog_queue_is_enough(usable: int, told: tuple[str, ...]) -> None
 def test_an_alarm_is_a_problem_whatever_else_there_is() -> None:
     alarm = Alarm(event="syphon_stalled", times=2, last=NOW, text="pending 5")
 
-    assert problems(None, alarm) == ("syphon_stalled: pending 5",)
+    assert problems(None, alarm) == ("syphon_stalled, 0:00:00 ago: pending 5",)
     assert problems(pair(secondary=1), alarm) == (
         "entities that are secondary: 1",
-        "syphon_stalled: pending 5",
+        "syphon_stalled, 0:00:00 ago: pending 5",
     )
+
+
+def test_an_alarm_says_how_long_ago_it_was() -> None:
+    alarm = Alarm(
+        event="syphon_stalled", times=2, last=NOW - timedelta(seconds=165), text="pending 5"
+    )
+
+    assert problems(None, alarm) == ("syphon_stalled, 0:02:45 ago: pending 5",)
 
 
 def dead(letters: DeadLetters, dead_lettered: int = 0) -> PairStatus:

@@ -101,6 +101,13 @@ async def test_an_error_is_red_for_ten_minutes(watch: Watch, autojump_clock: Moc
     assert watch.alarms() == []
 
 
+async def test_an_alarm_has_the_numbers_of_the_log(watch: Watch) -> None:
+    watch.report(SyphonStalled(pending=5, seconds=373.1015719920106))
+    (alarm,) = watch.alarms()
+
+    assert alarm.text == "pending 5, seconds 373.0"
+
+
 async def test_a_traceback_is_for_the_log_alone(watch: Watch) -> None:
     watch.report(ConnectionCrashed(peer="p" * 1000, traceback="secret"))
     (alarm,) = watch.alarms()

@@ -197,8 +197,8 @@ def test_what_follows_from_the_figures_is_told() -> None:
         " fix the cause, then run `pairgate redrive`",
         "dead letters of the spool: 1 EntityNotFound, the oldest is 0:00:30 old:"
         " fix the cause, then run `pairgate redrive --spool`",
-        "syphon_stalled: pending 5; check the primary, and the events `syphon_backed_off`"
-        " and `syphon_failed` in the log",
+        "syphon_stalled, 0:00:00 ago: pending 5; check the primary, and the events"
+        " `syphon_backed_off` and `syphon_failed` in the log",
         "changed certificate files can't be used, and the previous ones stay in use: server.key:"
         " no key; correct the files",
         "endpoints[0].tls.certificate (CN=localhost, serial 1f, server.pem) expires at"
