@@ -102,7 +102,8 @@ class Peer:
         Return a node's reply to a request.
 
         Raises:
-            BrokerError: the node can't be reached, or there is no reply.
+            BrokerError: the node can't be reached, there is no reply, or no token instead of one
+                that expires.
         """
         for _ in range(_TRIES):
             exchange = await self._exchange(node)
@@ -116,6 +117,8 @@ class Peer:
         exchange = self._exchanges.get(node)
         if exchange is None or exchange.void:
             return await self.attach(node, partial(self._attach_exchange, node))
+        if not self.is_authorized(node):
+            await self.authorize(node)
         await exchange.wait_attached()
         return exchange
 

@@ -44,6 +44,10 @@ class Sender:
         """True if the peer still takes messages on the link, as its token is good."""
         return self.peer.is_authorized(self.address)
 
+    async def authorize(self) -> None:
+        """As `Peer.authorize`."""
+        await self.peer.authorize(self.address)
+
     def close(self) -> None:
         self.link.close()
         if self.watch is not None:
@@ -205,7 +209,7 @@ class Senders:
     async def _attach(self, kept: _Kept, entity: EntityPath, since: float) -> None:
         async with kept.attaching:
             if kept.sender is not None and kept.alive:
-                await kept.sender.peer.authorize(kept.sender.address)
+                await kept.sender.authorize()
             else:
                 take = partial(self._take, since)
                 kept.sender = await attach_sender(take, entity, self._options)

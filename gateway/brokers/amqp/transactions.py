@@ -93,7 +93,8 @@ class TransactionLinks:
         Return a link to send to the entity, in that session or else in one for all.
 
         Raises:
-            BrokerError: the link can't be attached.
+            BrokerError: the link can't be attached, or there is no token instead of one that
+                expires. Nothing was sent.
         """
         async with self._attaching:
             if session is None:
@@ -108,6 +109,8 @@ class TransactionLinks:
                 sender = await within(self._options.connect_timeout, str(entity), attach)
             self._senders[key] = sender
             drop_idle(self._senders, _MOST_SENDERS)
+            if not sender.is_authorized:
+                await within(self._options.connect_timeout, str(entity), sender.authorize)
         return sender
 
     async def _take(self) -> Peer:

@@ -62,7 +62,7 @@ limits are raised; a smaller number here would then leave messages in a backlog.
 MAX_DELIVERIES: Final = 128 * 1024 * 1024
 """Bytes of an answer with several deliveries, however large each may be."""
 
-_AROUND: Final = 16 * 1024  # bytes around a message: its metadata, and the envelope of a backlog's
+_AROUND: Final = 16 * 1024  # bytes around a message: its metadata
 
 
 class Authorization(Protocol):

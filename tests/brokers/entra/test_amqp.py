@@ -7,9 +7,12 @@ import trio
 from trio.testing import MockClock
 
 from gateway.brokers.amqp.broker import AmqpBroker
+from gateway.brokers.amqp.options import LinkOptions
+from gateway.brokers.amqp.transactions import TransactionLinks
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import CredentialRefused, NotAuthorized, NoToken
 from gateway.domain.message import Message
+from gateway.wire.amqp.exchange import Request
 from gateway.wire.amqp.servicebus.cbs import JWT
 from tests.brokers.entra.provider import PATIENCE, Provider, opened
 from tests.brokers.entra.strict import HOST, StrictPeer, broker_at
@@ -124,6 +127,36 @@ async def test_seconds_before_a_token_expires_it_is_not_sent_with_however_often_
 
     assert HOUR - last == pytest.approx(5, abs=0.3)
     assert peer.detached == 0
+
+
+async def test_with_an_expired_token_nothing_is_sent_in_a_transaction_or_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    peer, provider = StrictPeer(), Provider()
+    schedule = Request(operation="schedule")
+    async with opened(provider) as tokens, broker_at(peer, tokens) as broker:
+        await broker.send(ORDERS, ONE)
+        connection = await broker._sending.take(trio.current_time())
+        links = TransactionLinks(connection, LinkOptions())
+
+        async def use_all() -> None:
+            await links.sender(ORDERS, None)
+            await connection.ask("node", schedule)
+
+        with trio.move_on_after(1):  # the peer doesn't answer
+            await use_all()
+        provider.failure = NoToken("login.example: connection refused")
+        await trio.sleep_until(HOUR - 20)
+        with trio.move_on_after(1):
+            await use_all()
+        await trio.sleep_until(HOUR - 3)
+        sent = peer.messages
+        with pytest.raises(NoToken):
+            await links.sender(ORDERS, None)
+        with pytest.raises(NoToken):
+            await connection.ask("node", schedule)
+
+        assert (peer.messages, peer.detached) == (sent, 0)
 
 
 async def test_a_token_that_comes_after_the_last_expired_is_put_for_the_same_link(
