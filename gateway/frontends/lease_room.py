@@ -10,10 +10,10 @@ from gateway.domain.errors import Busy
 @attrs.define(eq=False)
 class LeaseRoom:
     """
-    Counts the leases, and the deliveries that pending receives may return, of each client.
+    Counts the leases of each client, and the deliveries that its pending receives may return.
 
-    A client that has more than it would leave for others gets no more of them: no client can take
-    all leases, and few can't either.
+    A client may have as many as it leaves for the others, at most: neither one client nor a few
+    together can take all leases.
     """
 
     most: int  # of all clients together
