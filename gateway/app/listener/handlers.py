@@ -65,7 +65,7 @@ class HttpHandler:
     timeout: float  # seconds, for a whole response
     clock: WallClock
     _blame: Blame = attrs.field(factory=Blame, init=False)
-    # Messages whose last connection broke.
+    # Messages with a broken connection, and no success since.
     _broken: Bounded[tuple[str, int], None] = attrs.field(
         factory=lambda: Bounded(_MOST_BROKEN), init=False
     )
