@@ -16,6 +16,7 @@ PUBLIC: Final[dict[str, tuple[str, ...]]] = {
         "ListenerOptions",
         "Item",
         "Json",
+        "RAW",
         "Trigger",
         "Triggers",
         "FormatError",
