@@ -261,12 +261,13 @@ def test_units_start_a_command_that_there_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.name)
-def test_a_unit_may_write_below_its_state_folder(path: Path) -> None:
-    """All else is read-only (`ProtectSystem=strict`), and no other unit need have made it."""
+def test_a_unit_has_a_folder_for_its_state_and_one_for_its_sockets(path: Path) -> None:
+    """All else is read-only (`ProtectSystem=strict`), and no other unit need have made them."""
     unit = configparser.RawConfigParser(strict=False)
     unit.read(path)
 
-    assert unit["Service"]["StateDirectory"] == "pairgate"
+    assert unit["Service"]["StateDirectory"] == unit["Service"]["RuntimeDirectory"] == "pairgate"
+    assert unit["Service"]["RuntimeDirectoryPreserve"] == "yes", "the units share the folder"
 
 
 def test_the_socket_unit_has_the_ports_of_the_default_configuration() -> None:
