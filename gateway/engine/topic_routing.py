@@ -18,7 +18,7 @@ from gateway.domain.topics.filters import (
     TrueFilter,
     matches,
 )
-from gateway.domain.topics.property_values import id_text
+from gateway.domain.topics.property_values import MessageReader, id_text
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal, put_entry
@@ -29,7 +29,7 @@ from gateway.engine.records import Row
 if TYPE_CHECKING:
     from gateway.engine.queue import Queue
 
-Test = Callable[[Message], bool]
+Test = Callable[[MessageReader], bool]
 Change = Callable[[Message], Message]
 CompileSql = Callable[[SqlFilter], Test]
 CompileAction = Callable[[SqlAction], Change]
@@ -180,7 +180,7 @@ class TopicRouting:
         if isinstance(rule.filter, SqlFilter):
             return self._compile_sql(rule.filter), action
         simple = rule.filter
-        return lambda message: matches(simple, message), action
+        return lambda subject: matches(simple, subject), action
 
     def copies(self, row: Row, hops: int, now: Now) -> Sequence[Copy]:
         """
@@ -199,8 +199,9 @@ class TopicRouting:
         for entry in index.always:
             _sort(entry, found, changing)
         if message is not None:
+            subject = MessageReader(message)
             for entry in index.candidates(message):
-                if entry[2](message):
+                if entry[2](subject):
                     _sort(entry, found, changing)
         copies: list[Copy] = [(subscription.queue, row) for subscription in found.values()]
         size = 0

@@ -26,6 +26,7 @@ from gateway.domain.topics.filters import (
     SqlAction,
     SqlFilter,
 )
+from gateway.domain.topics.property_values import MessageReader
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.engine import topics as limits
 from gateway.engine.content_needs import Packing
@@ -350,6 +351,18 @@ def test_each_rule_counts_once_until_it_is_dropped() -> None:
     assert counts == [(2, 1), (2, 1), (2, 0), (0, 0)]
 
 
+def test_all_filters_of_a_topic_read_a_message_by_one_reader() -> None:
+    made, readers = topics(), list[MessageReader]()
+    compiled = space_of(made).routing(NEWS).subscriptions["s"].compiled
+    for name in "ab":
+        made.add_rule(NEWS, "s", Rule(name=name, filter=SQL), at(0))
+        compiled[name] = (lambda each: bool(readers.append(each)), None)
+    send(made, Incoming(content=Message(), size=10))
+
+    first, second = readers
+    assert first is second
+
+
 def test_a_message_that_several_rules_take_comes_once() -> None:
     made = topics()
     made.add_rule(NEWS, "s", Rule(name="all"), at(0))
@@ -373,7 +386,7 @@ def test_a_message_meets_only_rules_that_ask_for_what_it_says(condition: str, fi
     made.add_rule(NEWS, "s", Rule(name="r", filter=CorrelationFilter(**{condition: "x"})), at(0))
     met: list[Message] = []
     compiled = space_of(made).routing(NEWS).subscriptions["s"].compiled
-    compiled["r"] = (lambda each: not met.append(each), None)
+    compiled["r"] = (lambda each: not met.append(each.message), None)
     alike, other = Message(**{field: "x"}), Message(**{field: "y"})
     send(made, *(Incoming(content=each, size=10) for each in (alike, other, Message())))
 

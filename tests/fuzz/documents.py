@@ -22,6 +22,7 @@ from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.process import ProcessAction
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
+from gateway.domain.topics.property_values import MessageReader
 from gateway.frontends.storage_queue import messages
 from gateway.frontends.storage_queue.notes import read_notes
 from gateway.wire.amqp.message import encode_message
@@ -186,7 +187,7 @@ def read_sql(data: bytes) -> None:
 def _filter(expression: str) -> None:
     matches = compile_filter(expression, _PARAMETERS)
     for message in _MESSAGES:
-        assert matches(message) in {True, False}
+        assert matches(MessageReader(message)) in {True, False}
 
 
 def _action(expression: str) -> None:

@@ -104,14 +104,16 @@ def check_expression(what: str, expression: str) -> None:
         )
 
 
-def matches(rule_filter: TrueFilter | FalseFilter | CorrelationFilter, message: Message) -> bool:
+def matches(
+    rule_filter: TrueFilter | FalseFilter | CorrelationFilter, subject: MessageReader
+) -> bool:
     """
     True if the filter matches the message.
 
     Texts are compared with case, numbers by value, and names of properties without case.
     """
     if isinstance(rule_filter, CorrelationFilter):
-        return _has_fields(rule_filter, message) and _has_properties(rule_filter, message)
+        return _has_fields(rule_filter, subject.message) and _has_properties(rule_filter, subject)
     return isinstance(rule_filter, TrueFilter)
 
 
@@ -129,7 +131,6 @@ def _has_fields(wanted: CorrelationFilter, message: Message) -> bool:
     return all(text is None or text == found for text, found in pairs)
 
 
-def _has_properties(wanted: CorrelationFilter, message: Message) -> bool:
-    reader = MessageReader(message)
+def _has_properties(wanted: CorrelationFilter, reader: MessageReader) -> bool:
     pairs = ((plain(value), plain(reader.get(name))) for name, value in wanted.properties.items())
     return all(equatable(value, found) and value == found for value, found in pairs)

@@ -22,6 +22,8 @@ ORDERED: Final = frozenset(
 )  # plain values that have an order
 EQUATABLE: Final = ORDERED | {bool, UUID, bytes}
 _AS_IT_IS: Final = EQUATABLE - {datetime} | {type(None)}
+# Steps of all LIKEs of one evaluation, some 10 ms at most: a filter has a hundred of them.
+MOST_STEPS: Final = 2**22
 _LONGEST_ID: Final = 128  # characters
 _MISSING: Final = object()
 _PLAIN_KINDS: Final = frozenset(
@@ -94,10 +96,22 @@ class MessageReader:
     A message's application properties by name, without regard to case, as in Service Bus.
 
     Among names that differ in case only, an exact match wins, else the last one.
+
+    All filters of a topic read a message by one reader: a message may have 100,000 properties.
     """
 
     message: Message
     _folded: Mapping[str, Value] | None = None
+    _steps: int = MOST_STEPS
+
+    def begin(self) -> None:
+        """Begin the evaluation of another filter, which has `MOST_STEPS` of its own."""
+        self._steps = MOST_STEPS
+
+    def spend(self, steps: int) -> bool:
+        """Take so many steps of a search in a text; False: the evaluation has no more."""
+        self._steps -= steps
+        return self._steps >= 0
 
     def get(self, name: str, absent: Any = None) -> Value:
         """The property as received, or `absent`."""

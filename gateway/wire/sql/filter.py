@@ -14,7 +14,7 @@ from gateway.domain.message import Message, Value
 from gateway.domain.topics.filters import MAX_EXPRESSION_LENGTH
 from gateway.domain.topics.property_values import MessageReader, id_text, plain
 from gateway.wire.sql.arithmetic import calculate, compare, signed
-from gateway.wire.sql.like import compile_like
+from gateway.wire.sql.like import Spend, compile_like
 from gateway.wire.sql.parser import parse_filter
 from gateway.wire.sql.tree import (
     SYSTEM_PROPERTIES,
@@ -41,10 +41,15 @@ _IDS: Final = frozenset({"message_id", "correlation_id"})
 _FIELDS: Final = {name.lower(): field for name, field in SYSTEM_PROPERTIES.items()}
 _ABSENT: Final = object()
 
+_STEPS_TO_COMPILE: Final = 1000  # for each character of a pattern
+
 _Evaluate = Callable[[MessageReader], Any]
+_LikeTest = Callable[[str, Spend], bool | None]
 
 
-def compile_filter(expression: str, parameters: Mapping[str, Any]) -> Callable[[Message], bool]:
+def compile_filter(
+    expression: str, parameters: Mapping[str, Any]
+) -> Callable[[MessageReader], bool]:
     """
     Compile the test whether a message matches. The test never raises, and keeps nothing of the
     message.
@@ -54,8 +59,9 @@ def compile_filter(expression: str, parameters: Mapping[str, Any]) -> Callable[[
     """
     evaluate = _compiled(parse_filter(expression, parameters))
 
-    def matches(message: Message) -> bool:
-        return evaluate(MessageReader(message)) is True
+    def matches(subject: MessageReader) -> bool:
+        subject.begin()
+        return evaluate(subject) is True
 
     return matches
 
@@ -193,20 +199,22 @@ def _like(node: Like) -> _Evaluate:
 
     def is_like(subject: MessageReader) -> bool | None:
         text, test = value(subject), like(subject)
-        return test(text) if isinstance(text, str) and test is not None else None
+        return test(text, subject.spend) if isinstance(text, str) and test is not None else None
 
     return is_like
 
 
-def _pattern(node: Like) -> Callable[[MessageReader], Callable[[str], bool | None] | None]:
-    """The pattern's test; None if the pattern or the escape is invalid."""
+def _pattern(node: Like) -> Callable[[MessageReader], _LikeTest | None]:
+    """The pattern's test; None: pattern or escape is invalid, or there are no more steps."""
     pattern, escape = _compiled(node.pattern), _compiled(node.escape or Constant(""))
 
-    def read(subject: MessageReader) -> Callable[[str], bool | None] | None:
+    def read(subject: MessageReader) -> _LikeTest | None:
         text, mark = pattern(subject), escape(subject)
         if not isinstance(text, str) or not isinstance(mark, str):
             return None
         if len(text) > MAX_EXPRESSION_LENGTH:  # of a property: bounds the cost of the test
+            return None
+        if not subject.spend(len(text) * _STEPS_TO_COMPILE):
             return None
         try:
             return compile_like(text, mark if node.escape else None)

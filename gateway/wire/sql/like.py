@@ -3,23 +3,24 @@ LIKE: `%` matches any text, `_` any one character; the escape character makes th
 
 A pattern is its pieces between the `%`: the first is at the beginning, the last at the end, and the
 others are found from left to right, each as early as possible. No piece is tried twice, so no
-pattern takes longer than its length times the text's. Where that is much, as for a piece with `_`
-in a very long text, the result is unknown.
+pattern takes more steps than its length times the text's. Where the steps of all LIKEs of a filter
+are too many, the result is unknown.
 """
 
 import re
 from collections.abc import Callable
 from typing import Final
 
-from gateway.wire.sql.arithmetic import LONGEST
-
 _ANY_TEXT: Final = "%"
 _ANY_CHARACTER: Final = "_"
 
+Spend = Callable[[int], bool]
+"""Takes that many steps; False: there are no more."""
 
-def compile_like(pattern: str, escape: str | None = None) -> Callable[[str], bool | None]:
+
+def compile_like(pattern: str, escape: str | None = None) -> Callable[[str, Spend], bool | None]:
     """
-    The test whether a text matches the pattern, case-sensitively. None: that would take too long.
+    The test whether a text matches the pattern, case-sensitively. None: there are no more steps.
 
     Raises:
         ValueError: the escape isn't one character, or no character follows it.
@@ -28,18 +29,19 @@ def compile_like(pattern: str, escape: str | None = None) -> Callable[[str], boo
         raise ValueError("one character as escape")
     pieces = [_Piece(characters) for characters in _split(pattern, escape)]
     if len(pieces) == 1:
-        return pieces[0].is_all
+        return lambda text, spend: pieces[0].is_all(text)
     first, *middle, last = pieces
 
-    def is_like(text: str) -> bool | None:
+    def is_like(text: str, spend: Spend) -> bool | None:
         end = len(text) - last.length
         if end < first.length or not first.is_at(text, 0) or not last.is_at(text, end):
             return False
         start = first.length
         for piece in middle:
-            if piece.is_wild and end - start > LONGEST:
+            if not spend(piece.wild_steps(end - start)):
                 return None
             found = piece.find(text, start, end)
+            spend((end if found < 0 else found) - start)
             if found < 0:
                 return False
             start = found + piece.length
@@ -59,9 +61,9 @@ class _Piece:
             source = "".join("." if c is None else re.escape(c) for c in characters)
             self._wild = re.compile(source, re.DOTALL)
 
-    @property
-    def is_wild(self) -> bool:
-        return self._wild is not None
+    def wild_steps(self, distance: int) -> int:
+        """The most steps of `find`, beside one for each character that it passes."""
+        return 0 if self._wild is None else distance * self.length
 
     def is_all(self, text: str) -> bool:
         return len(text) == self.length and self.is_at(text, 0)

@@ -235,8 +235,8 @@ async def test_what_the_namespace_can_not_do_refuses_no_other_message(
     house, sdk, autojump_clock, monkeypatch
 ):
     def compiled(_expression, _parameters):
-        def matches(message):
-            if message.properties["wrong"]:
+        def matches(subject):
+            if subject.message.properties["wrong"]:
                 raise NotSupported("this message can't be delivered as it is")
             return True
 
