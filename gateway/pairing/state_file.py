@@ -75,6 +75,7 @@ class StateFile:
     retry: float = RETRY  # seconds from a failed save to the next
     _dirty: Changes = attrs.field(factory=Changes, init=False)
     _saved: tuple[int, ...] = attrs.field(default=(), init=False)  # the versions at the last save
+    _identity: Identity | None = attrs.field(default=None, init=False)  # in the file
     _is_held: bool = attrs.field(default=False, init=False)
     _ends: bool = attrs.field(default=False, init=False)  # no send begins any more
     _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
@@ -100,6 +101,7 @@ class StateFile:
             raise StateFileError(self._problem(error)) from error
         except StateFileError as error:
             raise StateFileError(f"{self.path}: {error}") from error
+        self._identity = saved.primary
         self.destination.restore(saved.primary)
         self.entity_cache.restore(saved.known)
         self.states.restore(saved.states)
@@ -124,7 +126,9 @@ class StateFile:
 
         On cancellation, unsaved changes are saved first, within `LAST_SAVE` seconds.
         """
-        self._saved = self._versions
+        # The primary may have reported another identity before this, which no watcher notices.
+        is_known = self.destination.identity == self._identity
+        self._saved = self._versions if is_known else ()
         async with trio.open_nursery() as nursery:
             for changes in self._watched:
                 nursery.start_soon(self._watch, changes, changes.version)
@@ -153,6 +157,8 @@ class StateFile:
 
     async def _save_after_changes(self) -> None:
         seen = self._dirty.version
+        if self._saved != self._versions:
+            self._dirty.note()
         while True:
             await self._dirty.wait(seen)
             await trio.sleep(self.between_saves)
@@ -202,7 +208,7 @@ class StateFile:
         except RuntimeError as error:  # no thread can be started
             self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
             return False
-        self._saved = versions
+        self._saved, self._identity = versions, state.primary
         return True
 
     def _problem(self, error: OSError) -> str:

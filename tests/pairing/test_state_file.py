@@ -14,6 +14,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.failover import State
+from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy
 from gateway.domain.operators.control import Action, Operator, Order
 from gateway.pairing.entity_cache import KnownEntity
@@ -179,6 +180,28 @@ async def test_a_restart_in_an_outage_diverts_at_once(harness, path):
 
     assert accepted_by is AcceptedBy.BACKLOG
     assert harness.primary.sends() == before
+
+
+@pytest.mark.parametrize("before", [None, Identity("store", "former")])
+@pytest.mark.parametrize("quickly", [True, False])
+async def test_a_primary_that_has_answered_before_the_start_is_saved(
+    harness, path, before, quickly
+):
+    if before is not None:
+        path.parent.mkdir()
+        path.write_bytes(build(attrs.evolve(SAVED, primary=before)))
+    pair = harness.parts().assemble()
+    pair.destination.identity = Identity("store", "new")
+    state = file_of(harness, pair, path, **QUICKLY if quickly else {})
+    state.restore()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(state.run)
+        if quickly:  # otherwise at the end
+            await saved(path, lambda found: found.primary == Identity("store", "new"))
+        nursery.cancel_scope.cancel()
+
+    assert parse(path.read_bytes()).primary == Identity("store", "new")
 
 
 async def test_a_file_is_replaced_whole(harness, path):
