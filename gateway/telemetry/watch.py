@@ -30,7 +30,7 @@ from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.waiting import WaitingCounts
 
 RED: Final = timedelta(minutes=10)  # a longer problem is reported again meanwhile
-LONGEST_TEXT: Final = 200
+LONGEST_TEXT: Final = 400  # has room for the remedy at the end of a reason
 MOST_DIVERTED: Final = 10_000  # entities whose diverted messages are counted by entity
 _UNTOLD: Final = frozenset({"traceback"})  # fields for the log alone
 

@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import (
@@ -13,6 +14,7 @@ from gateway.domain.events.gateway import (
     Diverted,
     EntityStateChanged,
     Event,
+    LeftUntouched,
     SyphonBackedOff,
     Syphoned,
     SyphonFailed,
@@ -106,6 +108,18 @@ async def test_an_alarm_has_the_numbers_of_the_log(watch: Watch) -> None:
     (alarm,) = watch.alarms()
 
     assert alarm.text == "pending 5, seconds 373.0"
+
+
+async def test_an_alarm_names_the_remedy_at_the_end_of_its_reason(watch: Watch) -> None:
+    reason = (
+        "the message was meant for another primary, with the fingerprint 1747f5f654e764da: the"
+        " syphon of that pair moves it. If this primary has replaced that primary, start the syphon"
+        " with `--adopt 1747f5f654e764da`"
+    )
+    watch.report(LeftUntouched(queue=queue_name("l" * 60, 0), messages=3, reason=reason))
+    (alarm,) = watch.alarms()
+
+    assert alarm.text.endswith("`--adopt 1747f5f654e764da`")
 
 
 async def test_a_traceback_is_for_the_log_alone(watch: Watch) -> None:
