@@ -372,7 +372,7 @@ def audience_covers(resource: str, path: str) -> bool:
     return audience is not None and segments_of(path)[: len(audience)] == audience
 
 
-@functools.lru_cache(maxsize=1024)  # each client signs one resource for all its requests
+@functools.lru_cache(maxsize=256)  # each client signs one resource for all its requests
 def audience_of(resource: str) -> tuple[str, ...] | None:
     """
     The first segments of every path that a token for that URI covers; None: it covers none.

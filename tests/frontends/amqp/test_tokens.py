@@ -1,13 +1,14 @@
 """Rights to attach links: tokens on $cbs, their ends, and PLAIN."""
 
 import math
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
 import trio
 
-from gateway.domain.access import Access, AccessPolicy, Claim, Right
+from gateway.domain.access import Access, AccessPolicy, Claim, Right, audience_of
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.message import Message
@@ -17,7 +18,7 @@ from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.amqp.sdk import ANONYMOUS
-from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
+from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT, wall_clock
 
 SENDER = next(policy for policy in POLICIES if policy.name == "Send")
 LISTENER = next(policy for policy in POLICIES if policy.name == "Listen")
@@ -289,3 +290,18 @@ async def test_a_token_for_management_alone_opens_management_alone(stranger, aut
     assert await stranger.receiver("orders/$management") is not None
     error = await stranger.refusal(we_send=True, address="orders")
     assert error.condition == "amqp:unauthorized-access"
+
+
+def test_tokens_take_no_more_memory_than_their_resources():
+    tokens = Tokens(Authorizer([SENDER], wall_clock=wall_clock, loopback=True), 1000)
+    resources = [f"sb://localhost/{number}/" + "aa/" * 2000 for number in range(600)]
+    tracemalloc.start()
+    try:
+        for resource in resources:
+            tokens.add_claim(Claim(key_name="Send", resource=resource, expires=2**40))
+        audience_of.cache_clear()  # which all connections share
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert taken < 2 * sum(map(len, resources))

@@ -18,6 +18,7 @@ JWT: Final = "jwt"
 ACCEPTED: Final = 202  # the status of a reply to an accepted token
 
 _PUT: Final = "put-token"
+_LONGEST: Final = 4096  # characters of an audience: it is kept as long as the token
 
 
 @attrs.frozen(kw_only=True)
@@ -40,13 +41,13 @@ def put_token_of(request: Request) -> PutToken | None:
     The token that a request to $cbs puts; None for any other operation, which $cbs doesn't have.
 
     Raises:
-        MessageError: the audience or the token is missing.
+        MessageError: the audience or the token is missing, or the audience is too long.
     """
     if request.operation != _PUT:
         return None
     audience = text_of(request.properties.get("name"))
-    if not audience:
-        raise MessageError("name: the URI of an entity expected")
+    if not audience or len(audience) > _LONGEST:
+        raise MessageError(f"name: the URI of an entity expected, of at most {_LONGEST} characters")
     if not isinstance(request.body, str):
         raise MessageError("body: a token expected, as a string in an amqp-value")
     expires = request.properties.get("expiration")

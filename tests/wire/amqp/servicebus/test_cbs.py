@@ -52,6 +52,7 @@ def test_another_operation_is_none_of_ours() -> None:
     [
         ({}, TOKEN, "name: the URI of an entity expected"),
         ({"name": 1}, TOKEN, "name: the URI of an entity expected"),
+        ({"name": "sb://h/".ljust(4097, "a")}, TOKEN, "of at most 4096 characters"),
         ({"name": AUDIENCE}, None, "body: a token expected"),
         ({"name": AUDIENCE}, b"x", "body: a token expected"),
     ],
