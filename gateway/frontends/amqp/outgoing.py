@@ -103,6 +103,7 @@ class OutgoingLink:
     unsettled: Unsettled = attrs.field(init=False)
     _changed: Waiters = attrs.field(factory=Waiters, init=False)
     _draining: bool = attrs.field(default=False, init=False)
+    _going_back: int = attrs.field(default=0, init=False)  # deliveries that aren't back yet
     # The receive that is in progress: its limit and its start.
     _asked: int = attrs.field(default=0, init=False)
     _asked_at: float = attrs.field(default=0.0, init=False)
@@ -308,6 +309,8 @@ class OutgoingLink:
         share = 1
         while not self._context.pending.closing:
             await self._context.connection.wait_for_room()
+            while self._going_back:  # otherwise the messages behind them would overtake them
+                await self._changed.wait()
             credit = self._context.engine.credit(self.id)
             room = min(credit, self.unsettled.room)
             if room <= 0:
@@ -363,7 +366,7 @@ class OutgoingLink:
     ) -> None:
         credit = max(0, self._context.engine.credit(self.id))
         for surplus in deliveries[credit:]:
-            self._settling.start_soon(self._give_back, receiver, surplus)
+            self._give_back(receiver, surplus)
         ready = {
             each.lock_token: made
             for each in deliveries[:credit]
@@ -389,7 +392,7 @@ class OutgoingLink:
         try:
             tag = tag_of(delivery.lock_token)
         except MessageError as error:  # the error isn't the message's fault
-            self._settling.start_soon(self._give_back, receiver, delivery)
+            self._give_back(receiver, delivery)
             self._fail(NotSupported(f"AMQP can't express this namespace's deliveries: {error}"))
             return None
         shown = delivery
@@ -406,12 +409,20 @@ class OutgoingLink:
         engine, link = self._context.engine, self.id
         id_ = engine.send(link, *encoded, settled=self._settled)
         if id_ is None:
-            self._settling.start_soon(self._give_back, receiver, delivery)
+            self._give_back(receiver, delivery)
         elif not self._settled:
             self.unsettled.add(id_, delivery)
 
-    async def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
-        await self._put_back(receiver, delivery, Abandon(delivered=False))
+    def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
+        self._going_back += 1
+        self._settling.start_soon(self._given_back, receiver, delivery)
+
+    async def _given_back(self, receiver: _Receiver, delivery: Delivery) -> None:
+        try:
+            await self._put_back(receiver, delivery, Abandon(delivered=False))
+        finally:
+            self._going_back -= 1
+            self._changed.wake()
 
     async def _put_back(  # noqa: ASYNC910 a settlement waits, or raises after that
         self, receiver: _Receiver, delivery: Delivery, settlement: Settlement

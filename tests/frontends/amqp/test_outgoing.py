@@ -12,6 +12,7 @@ from gateway.domain.backlog import LEGACY_PROPERTIES, queue_name
 from gateway.domain.entity import EntityStatus
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Message, MessageState, ReceiveMode
+from gateway.frontends.amqp.receivers import LeasedReceiver
 from gateway.ports import Receiver
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
@@ -26,6 +27,14 @@ DEAD_LETTER = amqp.AmqpError(
 )
 FAILED = amqp.Modified(delivery_failed=True)
 DEFERRED = amqp.Modified(delivery_failed=True, undeliverable_here=True)
+
+
+class Held:
+    """Does the operation a second later."""
+
+    async def strike(self, work, nursery):
+        await trio.sleep(1)
+        return await work()
 
 
 async def fill(house, count, entity=ORDERS, **fields):
@@ -74,6 +83,28 @@ async def test_a_client_gets_as_much_as_it_has_credit_for_in_order(house, sdk, a
     assert first == ["0", "1", "2"]
     assert surplus == []
     assert await ids(sdk, link, 297) == [str(number) for number in range(3, 300)]
+
+
+async def test_a_message_that_goes_back_is_not_overtaken(house, sdk, monkeypatch, autojump_clock):
+    receive = LeasedReceiver.receive
+
+    async def receive_late(receiver, limit):
+        found = await receive(receiver, limit)
+        with trio.CancelScope(shield=True):  # the credit is taken back too late to stop it
+            await trio.sleep(1)
+        return found
+
+    monkeypatch.setattr(LeasedReceiver, "receive", receive_late)
+    house.breaks(Operation.SETTLE, Held())
+    await fill(house, 3)
+    link = await sdk.receiver(credit=1)
+    await trio.sleep(0.5)  # a message is on its way
+
+    sdk.engine.grant(link, -1)
+    await trio.sleep(1)  # it goes back
+    sdk.engine.grant(link, 3)
+
+    assert await ids(sdk, link, 3) == ["0", "1", "2"]
 
 
 async def test_a_client_that_waits_gets_what_comes(house, sdk, autojump_clock):
