@@ -359,8 +359,9 @@ async def until_paused(receiver: RabbitmqReceiver) -> None:
     with trio.fail_after(5):
         while receiver._consumer is not None:  # noqa: ASYNC110 no event reports it
             await trio.sleep(0.02)
-        assert receiver._channel is not None
-        await receiver._deliveries.flush(receiver._channel)
+        channel = receiver._channel
+        assert channel is not None
+        await receiver._deliveries.flush(channel)
 
 
 async def taken_from(broker: RabbitmqBroker, least: int, queue: EntityPath = ORDERS) -> set[str]:
