@@ -450,6 +450,13 @@ def test_a_wait_is_rounded_up_to_whole_seconds():
     assert request.target == "/ut/Orders/messages/head?timeout=1"
 
 
+def test_a_pairgate_waits_for_parts_of_a_second():
+    request = build_request(ReceiveMessages(entity=QUEUE, timeout=4.52, limit=1))
+
+    assert request.target == "/ut/Orders/messages/head?timeout=4.520"
+    assert parse_request(attrs.evolve(request, headers=Headers())).timeout == 4.52
+
+
 def test_the_location_echoes_the_host_of_the_client():
     request = post("/q/messages", headers_of(host="LocalHost:23001"))
 
