@@ -179,7 +179,12 @@ key = {{ env = "{KEY_VARIABLE}" }}
     }
     del expected["rewritten"]  # Service Bus can't change the text of a message
 
-    assert await run("plain", gateway, *expected) == expected
+    found = await run("plain", gateway, *expected)
+
+    # An answer that comes too late between the gateways is lost, and counts as a delivery.
+    dequeues = found["poison"]["dequeues"]
+    assert dequeues in ([1], [2], [1, 2])
+    assert found == {**expected, "poison": {**EXPECTED["poison"], "dequeues": dequeues}}
     assert gateway.count("connection_crashed") == 0
 
 

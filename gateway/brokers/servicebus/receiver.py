@@ -2,6 +2,7 @@
 Receives over Service Bus REST, by one long poll after the other, and releases its locks at the end.
 """
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ _MAX_HELD: Final = 10_000  # locks that are remembered, to be released at the en
 _GIVERS: Final = 16  # locks that are released concurrently
 SHORT_POLLS: Final = 64  # at a time
 _SHORT_POLL: Final = 1.0  # seconds; after an earlier "nothing", the next poll is delayed
+_WAY_BACK: Final = 0.5  # seconds that an answer may take
 _NO_MESSAGE: Final = Message()
 _LOCK: Final = timedelta(seconds=30)  # if the namespace doesn't report the end of a lock
 _TOKEN: Final = b"S"  # begins a token: sequence number, milliseconds of the lock, lock token
@@ -108,20 +110,25 @@ class RestReceiver:
             began = trio.current_time()
             if deliveries := await self.poll(limit):
                 return deliveries
-            if trio.current_time() - began < _SHORT_POLL:
+            if _answerable() < _SHORT_POLL:
+                await trio.sleep_until(trio.current_effective_deadline())
+            elif trio.current_time() - began < _SHORT_POLL:
                 await trio.sleep(_SHORT_POLL)
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """
         As `Polls.poll`. Waits at the namespace, unless as many receives as `LongPolls` allows wait
         there. The queue's lock duration applies; `lock` is ignored.
+
+        The namespace answers before the caller's deadline: messages of an answer that nobody reads
+        would stay locked, and their deliveries be counted.
         """
         is_pairgate = await self._peer.is_pairgate(self._entity)
-        with self._long_polls.turn(self._poll) as timeout:
+        with self._long_polls.turn(min(self._poll, _answerable())) as timeout:
             operation = ReceiveMessages(
                 entity=self._entity,
                 mode=self._mode,
-                timeout=timeout,
+                timeout=timeout if is_pairgate else math.floor(timeout),
                 limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
             )
             answer = await self._polls.run(operation)
@@ -232,6 +239,12 @@ class RestReceiver:
                 until = delivery.locked_until
                 handle = attrs.evolve(delivery, message=_NO_MESSAGE)
                 self._held[delivery.lock_token] = (handle, until - now if until else _LOCK)
+
+
+def _answerable() -> float:
+    """Seconds for which the namespace may wait so that its answer comes before the deadline."""
+    left = trio.current_effective_deadline() - trio.current_time()
+    return max(left - _WAY_BACK, 0.0)
 
 
 def read_token(token: bytes) -> tuple[Delivery, timedelta]:

@@ -32,8 +32,8 @@ class SendMessages:
 @attrs.frozen(kw_only=True)
 class ReceiveMessages:
     """
-    Wait up to `timeout` seconds for a message. A `limit` asks a Pairgate for up to `limit`
-    messages. `timeout` is rounded up to whole seconds.
+    Wait up to `timeout` seconds for a message, rounded up to whole seconds without a `limit`. A
+    `limit` asks a Pairgate for up to `limit` messages.
     """
 
     entity: EntityPath

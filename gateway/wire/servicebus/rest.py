@@ -271,10 +271,12 @@ def _parse_receive(entity: EntityPath, request: Request) -> ReceiveMessages:
 
 
 def _build_receive(path: str, operation: ReceiveMessages) -> Request:
-    wish = {} if operation.limit is None else {RECEIVE: f"limit={operation.limit}"}
+    wish, seconds = dict[str, str](), str(math.ceil(operation.timeout))
+    if operation.limit is not None:
+        wish, seconds = {RECEIVE: f"limit={operation.limit}"}, f"{operation.timeout:.3f}"
     return Request(
         method="POST" if operation.mode is ReceiveMode.PEEK_LOCK else "DELETE",
-        target=f"{path}/head?timeout={math.ceil(operation.timeout)}",
+        target=f"{path}/head?timeout={seconds}",
         headers=Headers.of(wish),
     )
 

@@ -441,10 +441,42 @@ async def test_who_counts_requests_asks_with_one():
 class Waiting(Script):
     """Has no messages, and says so when the time is over that the client wants to wait."""
 
+    cut: int = 0  # requests that were cancelled
+
     async def request(self, request: Request, max_body: int | None = None) -> Response:
         if request.method != "OPTIONS":
+            self.cut += 1
             await trio.sleep(float(request.target.partition("timeout=")[2].partition("&")[0]))
+            self.cut -= 1
         return await Script.request(self, request, max_body)
+
+
+@pytest.mark.parametrize(
+    ("server", "seconds", "waits"),
+    [
+        (PROBED, 10.0, "9.500"),
+        (PROBED, 1.0, "0.500"),
+        (PROBED, 0.3, "0.000"),
+        (NO_PAIRGATE, 10.0, "9"),
+        (NO_PAIRGATE, 1.0, "0"),
+        (PROBED, 100.0, "60.000"),
+    ],
+)
+async def test_the_namespace_answers_before_the_caller_stops_waiting(
+    server, seconds, waits, autojump_clock
+):
+    """Else a message in that answer would be locked for nobody."""
+    script = Waiting([server, Response(status=204, headers=server.headers)])
+    broker, began = broker_of(script), trio.current_time()
+    async with broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(seconds):
+            await receiver.receive(1)
+
+    _, first, *others = [request.target.partition("?timeout=")[2] for request in script.requests]
+    assert trio.current_time() - began == seconds
+    assert first == waits
+    assert others == (["39.500"] if seconds == 100.0 else [])
+    assert script.cut == 0
 
 
 async def test_receives_beyond_those_that_may_wait_return_at_once(autojump_clock):
