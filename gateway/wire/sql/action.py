@@ -10,6 +10,8 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import attrs
+
 from gateway.domain.envelope_fields import TICKS_PER_MICROSECOND, TIMESPAN
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Described, Kind, Message, Typed, Value, derive_message, symbol
@@ -19,6 +21,7 @@ from gateway.wire.sql.parser import parse_action
 from gateway.wire.sql.tree import Lookup, NewId, Property, Remove, Scope, Set
 
 _Change = Callable[[Message], Message]
+_Step = Callable[["_Draft"], None]
 
 _LARGEST: Final = {
     Kind.UBYTE: (0, 2**8 - 1),
@@ -48,14 +51,61 @@ def compile_action(
     steps = [_compiled(statement, new_id) for statement in action.statements]
 
     def change(message: Message) -> Message:
+        draft = _Draft(message)
         for step in steps:
-            message = step(message)
-        return message
+            step(draft)
+        return derive_message(draft.message, properties=draft.properties)
 
     return change
 
 
-def _compiled(statement: Set | Remove, new_id: Callable[[], str]) -> _Change:
+@attrs.define(eq=False)
+class _Draft(MessageReader):
+    """
+    A message on its way through the statements: `message` has its fields, `properties` its
+    application properties. They are copied once, as there may be 100,000 of them.
+    """
+
+    properties: dict[str, Value] = attrs.field(init=False)
+    _keys: dict[str, list[str]] | None = attrs.field(default=None, init=False)  # by folded name
+
+    def __attrs_post_init__(self) -> None:
+        self.properties = dict(self.message.properties)
+
+    def get(self, name: str, absent: Any = None) -> Value:
+        """As `MessageReader.get`."""
+        return self.properties.get(self._key_of(name), absent)
+
+    def set(self, name: str, value: Any) -> None:
+        """Set the property that `get` finds under that name; else a new one."""
+        key = self._key_of(name)
+        if key not in self.properties:
+            self._same(name).append(key)
+        self.properties[key] = _typed_as(self.properties.get(key), value)
+
+    def remove(self, name: str) -> None:
+        """Remove all properties with that name, without regard to case."""
+        same = self._same(name)
+        for key in same:
+            del self.properties[key]
+        same.clear()
+
+    def _key_of(self, name: str) -> str:
+        if name in self.properties:
+            return name
+        same = self._same(name)
+        return same[-1] if same else name
+
+    def _same(self, name: str) -> list[str]:
+        """The keys that differ from the name in case only, in the order of the properties."""
+        if self._keys is None:
+            self._keys = {}
+            for key in self.properties:
+                self._keys.setdefault(key.lower(), []).append(key)
+        return self._keys.setdefault(name.lower(), [])
+
+
+def _compiled(statement: Set | Remove, new_id: Callable[[], str]) -> _Step:
     target = statement.property
     if isinstance(statement, Set):
         value = _value_of(statement, new_id)
@@ -63,59 +113,38 @@ def _compiled(statement: Set | Remove, new_id: Callable[[], str]) -> _Change:
             return _system_setter(target.name, value)
         return _user_setter(target.name, value)
     if target.scope is Scope.SYSTEM:
-        return _system_setter(target.name, lambda _message: None)
+        return _system_setter(target.name, lambda _draft: None)
     return _user_remover(target.name)
 
 
-def _value_of(statement: Set, new_id: Callable[[], str]) -> Callable[[Message], Value]:
+def _value_of(statement: Set, new_id: Callable[[], str]) -> Callable[[_Draft], Value]:
     """A copied property keeps the AMQP type that it has; other values are plain."""
     node = statement.value
     if isinstance(node, Property) and node.scope is Scope.USER:
         copied = node.name
-        return lambda message: MessageReader(message).get(copied)
+        return lambda draft: draft.get(copied)
     if isinstance(node, NewId):
-        return lambda _message: UUID(new_id())
+        return lambda _draft: UUID(new_id())
     if isinstance(node, Lookup):
         computed = compile_expression(node.name)
 
-        def look_up(message: Message) -> Value:
-            name = computed(MessageReader(message))
-            return MessageReader(message).get(name) if isinstance(name, str) else None
+        def look_up(draft: _Draft) -> Value:
+            name = computed(draft)
+            return draft.get(name) if isinstance(name, str) else None
 
         return look_up
-    evaluate = compile_expression(node)
-    return lambda message: evaluate(MessageReader(message))
+    return compile_expression(node)
 
 
 # Application properties
 
 
-def _user_setter(name: str, value: Callable[[Message], Value]) -> _Change:
-    def set_property(message: Message) -> Message:
-        properties = dict(message.properties)
-        key = _key_of(properties, name)
-        properties[key] = _typed_as(properties.get(key), value(message))
-        return derive_message(message, properties=properties)
-
-    return set_property
+def _user_setter(name: str, value: Callable[[_Draft], Value]) -> _Step:
+    return lambda draft: draft.set(name, value(draft))
 
 
-def _user_remover(name: str) -> _Change:
-    folded = name.lower()
-
-    def remove(message: Message) -> Message:
-        kept = {key: each for key, each in message.properties.items() if key.lower() != folded}
-        return derive_message(message, properties=kept)
-
-    return remove
-
-
-def _key_of(properties: Mapping[str, Value], name: str) -> str:
-    """The key that `MessageReader.get` finds under that name; else the name itself."""
-    if name in properties:
-        return name
-    folded = name.lower()
-    return next((key for key in reversed([*properties]) if key.lower() == folded), name)
+def _user_remover(name: str) -> _Step:
+    return lambda draft: draft.remove(name)
 
 
 def _typed_as(old: Value, new: Any) -> Value:
@@ -140,12 +169,12 @@ def _typed_as(old: Value, new: Any) -> Value:
 # System properties
 
 
-def _system_setter(name: str, value: Callable[[Message], Value]) -> _Change:
+def _system_setter(name: str, value: Callable[[_Draft], Value]) -> _Step:
     field = system_field(name)
     convert = _CONVERTERS.get(field, _text)
 
-    def set_field(message: Message) -> Message:
-        return derive_message(message, **{field: convert(name, value(message))})
+    def set_field(draft: _Draft) -> None:
+        draft.message = derive_message(draft.message, **{field: convert(name, value(draft))})
 
     return set_field
 

@@ -44,12 +44,38 @@ def after(expression: str, **properties: Any) -> dict[str, Any]:
         ("REMOVE missing", {"n": 3}, {"n": 3}),
         ("SET a = 1 REMOVE a", {}, {}),
         ("REMOVE n SET a = n", {"n": 1}, {"a": None}),
+        ("SET aB = 1 SET AB = Ab SET ab = 2", {}, {"aB": 2}),
+        ("SET aB = 1 SET Ab = ab + 1", {"AB": 0}, {"AB": 2}),
+        ("SET c = ab SET d = Ab", {"aB": 1, "Ab": 2}, {"aB": 1, "Ab": 2, "c": 2, "d": 2}),
+        ("SET AB = 3 SET c = ab", {"aB": 1, "Ab": 2}, {"aB": 1, "Ab": 3, "c": 3}),
+        ("REMOVE ab SET AB = 1 SET c = aB", {"ab": 0, "Ab": 2}, {"AB": 1, "c": 1}),
     ],
 )
 def test_statements_change_properties_in_their_order(
     expression: str, before: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     assert after(expression, **before) == expected
+
+
+class Name(str):
+    """Counts how often a name is read without its case."""
+
+    lowered = 0
+
+    def lower(self) -> str:
+        Name.lowered += 1
+        return str.lower(self)
+
+
+def test_names_are_read_once_for_all_statements() -> None:
+    before: dict[str, Any] = {Name(f"n{number}"): number for number in range(1000)}
+
+    there = changed(
+        "; ".join(["SET a = B", "REMOVE c", "SET sys.Label = D"] * 10), Message(properties=before)
+    )
+
+    assert there.properties == {**before, "a": None}
+    assert Name.lowered == 1000
 
 
 @pytest.mark.parametrize(
