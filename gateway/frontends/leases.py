@@ -40,7 +40,6 @@ from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
-    Busy,
     LockLost,
     MessageNotFound,
     NotSupported,
@@ -61,7 +60,7 @@ _SWEEP: Final = 1.0  # seconds between two looks at all leases, which take milli
 @attrs.frozen(kw_only=True)
 class LeaseOptions:
     max_leases: int = attrs.field(default=100_000, validator=validators.ge(1))
-    max_receivers: int = attrs.field(default=1_000, validator=validators.ge(1))
+    max_receivers: int = attrs.field(default=2_000, validator=validators.ge(1))
     idle_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     open_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
     close_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
@@ -98,13 +97,15 @@ class Leases:
     _new_id: Callable[[], UUID] = uuid4  # of leases whose namespace has longer tokens
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _receivers: dict[str, SharedReceiver] = attrs.field(factory=dict, init=False)
-    _open_receivers: int = attrs.field(default=0, init=False)
+    _openings: LeaseRoom = attrs.field(init=False)  # of receivers
     _leases: dict[str, Lease] = attrs.field(factory=dict, init=False)  # by lock token
     _room: LeaseRoom = attrs.field(init=False)
     _sweep_at: float = attrs.field(default=-math.inf, init=False)  # by Trio's clock
 
     def __attrs_post_init__(self) -> None:
         self._room = LeaseRoom(self._options.max_leases)
+        remedy = "wait until some are idle"
+        self._openings = LeaseRoom(self._options.max_receivers, "open receivers", remedy)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the receivers open until cancelled."""
@@ -449,16 +450,14 @@ class Leases:
     def _open(self, entity: EntityPath) -> SharedReceiver:
         if self._nursery is None:
             raise Unavailable("the gateway isn't running: it is starting or shutting down")
-        if self._open_receivers >= self._options.max_receivers:
-            raise Busy(
-                f"{self._options.max_receivers} queues have a receiver: wait until some are idle"
-            )
+        client = current_visit().client_name
+        self._openings.check(client, 1)
         shared = self._receivers[entity.key] = SharedReceiver(entity, trio.current_time())
-        self._open_receivers += 1
-        self._nursery.start_soon(self._keep_open, shared)
+        self._openings.take(client)
+        self._nursery.start_soon(self._keep_open, shared, client)
         return shared
 
-    async def _keep_open(self, shared: SharedReceiver) -> None:
+    async def _keep_open(self, shared: SharedReceiver, client: str) -> None:
         await trio.lowlevel.checkpoint()
         options = self._options
         try:
@@ -474,7 +473,7 @@ class Leases:
             shared.error = error
         finally:
             self._retire(shared)
-            self._open_receivers -= 1
+            self._openings.give_back(client)
             for token, lease in list(shared.leases.items()):
                 self._end(token, lease)
             shared.ready.set()

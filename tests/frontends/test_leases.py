@@ -542,6 +542,26 @@ async def test_too_many_receivers_are_busy(
         await leases.receive(EntityPath("payments"), 1)
 
 
+async def test_a_client_leaves_receivers_for_others(
+    autojump_clock: MockClock, broker: ScriptedBroker, nursery: trio.Nursery
+) -> None:
+    leases = await started(broker, nursery, LeaseOptions(max_receivers=4, idle_timeout=30.0))
+
+    async def asks(client: str, queue: str) -> None:
+        with Visits(math.inf).begin(client), trio.move_on_after(1):
+            await leases.receive(EntityPath(queue), 1)
+
+    await asks("first", "a")
+    await asks("first", "b")
+    with pytest.raises(Busy, match="of at most 4 open receivers this client has 2: wait until"):
+        await asks("first", "c")
+    await asks("later", "d")
+    await asks("later", "a")  # that all share
+
+    await trio.sleep(60)
+    await asks("first", "c")
+
+
 async def test_delivery_without_lock_time_is_given_back(
     autojump_clock: MockClock, broker: ScriptedBroker, leases: Leases, nursery: trio.Nursery
 ) -> None:
