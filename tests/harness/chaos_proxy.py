@@ -16,6 +16,8 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.demo.ports import free_port
+
 READ_AHEAD: Final = 64  # pieces of answers per connection that are read while a fault holds another
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER of 0 s: close sends RST instead of FIN
 
@@ -276,13 +278,16 @@ class ChaosProxy:
     async def serve(
         self, *, port: int = 0, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Listen until cancelled; all connections end with it. Starts with the port's number."""
-        self.port = port
+        """
+        Listen until cancelled; all connections end with it. Starts with the port's number.
+
+        `Refuse` closes the port for a while; one that the kernel chose could then be another's.
+        """
+        self.port = port or free_port()
         started = False
         async with trio.open_nursery() as nursery:
             while True:
                 listeners = await trio.open_tcp_listeners(self.port, host="127.0.0.1")
-                self.port = listeners[0].socket.getsockname()[1]
                 if not started:
                     started = True
                     task_status.started(self.port)

@@ -10,6 +10,7 @@ import trio
 
 from gateway.app.listener.trigger_feed import TriggerFeed
 from gateway.brokers.local.memory import MemoryBroker
+from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Event, TriggersLost, TriggersRegained
@@ -34,7 +35,7 @@ class Gateway:
 
     nursery: trio.Nursery
     frontend: AdminFrontend
-    port: int = 0
+    port: int = attrs.field(factory=free_port)  # of no other process while it's closed
     _scope: trio.CancelScope | None = None
 
     async def start(self) -> None:
@@ -42,16 +43,16 @@ class Gateway:
             handler=self.frontend.handle, error_body=self.frontend.refuse, wall_clock=now
         )
 
-        async def serve(*, task_status: trio.TaskStatus[int]) -> None:
+        async def serve(*, task_status: trio.TaskStatus[None]) -> None:
             with trio.CancelScope() as self._scope:
                 listeners = await trio.open_tcp_listeners(self.port, host="127.0.0.1")
                 async with trio.open_nursery() as connections:
-                    task_status.started(listeners[0].socket.getsockname()[1])
+                    task_status.started()
                     await trio.serve_listeners(
                         server.serve_connection, listeners, handler_nursery=connections
                     )
 
-        self.port = await self.nursery.start(serve)
+        await self.nursery.start(serve)
 
     def stop(self) -> None:
         assert self._scope is not None
