@@ -1,9 +1,14 @@
-"""A secret is in no log, event, metric, span, status, error, file or command line."""
+"""
+A secret is in no log, event, metric, span, status, error, file or command line. A body, or a value
+of a property, is in stores alone.
+"""
 
 import base64
 import http.client
 import signal
+import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +19,10 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.demo.ports import free_port
+from gateway.wire.http.date import format_http_date
+from gateway.wire.http.messages import Headers, Request
+from gateway.wire.servicebus.sas import sign_sas
+from gateway.wire.storage_queue.signing import signed
 from tests.e2e.processes import GatewayProcess, Gateways, environment
 from tests.e2e.rest import send_with
 from tests.e2e.test_traces import collecting
@@ -22,6 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 CANARIES = {name: f"canary-{name}-0f3a9c" for name in ("env", "file", "credential", "command")}
 ACCOUNT = base64.b64encode(b"canary-account-0f3a9c").decode()
+CONTENT = "canary-content-0f3a9c"  # of messages: bodies and values of properties
 CONFIG = """
 [namespaces.east]
 url = "embedded:east.db"
@@ -86,6 +96,10 @@ class Heard:
             for where, data in self.texts.items()
             for secret in forms()
             if secret in data
+        ] + [
+            f"the content of a message in {where}"
+            for where, data in self.texts.items()
+            if CONTENT.encode() in data and not where.startswith("east.db")
         ]
 
 
@@ -125,14 +139,56 @@ async def ask_everything(process: GatewayProcess, heard: Heard) -> None:
     asked = [(admin, "GET", path) for path in ("/status", "/metrics", "/v1/control", "/livez")]
     asked += [(admin, "POST", "/v1/reload"), (bus, "POST", "/orders/messages")]
     asked += [(bus, "GET", f"/{key}"), (storage, "GET", "/contoso?comp=list")]
-    signed = {"Authorization": f"SharedKey contoso:{ACCOUNT}", "x-ms-version": "2021-01-01"}
+    shared = {"Authorization": f"SharedKey contoso:{ACCOUNT}", "x-ms-version": "2021-01-01"}
     for number, (port, method, path) in enumerate(asked):
-        for headers in (*credentials, signed):
+        for headers in (*credentials, shared):
             call = partial(request, port, method, path, headers, "")
             answer = await trio.to_thread.run_sync(call)
             # The path of a request comes back in its error: that canary was the client's own.
             if key not in path:
                 heard.add(f"the answer to {number} {method} {path}", answer)
+
+
+async def send_content(process: GatewayProcess) -> None:
+    """Messages that are accepted, and some that each front end refuses in its own way."""
+    bus, storage, _ = process.ports
+    token = sign_sas(f"http://127.0.0.1:{bus}/", "ops", CANARIES["file"], int(time.time()) + 600)
+    batch = {"Content-Type": "application/vnd.microsoft.servicebus.json"}
+    sends: list[tuple[str, dict[str, str], str, int]] = [
+        ("/orders", {}, CONTENT, 201),
+        ("/missing", {}, CONTENT, 404),
+        ("/orders", {}, CONTENT + "x" * 2_000_000, 413),
+        ("/orders", batch, f'[{{"Body": "{CONTENT}"', 400),
+        ("/orders", batch, f'[{{"Body": "", "UserProperties": {{"p": {{"{CONTENT}": 1}}}}}}]', 400),
+        ("/orders", {"BrokerProperties": f'{{"TimeToLive": "{CONTENT}"}}'}, CONTENT, 400),
+    ]
+    for path, headers, body, status in sends:
+        fields = {"Authorization": token, "shade": f'"{CONTENT}"', **headers}
+        call = partial(request, bus, "POST", f"{path}/messages", fields, body)
+        answer = await trio.to_thread.run_sync(call)
+        assert answer.startswith(str(status).encode()), (path, headers, answer)
+    text = f"<QueueMessage><MessageText>{CONTENT}</MessageText></QueueMessage>"
+    for body, status in ((text, 201), (text[:-5], 400), (f"<a>{text}</a>", 400)):
+        asked = signed(
+            Request(
+                method="POST",
+                target="/contoso/orders/messages",
+                headers=Headers.of(
+                    {
+                        "x-ms-date": format_http_date(datetime.now(UTC)),
+                        "x-ms-version": "2021-12-02",
+                        "Content-Length": str(len(body)),
+                    }
+                ),
+                body=body.encode(),
+            ),
+            account="contoso",
+            key=base64.b64decode(ACCOUNT),
+        )
+        fields = dict(asked.headers.items)
+        call = partial(request, storage, "POST", asked.target, fields, body)
+        answer = await trio.to_thread.run_sync(call)
+        assert answer.startswith(str(status).encode()), (body, answer)
 
 
 async def run_commands(process: GatewayProcess, heard: Heard) -> None:
@@ -151,7 +207,7 @@ async def run_commands(process: GatewayProcess, heard: Heard) -> None:
         heard.add(f"pairgate {' '.join(words)}", done.output.encode())
 
 
-async def test_no_secret_gets_out(gateways: Gateways, tmp_path: Path) -> None:
+async def test_no_secret_and_no_body_gets_out(gateways: Gateways, tmp_path: Path) -> None:
     folder = tmp_path / "gateway"
     folder.mkdir()
     (folder / "vault").mkdir()
@@ -174,6 +230,7 @@ async def test_no_secret_gets_out(gateways: Gateways, tmp_path: Path) -> None:
 
         await ask_everything(process, heard)
         assert await send_with(process.address, "orders", "ops", CANARIES["file"]) == 201
+        await send_content(process)
         await run_commands(process, heard)
         broken = config.replace("[audit]", '[[access]]\nname = "ops"\nrights = ["x"]\n[audit]')
         process.config_file.write_text(broken)
@@ -196,3 +253,5 @@ async def test_no_secret_gets_out(gateways: Gateways, tmp_path: Path) -> None:
     assert process.count("credentials_refused") > 3
     assert "audit.jsonl" in heard.texts
     assert "send orders" in {span.name for span in collector.spans}
+    stores = [data for where, data in heard.texts.items() if where.startswith("east.db")]
+    assert any(CONTENT.encode() in data for data in stores)
