@@ -289,6 +289,17 @@ async def test_a_client_without_a_certificate_is_told_from_one_with_a_strange_on
     assert str(authority.file) in str(strange)
 
 
+async def test_an_expired_certificate_of_a_client_is_named(authority: Authority) -> None:
+    issued = authority.issue("orders-7", begins=now() - 20 * DAY, life=10 * DAY)
+    server = serving(authority.issue("server"), client_ca=authority.file)
+
+    error = (await shake_hands(server, trusting(authority, issued))).server
+
+    assert isinstance(error, UntrustedCertificate)
+    assert error.why == "expired"
+    assert f"CN=orders-7, serial {issued.hexadecimal}, valid until 20" in str(error)
+
+
 async def test_a_certificate_whose_authority_has_no_list_is_not_trusted(
     authority: Authority, tmp_path: Path
 ) -> None:
