@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,16 @@ class Secret:
     """A text that no log, error or `repr` ever shows."""
 
     text: str = attrs.field(repr=False)
+
+
+def _doubts(path: Path, found: os.stat_result) -> Iterator[str]:
+    """The reasons why others than this process and root may know or change the secret."""
+    own = found.st_uid == os.geteuid()
+    # A group through which root has given us the secret may read it.
+    if own and found.st_mode & stat.S_IRGRP:
+        yield f"{path}: its group can read this secret; run chmod 600 on it"
+    if not own and found.st_uid != 0:
+        yield f"{path} belongs to another user ({found.st_uid}), who can change this secret"
 
 
 @attrs.define
@@ -93,9 +103,8 @@ class SecretSource:
             raise ValueError(f"{path}: a secret of up to {_LONGEST} characters expected")
         if not (text := text.rstrip("\r\n")):
             raise ValueError(f"{path}: a secret expected, but the file is empty")
-        # A group through which another user, such as root, has given us the secret may read it.
-        if private and found.st_mode & stat.S_IRGRP and found.st_uid == os.geteuid():
-            self.warnings.append(f"{path}: its group can read this secret; run chmod 600 on it")
+        if private:
+            self.warnings += _doubts(path, found)
         return Secret(text)
 
     def _from_credential(self, name: str) -> Secret:

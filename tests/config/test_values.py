@@ -5,6 +5,7 @@ import pytest
 
 from gateway.config.secrets import Secret, SecretSource
 from gateway.config.values import seconds, size
+from tests.harness.links import STRANGER, needs_root
 
 
 @pytest.mark.parametrize(
@@ -89,16 +90,32 @@ def test_a_secret_of_ours_that_its_group_can_read_is_a_warning(tmp_path: Path) -
     assert "hush" not in warning
 
 
+@needs_root
 def test_a_secret_that_root_has_given_our_group_is_no_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "key").write_text("hush")
     (tmp_path / "key").chmod(0o440)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: STRANGER)
     source = SecretSource(environ={}, folder=tmp_path)
 
     assert source.read({"file": "key"}) == Secret("hush")
     assert source.warnings == []
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_secret_that_another_user_can_change_is_a_warning(mode: int, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("hush")
+    (tmp_path / "key").chmod(mode)
+    os.chown(tmp_path / "key", STRANGER, -1)
+    source = SecretSource(environ={}, folder=tmp_path)
+
+    assert source.read({"file": "key"}) == Secret("hush")
+
+    [warning] = source.warnings
+    assert "belongs to another user (12345), who can change this secret" in warning
+    assert "hush" not in warning
 
 
 @pytest.mark.parametrize(
