@@ -298,9 +298,22 @@ def test_units_differ_in_no_rule_of_their_confinement(path: Path) -> None:
     assert ("ProcSubset=pid" in rules[path.name]) is (path.name != "pairgate-agent.service")
 
 
+def test_the_units_have_each_rule_of_the_security_checklist() -> None:
+    assert confinement(SYSTEMD / "pairgate.service") >= {
+        "NoNewPrivileges=true",
+        "ProtectSystem=strict",
+        "CapabilityBoundingSet=",
+        "SystemCallFilter=@system-service",
+        "MemoryDenyWriteExecute=true",
+        "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+        "LimitCORE=0",
+        "UMask=0077",
+    }
+
+
 def confinement(path: Path) -> set[str]:
-    _, _, rules = path.read_text().partition("NoNewPrivileges=")
-    return set(rules.partition("[Install]")[0].splitlines())
+    _, first, rules = path.read_text().partition("NoNewPrivileges=")
+    return set(f"{first}{rules}".partition("[Install]")[0].splitlines())
 
 
 def test_systemd_finds_no_fault_in_the_units(tmp_path: Path) -> None:
