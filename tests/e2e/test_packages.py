@@ -1,5 +1,6 @@
 """The wheel and the source archive: their files, and a first message with nothing else."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -196,7 +197,8 @@ def test_a_first_message_goes_through_what_was_installed_from_the_wheel(
             it.terminate()
             it.stderr.read()
 
-    assert f"commit {packages.commit[:12]}" in version
+    lock = hashlib.sha256((ROOT / "locks" / "run.txt").read_bytes()).hexdigest()
+    assert version == f"pairgate 0.1.0 (commit {packages.commit[:12]}, lock {lock[:12]})\n"
     assert list(shown) == ["send", "receive", "status"]
     assert "(primary)" in shown["send"]
     assert "hello" in shown["receive"]
