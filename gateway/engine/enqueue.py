@@ -58,7 +58,7 @@ class EnqueueRules:
         """
         content = self._content
         entity, index = content.entity, content.index
-        quota = entity.properties.max_size_in_megabytes * 2**20
+        quota = content.quota
         if not added or index.used + added <= quota:
             return
         if content.onward is not None:

@@ -13,8 +13,9 @@ from gateway.engine.records import Row, Rows, State, Totals
 
 @attrs.define(eq=False)
 class QuotaUsage:
-    """The bytes that count against the quota that a topic shares with its subscriptions."""
+    """The quota that a topic shares with its subscriptions, and the bytes that count against it."""
 
+    quota: int  # bytes
     bytes: int = 0
 
 

@@ -33,7 +33,7 @@ from gateway.engine.journal import Journal, put_entry
 from gateway.engine.message_index import QuotaUsage
 from gateway.engine.queue import Queue, QueueDependencies
 from gateway.engine.queue_checks import check_properties, check_update
-from gateway.engine.queue_content import Entity, Onward
+from gateway.engine.queue_content import Entity, Onward, quota_of
 from gateway.engine.records import Storage, Totals
 from gateway.engine.topic_routing import CompileAction, CompileSql, Subscription, TopicRouting
 
@@ -375,6 +375,9 @@ class Namespace:
         self.store.update(stored)
         self.journal.keep(entity)
         entity.properties = new
+        if isinstance(properties, TopicProperties) and (usage := queue.shared_usage) is not None:
+            self.journal.keep(usage)
+            usage.quota = quota_of(new)
         entity.updated, entity.version = stored.updated, stored.version
         entity.max_message_size = self.limit(path, new)
         entity.touch(now)
@@ -399,7 +402,7 @@ class Namespace:
             routing = self._routings[path.topic.key]
             usage = self._queues[path.topic.key].shared_usage
         elif isinstance(stored.properties, TopicProperties):
-            usage = QuotaUsage()
+            usage = QuotaUsage(quota_of(as_queue(stored.properties)))
         queue = self._make(stored, storage, usage, totals)
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):

@@ -10,7 +10,12 @@ import attrs
 
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, MessageNotFound, MessageTooLarge
+from gateway.domain.errors import (
+    BrokerError,
+    MessageNotFound,
+    MessageTooLarge,
+    QuotaExceeded,
+)
 from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
 from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal
@@ -133,6 +138,12 @@ class QueueContent:
     def journal(self) -> Journal:
         return self.entity.journal
 
+    @property
+    def quota(self) -> int:
+        """The bytes that the messages may have; those of a subscription share its topic's."""
+        shared = self.index.shared
+        return quota_of(self.entity.properties) if shared is None else shared.quota
+
     def lead(self, onward: Onward | None, onward_dead: Onward | None) -> None:
         """
         Set where messages and dead letters are forwarded to from now on; None: they stay here.
@@ -208,6 +219,7 @@ class QueueContent:
         Raises:
             InvalidRequest: AMQP can't encode the properties.
             MessageTooLarge: the message would exceed the entity's limit.
+            QuotaExceeded: as `check_growth`.
         """
         stored = self.storage.rows.get(row.sequence) if properties else None
         if stored is None or stored.damaged:
@@ -218,7 +230,22 @@ class QueueContent:
             raise MessageTooLarge(
                 f"with the new properties the message has {size} bytes, at most {limit} expected"
             )
+        self.check_growth(size - row.size)
         return self.index.rewrite(row, content, size)
+
+    def check_growth(self, added: int) -> None:
+        """
+        Check that a receiver may add so many bytes to a message. Receivers may still change the
+        messages of a full queue, so that as many bytes again as its quota are theirs.
+
+        Raises:
+            QuotaExceeded: the messages would have more than twice the quota.
+        """
+        if added > 0 and self.index.used + added > 2 * self.quota:
+            raise QuotaExceeded(
+                f"{self.entity.path} holds {self.index.used} of {self.quota} bytes: receivers may"
+                " add no more to its messages"
+            )
 
     # --- what becomes due
 
@@ -396,6 +423,11 @@ class QueueContent:
             if not self.index.is_locked(row) and self.fit(row, now):
                 self.index.remove(row)
                 self.forward(row, onward, 1, now)
+
+
+def quota_of(properties: QueueProperties) -> int:
+    """The bytes that an entity's messages may have."""
+    return properties.max_size_in_megabytes * 2**20
 
 
 def check_changed(size: int) -> None:

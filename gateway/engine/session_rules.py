@@ -11,7 +11,7 @@ from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import ReceiveMode, Settlement
 from gateway.engine.deliveries import Taken
 from gateway.engine.dispatch import Dispatch
-from gateway.engine.queue_content import Entity
+from gateway.engine.queue_content import Entity, quota_of
 from gateway.engine.sessions import Sessions
 
 
@@ -112,7 +112,7 @@ class SessionRules:
 
     def set_state(self, holder: str, state: bytes | None, now: Now) -> None:
         """As `Sessions.set_state`."""
-        quota = self._queue.properties.max_size_in_megabytes * 2**20
+        quota = quota_of(self._queue.properties)
         self._sessions.set_state(self._sessions.find(holder, now).held.id, state, quota, now)
 
     def check_locked(self, session: str) -> None:

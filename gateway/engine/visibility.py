@@ -91,6 +91,7 @@ class VisibilityRules:
         Raises:
             MessageNotFound, LockLost: as `find`.
             MessageTooLarge: the body is too large; nothing was changed.
+            QuotaExceeded: as `QueueContent.check_growth`; nothing was changed.
         """
         row = self.find(receipt, now)
         if body is not None:
@@ -190,6 +191,7 @@ class VisibilityRules:
             raise MessageTooLarge(
                 f"message body: at most {limit} bytes for the whole message expected, got {size}"
             )
+        self._content.check_growth(size - row.size)
         return self._content.index.rewrite(row, content, size)
 
     def quarantine(self, row: Row) -> None:

@@ -25,7 +25,7 @@ def row(sequence: int, state: State = State.ACTIVE, **fields: object) -> Row:
 
 
 def index(*rows: Row) -> MessageIndex:
-    return MessageIndex(NaiveRows({each.sequence: each for each in rows}), QuotaUsage())
+    return MessageIndex(NaiveRows({each.sequence: each for each in rows}), QuotaUsage(quota=1000))
 
 
 def test_after_a_restart_all_that_is_stored_is_known() -> None:
@@ -48,7 +48,7 @@ def test_a_restart_counts_nothing_twice() -> None:
 
 def test_a_restart_forgets_the_dates_of_what_is_gone() -> None:
     rows = NaiveRows({1: row(1, State.SCHEDULED, due=70), 2: row(2, expires=50)})
-    held = MessageIndex(rows, QuotaUsage())
+    held = MessageIndex(rows, QuotaUsage(quota=1000))
     rows.rows.clear()
     held.reload()
 
@@ -77,7 +77,7 @@ def test_what_expired_while_it_was_locked_goes_after_a_restart() -> None:
 
 def test_what_cannot_be_read_takes_no_room_any_more() -> None:
     rows = NaiveRows({1: row(1), 2: row(2)})
-    held = MessageIndex(rows, QuotaUsage())
+    held = MessageIndex(rows, QuotaUsage(quota=1000))
     held.quarantine(rows.rows[1])
 
     assert list(rows.rows) == [2]

@@ -12,11 +12,13 @@ from gateway.domain.errors import MessageNotFound, MessageTooLarge, QuotaExceede
 from gateway.domain.message import (
     MAX_REASON_LENGTH,
     Abandon,
+    Complete,
     DeadLetter,
     Defer,
     Message,
     ReceiveMode,
 )
+from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.engine.queue import Queue
 from gateway.engine.queue_content import SWEEP
 from gateway.engine.records import Row, State
@@ -313,3 +315,41 @@ def test_a_deletion_takes_the_first_old_ones_that_are_not_locked(
     left = [row.content for row in queue.peek([State.DEAD], 0, 1000)]
     assert deleted == len(free[:limit])
     assert left == [n for n in order if n not in free[:limit]]
+
+
+def test_receivers_may_add_as_many_bytes_to_messages_as_the_quota_has() -> None:
+    queue = make(packed=2**19, max_size_in_megabytes=1)
+    queue.entity.max_message_size = 2**19
+    send(queue, *[Message()] * 5)
+    growing = [take(queue, at(1), 1)[0] for _ in range(5)]
+    for each in growing[:3]:
+        queue.settle(each.token, Defer(properties={"new": 1}), at(1))
+    new = {"new": 1}
+    for verdict in (
+        Defer(properties=new),
+        Abandon(properties=new),
+        DeadLetter(reason="", properties=new),
+    ):
+        with pytest.raises(QuotaExceeded, match="receivers may add no more"):
+            queue.settle(growing[3].token, verdict, at(1))
+
+    assert queue.info().size == 3 * 2**19 + 20
+    [deferred] = queue.take_deferred([1], ReceiveMode.PEEK_LOCK, at(1))
+    queue.settle(deferred.token, Defer(properties={"new": 2}), at(1))  # no more bytes
+    queue.settle(growing[4].token, DeadLetter(reason="bad"), at(1))
+    [deferred] = queue.take_deferred([1], ReceiveMode.PEEK_LOCK, at(1))
+    queue.settle(deferred.token, Complete(), at(1))
+    queue.settle(growing[3].token, Abandon(properties={"new": 1}), at(1))
+
+
+def test_a_new_body_counts_as_bytes_that_a_receiver_adds() -> None:
+    queue = make(packed=2**19, max_size_in_megabytes=1)
+    queue.entity.max_message_size = 2**19
+    send(queue, *[Message()] * 5)
+    rows, _ = queue.visibility.take(5, 5_000_000, at(1))
+    receipts = [PopReceipt(row.sequence, row.stamp, row.deliveries) for row in rows]
+    for each in receipts[:3]:
+        queue.visibility.change(each, 0, b"new", at(1))
+
+    with pytest.raises(QuotaExceeded, match="receivers may add no more"):
+        queue.visibility.change(receipts[3], 0, b"new", at(1))

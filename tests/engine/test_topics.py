@@ -18,7 +18,7 @@ from gateway.domain.errors import (
     QuotaExceeded,
     StorageFull,
 )
-from gateway.domain.message import DeadLetter, Message, ReceiveMode
+from gateway.domain.message import Abandon, DeadLetter, Message, ReceiveMode
 from gateway.domain.topics.filters import (
     CorrelationFilter,
     FalseFilter,
@@ -271,6 +271,24 @@ def test_a_changed_copy_counts_with_its_new_size_against_the_quota() -> None:
         send(made)
 
     assert made.inspect(NEWS).size == 1165 * 900
+
+
+def test_what_receivers_add_in_all_subscriptions_has_the_quota_of_the_topic() -> None:
+    made = topics(packing=Packing(lambda each: (each, 1000), lambda content: content))
+    made.update(NEWS, TopicProperties(max_size_in_megabytes=1), None, at(0))
+    message = Incoming(content=Message(), size=900)
+    send(made, *[message] * 1165)
+    subscription = space_of(made).find(S)
+    taken = subscription.take(State.ACTIVE, 1165, ReceiveMode.PEEK_LOCK, at(1))
+    space_of(made).find(NEWS).shared_usage.bytes += 2**20 - 200  # of other subscriptions
+    more = Abandon(properties={"new": 1})
+    subscription.settle(taken[0].token, more, at(1))
+    subscription.settle(taken[1].token, more, at(1))
+    with pytest.raises(QuotaExceeded, match="of 1048576 bytes: receivers may add no more"):
+        subscription.settle(taken[2].token, more, at(1))
+    made.update(NEWS, TopicProperties(max_size_in_megabytes=2), None, at(1))
+
+    subscription.settle(taken[2].token, more, at(1))
 
 
 def test_expired_messages_of_a_subscription_that_nobody_receives_from_take_no_room() -> None:
