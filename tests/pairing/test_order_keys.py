@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +61,13 @@ def test_a_digest_stays_what_it_is():
     key = key_of(ORDERS, Message(session_id="a"))
 
     assert (key.digest, key.number) == ("11252d1271d7ab148bb697952c26a6a7", 2)
+
+
+def test_long_keys_leave_no_memory_behind() -> None:
+    tracemalloc.start()
+    for number in range(100):
+        key_of(ORDERS, Message(partition_key=f"{number:0100000}"))
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert left < 1024 * 1024

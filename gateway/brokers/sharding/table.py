@@ -20,6 +20,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 
 MOST_SHARDS: Final = 1000  # of one queue: `sequence.py` has room for 1024
+# Characters of a key: clients may choose longer ones, each time another.
+_LONGEST_REMEMBERED: Final = 128
 
 
 @attrs.frozen(kw_only=True)
@@ -140,14 +142,21 @@ def key_of(message: Message) -> str | None:
     return message.partition_key if message.session_id is None else message.session_id
 
 
-@lru_cache(maxsize=4096)
 def place_of(key: str, numbers: tuple[int, ...]) -> int:
     """
     Choose the shard of a key from the numbers, always the same for the same key (rendezvous
     hashing).
     """
+    chosen = _chosen_place if len(key) > _LONGEST_REMEMBERED else _remembered_place
+    return chosen(key, numbers)
+
+
+def _chosen_place(key: str, numbers: tuple[int, ...]) -> int:
     text = key.encode("utf-8", "surrogatepass")
     return max(numbers, key=partial(_weight, text))
+
+
+_remembered_place = lru_cache(maxsize=4096)(_chosen_place)
 
 
 def _weight(text: bytes, number: int) -> bytes:

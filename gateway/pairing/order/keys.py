@@ -18,6 +18,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 
 DIGEST_BYTES: Final = 16
+# Characters of a session id or partition key: clients may choose longer ones, each time another.
+_LONGEST_REMEMBERED: Final = 128
 
 
 @attrs.frozen
@@ -54,7 +56,14 @@ def key_of(entity: EntityPath, message: Message) -> OrderKey:
     return _key(entity, "entity", "")
 
 
-@lru_cache(maxsize=4096)
 def _key(entity: EntityPath, kind: str, value: str) -> OrderKey:
+    made = _made_key if len(value) > _LONGEST_REMEMBERED else _remembered_key
+    return made(entity, kind, value)
+
+
+def _made_key(entity: EntityPath, kind: str, value: str) -> OrderKey:
     text = f"{entity.key}\n{kind}\n{value}".encode("utf-8", "surrogatepass")
     return OrderKey(entity, blake2b(text, digest_size=DIGEST_BYTES).hexdigest())
+
+
+_remembered_key = lru_cache(maxsize=4096)(_made_key)

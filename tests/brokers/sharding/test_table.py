@@ -1,5 +1,7 @@
 """Each message belongs to a shard, and each delivery leads back to its shard."""
 
+import tracemalloc
+
 import attrs
 import pytest
 from hypothesis import given
@@ -54,6 +56,16 @@ def test_a_key_has_the_same_shard_in_every_process() -> None:
 
 
 PLACES = [2, 3, 2, 1]
+
+
+def test_long_keys_leave_no_memory_behind() -> None:
+    tracemalloc.start()
+    for number in range(100):
+        place_of(f"{number:0100000}", (0, 1, 2, 3))
+    left, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert left < 1024 * 1024
 
 
 def test_another_shard_takes_its_share_and_moves_no_other_key() -> None:
