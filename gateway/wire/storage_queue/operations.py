@@ -14,6 +14,7 @@ MAX_MESSAGES: Final = 32
 MAX_QUEUES: Final = 5000
 MAX_POLICIES: Final = 5
 MAX_CORS_RULES: Final = 5
+MAX_CORS_BYTES: Final = 2048  # of all rules
 DEFAULT_VISIBILITY: Final = 30  # seconds
 DEFAULT_TIME_TO_LIVE: Final = 7 * 24 * 3600  # seconds
 NEVER: Final = -1  # the time to live of a message that doesn't expire

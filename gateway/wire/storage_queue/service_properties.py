@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 from gateway.wire.http.hardened_xml import text_of
 from gateway.wire.storage_queue.errors import StorageRefusal
 from gateway.wire.storage_queue.operations import (
+    MAX_CORS_BYTES,
     MAX_CORS_RULES,
     CorsRule,
     LoggingProperties,
@@ -129,7 +130,15 @@ def _parsed_cors(element: Element) -> tuple[CorsRule, ...]:
     rules = tuple(_parsed_rule(each) for each in element.findall("{*}CorsRule"))
     if len(rules) > MAX_CORS_RULES:
         raise StorageRefusal("InvalidXmlDocument", f"At most {MAX_CORS_RULES} rules are taken.")
+    if sum(map(_size, rules)) > MAX_CORS_BYTES:
+        raise StorageRefusal(
+            "InvalidXmlDocument", f"At most {MAX_CORS_BYTES} bytes are taken in all rules."
+        )
     return rules
+
+
+def _size(rule: CorsRule) -> int:
+    return sum(map(len, (rule.origins, rule.methods, rule.headers, rule.exposed)))
 
 
 def _parsed_rule(element: Element) -> CorsRule:
