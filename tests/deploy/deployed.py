@@ -38,6 +38,7 @@ CASES: Final[dict[str, dict[str, Any]]] = {
         "serviceAccountName": "pairgate",
         "podLabels": {"azure.workload.identity/use": "true"},
     },
+    "embedded stores alone": {"networkPolicy": {"egressPorts": [], "watcherNamespaces": []}},
     "another image": {"image": {"repository": "here/pairgate", "tag": "2"}},
 }
 WRONG: Final[dict[str, dict[str, Any]]] = {

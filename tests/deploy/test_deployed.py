@@ -208,6 +208,39 @@ def test_the_configuration_has_the_ports_of_the_pods(found: dict[str, Any]) -> N
     assert {port["port"] for rule in policy["ingress"] for port in rule["ports"]} == names
 
 
+@pytest.mark.parametrize(
+    ("case", "watchers", "ports"),
+    [("default", ["monitoring", "keda"], [443, 5671]), ("embedded stores alone", [], [])],
+)
+def test_the_network_policy_is_for_clients_watchers_and_namespaces_alone(
+    case: str, watchers: list[str], ports: list[int], found: dict[str, Any]
+) -> None:
+    objects = found["cases"][case]["objects"]
+    policy = of_kind(objects, "NetworkPolicy")["pairgate"]["spec"]
+    own = policy["podSelector"]
+    clients, admin = policy["ingress"]
+    dns, *namespaces = policy["egress"]
+
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    for deployment in of_kind(objects, "Deployment").values():
+        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        assert own["matchLabels"].items() <= labels.items()
+    assert clients["from"] == [{"podSelector": {"matchLabels": {"pairgate-client": "true"}}}]
+    assert admin["from"] == [*map(in_namespace, watchers), {"podSelector": own}]
+    assert [each["port"] for each in admin["ports"]] == [ADMIN]
+    assert dns["to"] == [in_namespace("kube-system")]
+    assert {each["port"] for each in dns["ports"]} == {53}
+    # A rule without ports would let out everything.
+    assert [[each["port"] for each in rule["ports"]] for rule in namespaces] == [ports] * bool(
+        ports
+    )
+
+
+def in_namespace(name: str) -> dict[str, Any]:
+    labels = {"kubernetes.io/metadata.name": name}
+    return {"namespaceSelector": {"matchLabels": labels}}
+
+
 def test_a_pod_has_time_to_leave_and_to_drain(found: dict[str, Any]) -> None:
     objects = found["cases"]["everything"]["objects"]
     deployments = of_kind(objects, "Deployment")
