@@ -97,9 +97,10 @@ def test_the_wheel_has_the_shipped_files(packages: Packages) -> None:
 
 def test_the_wheel_has_no_more_than_the_product(packages: Packages) -> None:
     with zipfile.ZipFile(packages.wheel) as archive:
-        roots = {name.partition("/")[0] for name in archive.namelist()}
+        names = archive.namelist()
 
-    assert roots == {"gateway", "pairgate-0.1.0.dist-info"}
+    assert {name.partition("/")[0] for name in names} == {"gateway", "pairgate-0.1.0.dist-info"}
+    assert "gateway/py.typed" in names  # its types are those of its users, too
     assert packages.wheel.name.endswith("-py3-none-any.whl")  # needs no compiler
 
 
