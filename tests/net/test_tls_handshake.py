@@ -1,8 +1,10 @@
 """Certificates that change, and errors that name the certificate that isn't trusted."""
 
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -269,6 +271,42 @@ async def test_a_client_certificate_that_is_revoked_is_named_and_a_new_list_is_r
     assert error.why == "revoked"
     assert f"CN=orders-7, serial {issued.hexadecimal}" in str(error)
     assert str(authority.revoked) in str(error)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_client_that_is_revoked_does_not_resume_its_session(
+    authority: Authority, version: ssl.TLSVersion
+) -> None:
+    issued = authority.issue("orders-7")
+    server = serving(authority.issue("server"), client_ca=authority.file, crl=authority.revoke())
+    client = trusting(authority, issued)
+    client.maximum_version = version
+    first = exchange_greeting(server, client)
+    again = exchange_greeting(server, client, first.session)
+
+    authority.revoke(issued)
+    with pytest.raises(ssl.SSLCertVerificationError, match="certificate revoked"):
+        exchange_greeting(server, client, first.session)
+
+    assert (first.session_reused, again.session_reused) == (False, True)
+
+
+def exchange_greeting(
+    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+) -> ssl.SSLObject:
+    """The client's end, which then has a session to resume."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    theirs = server.wrap_bio(up, down, server_side=True)
+    ours = client.wrap_bio(down, up, server_hostname="localhost", session=session)
+    steps = deque([ours.do_handshake, theirs.do_handshake, partial(theirs.write, b"+"), ours.read])
+    while steps:
+        try:
+            steps[0]()
+        except ssl.SSLWantReadError:
+            steps.rotate(-1)
+        else:
+            steps.popleft()
+    return ours
 
 
 async def test_a_client_without_a_certificate_is_told_from_one_with_a_strange_one(
