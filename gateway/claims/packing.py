@@ -360,10 +360,13 @@ class PackedBroker(ForwardingBroker):
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        """As `Peeks.peek`; a pack is returned with all of its messages, even beyond the limit."""
+        """
+        As `Peeks.peek`; a pack is returned with all of its messages, even beyond the limit. Packs
+        of more than 64 MiB together, decompressed, are returned as they are.
+        """
         peeks = required(self.broker, Peeks)
         found = await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
-        return [peeked for each in found for peeked in as_peeked(self.codec, each)]
+        return as_peeked(self.codec, found)
 
 
 def _refuse_reserved(messages: Sequence[Message]) -> None:

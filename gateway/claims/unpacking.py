@@ -13,7 +13,7 @@ message that wasn't completed.
 import math
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -36,6 +36,8 @@ from gateway.settling import settle_all
 
 PACK_CORRUPT: Final = "PackCorrupt"
 AT_ONCE: Final = 16  # deliveries, each of which may be a pack
+# bytes, decompressed: a sender that bypasses the gateway can compress a pack by any factor
+MOST_PEEKED: Final = 4 * packs.MAX_PACK
 _NO_MESSAGE: Final = Message()
 
 
@@ -276,17 +278,22 @@ class PackedReceiver(Wrapper):
         return [found for each in taken for found in await self._deleted(each)]
 
 
-def as_peeked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
+def as_peeked(
+    codec: Codec, deliveries: Iterable[Delivery], most: int = MOST_PEEKED
+) -> list[Delivery]:
     """
-    The deliveries for a peek: the messages of a pack; any other message, and a damaged pack,
-    unchanged.
+    The deliveries for a peek: the messages of packs of up to `most` bytes together, decompressed;
+    any other message, a damaged pack and further packs unchanged.
     """
-    if not packs.is_pack(delivery.message):
-        return [delivery]
-    try:
-        return _unpacked(codec, delivery)
-    except MessageError:
-        return [delivery]
+    shown: list[Delivery] = []
+    for delivery in deliveries:
+        members: Sequence[Delivery] = [delivery]
+        if packs.is_pack(delivery.message):
+            with suppress(MessageError):
+                most -= packs.size_of(delivery.message)
+                members = _unpacked(codec, delivery) if most >= 0 else members
+        shown += members
+    return shown
 
 
 def _unpacked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:

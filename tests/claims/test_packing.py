@@ -11,6 +11,7 @@ import trio
 
 from gateway.claims.compression import compressed
 from gateway.claims.packing import PackedBroker
+from gateway.claims.unpacking import as_peeked
 from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -36,7 +37,16 @@ from gateway.forwarding_broker import ForwardingBroker
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_harness, packing, virtual_time
+from tests.claims.harness import (
+    A_DAY,
+    CODEC,
+    LARGE,
+    ORDERS,
+    Harness,
+    open_harness,
+    packing,
+    virtual_time,
+)
 from tests.harness.clocks import START, VirtualClock
 from tests.harness.faults import LoseAnswer, Operation, Refuse, SwallowAnswer
 
@@ -427,6 +437,19 @@ async def test_who_peeks_sees_the_messages(harness: Harness) -> None:
         peeked = await over.peek(EntityPath("orders"), limit=10)
 
     assert [each.message.message_id for each in peeked] == ["0", "1", "2"]
+
+
+async def test_a_peek_takes_packs_apart_up_to_a_number_of_bytes() -> None:
+    bomb = packs.joined([CODEC.encode(Message(message_id="0", body=bytes(10_000)))])
+    pack = packs.pack_of(compressed(bomb), len(bomb), "bomb")
+    sent = [
+        Delivery(message=each, sequence_number=number)
+        for number, each in enumerate([pack, pack, Message(message_id="good"), pack])
+    ]
+
+    peeked = as_peeked(CODEC, sent, 2 * len(bomb))
+
+    assert [each.message.message_id for each in peeked] == ["0", "0", "good", "bomb"]
 
 
 @pytest.mark.parametrize("mode", list(ReceiveMode))
