@@ -39,8 +39,9 @@ class Peeks(Protocol):
     ) -> Sequence[Delivery]:
         """
         Return at most `limit` messages whose sequence number is `from_sequence` or higher, in order
-        of their sequence numbers; locked, scheduled and deferred ones too. The deliveries have no
-        lock token. Nothing is changed, so cancellation has no effect.
+        of their sequence numbers; locked, scheduled and deferred ones too. Only an empty result
+        means that there are no more: large messages may be shown in several steps. The deliveries
+        have no lock token. Nothing is changed, so cancellation has no effect.
 
         Raises:
             EntityNotFound: there is no such queue, subscription or sub-queue.

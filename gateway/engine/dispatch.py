@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import attrs
 
@@ -14,6 +15,11 @@ from gateway.engine.locks import Lock, Locks
 from gateway.engine.queue_content import SWEEP, QueueContent
 from gateway.engine.records import Row, State, without_content
 from gateway.engine.sessions import HeldSession
+
+# Bytes of messages after which one step delivers no further ones, and the bytes of those that it
+# reads together, if each has the maximum size.
+MOST_TAKEN: Final = 32 * 1024 * 1024
+_MOST_READ: Final = 64 * 1024 * 1024
 
 
 @attrs.define(eq=False)
@@ -41,16 +47,18 @@ class Dispatch:
         session: HeldSession | None = None,
     ) -> list[Taken]:
         """
-        Deliver the rows that `next_rows` returns. With a session, a row stays locked as long as the
-        session.
+        Deliver the rows that `next_rows` returns, at most `limit`, and fewer if they are large.
+        With a session, a row stays locked as long as the session.
         """
-        self._content.entity.touch(now)
-        fit = self._content.fit
+        entity, fit = self._content.entity, self._content.fit
+        entity.touch(now)
+        page = max(1, _MOST_READ // entity.max_message_size)
         taken: list[Taken] = []
-        looked_at = 0
-        while len(taken) < limit and looked_at < limit + SWEEP:
-            rows = next_rows(limit - len(taken))
+        looked_at = size = 0
+        while len(taken) < limit and looked_at < limit + SWEEP and size < MOST_TAKEN:
+            rows = next_rows(min(page, limit - len(taken)))
             looked_at += len(rows)
+            size += sum([row.size for row in rows])
             if not rows:
                 break
             taken += [self._deliver(row, mode, now, session) for row in rows if fit(row, now)]

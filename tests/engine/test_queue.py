@@ -14,6 +14,7 @@ from gateway.domain.errors import EntityDisabled, InvalidRequest, LockLost, Mess
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
 from gateway.engine.content_needs import Packing
 from gateway.engine.deliveries import Taken
+from gateway.engine.dispatch import MOST_TAKEN
 from gateway.engine.queue import Queue, QueueDependencies
 from gateway.engine.queue_checks import check_properties
 from gateway.engine.queue_content import SWEEP, Entity
@@ -667,3 +668,15 @@ def test_the_size_of_a_queue_follows_its_messages():
 def test_a_property_that_makes_no_sense_is_refused_by_name(properties):
     with pytest.raises(InvalidRequest, match=next(iter(properties))):
         check_properties(EntityPath("orders"), QueueProperties(**properties))
+
+
+def test_one_step_delivers_a_bounded_number_of_bytes() -> None:
+    rows = NaiveRows()
+    queue = make(rows)
+    queue.entity.max_message_size = MOST_TAKEN
+    large = attrs.evolve(message("large"), size=MOST_TAKEN // 2)
+    queue.send([large] * 5, at(1))
+    rows.read = 0
+
+    assert [len(take(queue, at(1), 100)) for _ in range(3)] == [2, 2, 1]
+    assert rows.read <= 6  # no more than are delivered

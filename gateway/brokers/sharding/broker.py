@@ -208,9 +208,12 @@ class ShardedBroker(SendWrapper):
             if len(found) >= limit:
                 break
             start = number if shard == first else 0
-            left = limit - len(found)
-            peeked = await peeks.peek(entity.shard(shard), from_sequence=start, limit=left)
-            found += [outward(each, shard) for each in peeked]
+            while (left := limit - len(found)) > 0:  # large messages are shown in several steps
+                peeked = await peeks.peek(entity.shard(shard), from_sequence=start, limit=left)
+                if not peeked:
+                    break
+                found += [outward(each, shard) for each in peeked]
+                start = peeked[-1].sequence_number + 1
         return found
 
     async def delete_messages(

@@ -67,6 +67,8 @@ from gateway.wire.servicebus.errors import build_error, build_refusal, challenge
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _SLICE: Final = 200  # messages of a batch, which take some 2.5 ms
 _SMALL_SLICE: Final = 50  # beside a light client
+_PAGE: Final = 32  # messages that are peeked in one step
+_MOST_PEEKED: Final = 16 * 1024 * 1024  # bytes, beyond which an answer gets no further page
 _RIGHTS: Final = {
     rest.SendMessages: Right.SEND,
     rest.ProbeEntity: Right.SEND,
@@ -272,9 +274,18 @@ class ServiceBusRestFrontend:
         return derive_message(message, message_id=str(self.new_id()))
 
     async def _peek(self, entity: EntityPath, first: int, limit: int) -> rest.Delivered:
+        """Peek at most `limit` messages, and fewer if they have more than `_MOST_PEEKED` bytes."""
         peeks = required(self.broker, Peeks)
-        found = await peeks.peek(entity, from_sequence=first, limit=limit)
-        return rest.Delivered(deliveries=tuple(found))
+        found, size = list[Delivery](), 0
+        while len(found) < limit and size < _MOST_PEEKED:
+            wanted = min(_PAGE, limit - len(found))
+            page = await peeks.peek(entity, from_sequence=first, limit=wanted)
+            found += page
+            if len(page) < wanted:
+                break
+            size += sum(map(_size_of, page))
+            first = page[-1].sequence_number + 1
+        return rest.Delivered(deliveries=tuple(found))  # noqa: ASYNC910 one is wanted at least
 
     async def _receive(self, operation: rest.ReceiveMessages) -> rest.Delivered:
         deliveries: Sequence[Delivery] = ()
@@ -347,3 +358,10 @@ class ServiceBusRestFrontend:
         return (
             f"TrackingId:{self.new_id()}, SystemTracker:{self.options.namespace}, Timestamp:{now}"
         )
+
+
+def _size_of(delivery: Delivery) -> int:
+    """The bytes of a message; 0 if it can't be encoded."""
+    with suppress(MessageError):
+        return encoded_size(delivery.message)
+    return 0

@@ -522,6 +522,22 @@ async def test_messages_are_peeked_shard_after_shard(autojump_clock: trio.abc.Cl
         assert numbers == sorted(set(numbers))
 
 
+async def test_no_message_is_left_out_where_a_namespace_shows_few_at_a_time(
+    autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stand() as here:
+        await here.fill(3)
+        whole = here.memory.peek
+
+        async def peek(entity: EntityPath, *, from_sequence: int, limit: int) -> Sequence[Delivery]:
+            return await whole(entity, from_sequence=from_sequence, limit=min(limit, 2))
+
+        monkeypatch.setattr(here.memory, "peek", peek)
+        found = await sharded(here.memory, FOUR, here.broker.clock).peek(ORDERS, limit=20)
+
+        assert len(found) == 12
+
+
 async def test_a_session_is_in_one_shard_and_any_session_is_found(
     autojump_clock: trio.abc.Clock,
 ) -> None:

@@ -96,6 +96,21 @@ async def test_peek_shows_and_takes_nothing(autojump_clock: MockClock, client: C
     assert (await head(client)).body == b"seen"
 
 
+async def test_large_messages_are_peeked_in_several_answers(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    for _ in range(2):
+        large = tuple(Message(body=bytes(600 * 1024)) for _ in range(20))
+        await client.broker.send(ORDERS, large)
+
+    first = await client.do(PeekMessages(entity=ORDERS, limit=4500))
+    assert isinstance(first, Delivered)
+    after = first.deliveries[-1].sequence_number + 1
+    rest = await client.do(PeekMessages(entity=ORDERS, from_sequence=after, limit=4500))
+    assert isinstance(rest, Delivered)
+    assert (len(first.deliveries), len(rest.deliveries)) == (32, 8)
+
+
 async def test_namespace_that_cannot_peek_says_so(
     autojump_clock: MockClock, client: Client, scripted: Scripted
 ) -> None:
