@@ -29,9 +29,12 @@ CLIENTS = ("plain", "asyncio", "node")
 HEALTHY = 2.0  # seconds
 OUTAGE = 3.0
 DRAIN = 60.0
-LONGEST_STALL = (
-    4.0  # the primary's share of the 5 s that a send has, a second on the backlog, two busy cores
-)
+GRACE = 'limits.grace = "60s"\n'
+NO_GRACE = 40.0  # seconds: of a drain that doesn't wait for its grace to end
+SEND = "20s"  # send_timeout
+# An attempt on the primary, and one on the backlog, of a second each, on busy cores. A send that
+# waits for the end of its time lasts 20 s.
+LONGEST_STALL = 12.0
 
 EXPECTED = {
     "sending": {
@@ -195,7 +198,7 @@ async def test_tls_and_websocket_are_at_the_same_port(gateways: Gateways, secure
 
 
 async def test_clients_that_try_again_survive_a_restart(gateways: Gateways) -> None:
-    broker = await start(gateways, broker_config("orders"))
+    broker = await start(gateways, GRACE + broker_config("orders"))
     # Node's SDK gives up if a connection is refused, whatever its retry options.
     producers = [Producer(kind, broker, retries=5) for kind in ("plain", "asyncio")]
 
@@ -203,7 +206,7 @@ async def test_clients_that_try_again_survive_a_restart(gateways: Gateways) -> N
         for producer in producers:
             await nursery.start(producer.run)
         await trio.sleep(HEALTHY)
-        with trio.fail_after(8):
+        with trio.fail_after(NO_GRACE):
             code = await broker.stop()
         await broker.start()
         await trio.sleep(HEALTHY)
@@ -272,7 +275,7 @@ async def test_no_producer_notices_that_the_primary_was_killed(gateways: Gateway
     backlogs = [f"east/x-servicebus-transfer/{n}" for n in range(2)]
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(*backlogs), name="secondary")
-    pair = pair_config(primary.address, secondary.address, backlog_queues=2)
+    pair = pair_config(primary.address, secondary.address, backlog_queues=2, send_timeout=SEND)
     gateway = await start(gateways, pair, name="gateway")
     producers = [Producer(kind, gateway) for kind in CLIENTS]
 
