@@ -29,6 +29,8 @@ from tests.harness.secret_files import write_secret
 
 pytestmark = pytest.mark.slow
 
+GRACE = 'limits.grace = "60s"\n'
+NO_GRACE = 40.0  # seconds: of a drain that doesn't wait for its grace to end
 FREE_PORTS = re.sub(r'"127.0.0.1:\d+"', '"127.0.0.1:0"', DEFAULT)
 
 
@@ -66,7 +68,7 @@ async def test_a_killed_broker_has_what_it_acknowledged(gateways: Gateways) -> N
 
 
 async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
-    broker = await gateways.start(broker_config("orders"))
+    broker = await gateways.start(GRACE + broker_config("orders"))
     answers: list[bytes | None] = []
 
     async def wait_for_a_message() -> None:
@@ -74,8 +76,9 @@ async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_for_a_message)
-        await trio.sleep(0.5)
-        with trio.fail_after(5):  # a client that waits for a message doesn't keep it alive
+        await broker.seen("connection_opened")
+        await trio.sleep(0.5)  # the request follows
+        with trio.fail_after(NO_GRACE):  # a client that waits for a message doesn't keep it alive
             code = await broker.stop()
 
     assert code == 0
@@ -85,14 +88,15 @@ async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
 
 
 async def test_a_second_signal_cuts_what_still_drains(gateways: Gateways) -> None:
-    broker = await gateways.start(broker_config("orders"))
+    broker = await gateways.start(GRACE + broker_config("orders"))
     with socket.create_connection(("127.0.0.1", broker.port)) as client:
         client.sendall(b"POST /orders/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
-        await trio.sleep(0.3)
+        await broker.seen("connection_opened")
+        await trio.sleep(0.3)  # the request is read
         broker.signal(signal.SIGTERM)
         await broker.seen("draining")
 
-        with trio.fail_after(5):
+        with trio.fail_after(NO_GRACE):
             code = await broker.stop()
 
     assert code == 0
