@@ -100,10 +100,10 @@ async def test_the_emulators_file_makes_topics_with_subscriptions_and_rules(
 
     assert await rules_of(broker, "some") == ["correlation", "sql"]
     assert await drained(broker.address, "subscriptions/some", 2) == [b"0", b"2"]
-    assert await take(broker.address, "queue.1", wait=1) == b"0"
+    assert await take(broker.address, "queue.1", wait=20) == b"0"
     lost = "subscriptions/lost/$Transfer/$DeadLetterQueue"
     assert await drained(broker.address, lost, 3) == [b"0", b"1", b"2"]
-    head = "/topic.1/subscriptions/all/messages/head?timeout=1"
+    head = "/topic.1/subscriptions/all/messages/head?timeout=20"
     _, headers, _ = await request(broker.address, "POST", head)
     await request(
         broker.address, "PUT", headers["location"].removeprefix("http://" + broker.address)
@@ -144,7 +144,7 @@ async def test_a_receive_waits_at_a_subscription_until_a_message_comes(gateways:
     async def wait() -> None:
         found.append(await take(broker.address, "topic.1/subscriptions/all", wait=60))
 
-    with trio.fail_after(20):
+    with trio.fail_after(45):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await trio.sleep(1.0)
