@@ -107,7 +107,7 @@ async def test_outages_are_rehearsed_and_nothing_is_lost(gateways: Gateways) -> 
     assert ended["target"] == "two"
     assert not_begun[0] == 1
     assert (status, json.loads(told)["pair"]["drill"]) == (0, None)
-    assert gateway.count("drill_began") == gateway.count("drill_ended") == 3
+    await gateway.until(lambda: gateway.count("drill_began") == gateway.count("drill_ended") == 3)
 
 
 async def test_a_drill_shows_in_the_status_and_can_be_ended_from_elsewhere(

@@ -11,7 +11,7 @@ from gateway.cli import main
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, environment
 from tests.e2e.rest import send_with
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 OLD = "the old key of sixteen bytes"
 ACCESS = """
@@ -60,4 +60,4 @@ async def test_clients_with_the_old_and_the_new_key_are_served_until_the_rotatio
     assert [each["changed"] for each in (begun, again, finished)] == [True, False, True]
     assert all(str(process.ports[1]) in each["reloaded"] for each in (begun, again, finished))
     assert file.read_text().strip() == new
-    assert process.count("reloaded") == 3
+    await process.until(lambda: process.count("reloaded") == 3)
