@@ -262,6 +262,11 @@ def environment() -> dict[str, str]:
     }
 
 
+# For a pair whose primary answers or refuses at once: a busy machine is no outage. Where an attempt
+# has a second, a stall of a process is one.
+PATIENT: Final[Mapping[str, object]] = {"attempt_timeout": "5s", "send_timeout": "15s"}
+
+
 def broker_config(*queues: str, url: str = "embedded:broker.db") -> str:
     """A plain broker: one namespace, no pairing, one endpoint on a free port."""
     return f"""

@@ -15,6 +15,7 @@ from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
 from tests.e2e.installation import client
 from tests.e2e.processes import (
+    PATIENT,
     GatewayProcess,
     Gateways,
     broker_config,
@@ -149,7 +150,7 @@ async def arrived(primary: GatewayProcess, wanted: set[bytes]) -> None:
 
 
 async def test_steering_under_load_costs_no_send_and_loses_nothing(gateways: Gateways) -> None:
-    primary, _, gateway = await start_pair(gateways)
+    primary, _, gateway = await start_pair(gateways, **PATIENT)
 
     async with under_load(gateway) as load:
         await load.more("primary")

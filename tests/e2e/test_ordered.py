@@ -24,7 +24,7 @@ from gateway.offering import required
 from gateway.pairing.order.lease import LEASE
 from gateway.pairing.provision import provision
 from tests.e2e.installation import client
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import PATIENT, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -279,7 +279,7 @@ async def namespaces(gateways: Gateways, **pairing: object) -> tuple[GatewayProc
         await broker.create_queue(ORDERS, QueueProperties())
     async with client(secondary) as broker:
         await provision(broker, "east", 1, ordered=True, leases="order_lease" in pairing)
-    options = {"ordered": ["orders"], "backlog_queues": 1, **pairing}
+    options = {"ordered": ["orders"], "backlog_queues": 1, **PATIENT, **pairing}
     pair = pair_config(primary.address, secondary.address, **options)
     return primary, REST_URL.sub(AMQP_URL, pair)
 

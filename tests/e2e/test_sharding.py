@@ -12,6 +12,7 @@ from gateway.domain.message import Complete, Message, ReceiveMode
 from gateway.ports import Broker
 from tests.e2e.installation import client
 from tests.e2e.processes import (
+    PATIENT,
     GatewayProcess,
     Gateways,
     broker_config,
@@ -128,7 +129,8 @@ async def test_behind_a_pair_with_workers_every_key_returns_to_its_shard(
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
     rule = '[[sharding]]\nqueue = "orders"\nshards = 3\n\n[pairing]'
-    text = pair_config(primary.address, secondary.address).replace("[pairing]", rule)
+    pair = pair_config(primary.address, secondary.address, **PATIENT)
+    text = pair.replace("[pairing]", rule)
     gateway = await gateways.start(f"workers = 2\n{text}", name="gateway")
     keys = [f"key {number % 5}" for number in range(30)]
 

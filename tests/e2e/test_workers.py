@@ -33,6 +33,7 @@ from tests.e2e.installation import client
 from tests.e2e.plain_rest import KEY, KEY_NAME
 from tests.e2e.processes import (
     ENVELOPE_SECRET,
+    PATIENT,
     GatewayProcess,
     Gateways,
     broker_config,
@@ -214,7 +215,8 @@ async def install(gateways: Gateways, more: str = "", **pairing: object) -> Inst
     primary = await gateways.start(broker_config("orders"), name="primary")
     backlog = [f"east/x-servicebus-transfer/{index}" for index in range(3)]
     secondary = await gateways.start(broker_config(*backlog), name="secondary")
-    pair = pair_config(primary.address, secondary.address, backlog_queues=3, **pairing)
+    pairing = {"backlog_queues": 3, **PATIENT, **pairing}
+    pair = pair_config(primary.address, secondary.address, **pairing)
     config = f"workers = 2\n{pair}{more}{ADMIN}"
     return Installed(primary, secondary, await gateways.start(config, name="gateway"))
 
