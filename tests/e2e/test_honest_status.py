@@ -238,14 +238,15 @@ async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_th
     back = [line for line in gateway.log if line["event"] == "namespace_back"]
     # On a busy machine RabbitMQ may miss heartbeats once more; each loss is told, and its end.
     assert gateway.count("namespace_lost", namespace="north") == len(back) >= 1
-    assert back[0]["diverted"] >= MESSAGES
-    assert back[0]["entities"] == 1
+    outage = max(back, key=lambda line: line["diverted"])
+    assert outage["diverted"] >= MESSAGES
+    assert outage["entities"] == 1
     assert last.sample == left
     if syphon:
         empty = [line for line in gateway.log if line["event"] == "backlog_empty"]
         assert (last.problems, restarted.problems) == ([], [])
         assert (left, last.good, code, restarted.good) == (0, True, 0, True)
-        assert sum(line["moved"] for line in empty) == MESSAGES
+        assert sum(line["moved"] for line in empty) == diverted
     else:
-        assert (left, last.good, code, restarted.good) == (MESSAGES, False, 1, False)
+        assert (left, last.good, code, restarted.good) == (diverted, False, 1, False)
         assert any("no syphon moves them" in text for text in restarted.problems)
