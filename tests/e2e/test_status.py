@@ -143,7 +143,7 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     listener = await gateways.start(
         gateway.config,
         name="listener",
-        command=("listen", "orders", *handler, "--grace", "10s", "--metrics", "127.0.0.1:0"),
+        command=("listen", "orders", *handler, "--grace", "1h", "--metrics", "127.0.0.1:0"),
     )
     port = int((await listener.seen("listening"))["address"].rpartition(":")[2])
     await send(gateway.address, "orders", b"one")
@@ -155,8 +155,7 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     asked = await pairgate(
         listener, "status", "--ready", "--json", "--url", f"http://127.0.0.1:{port}"
     )
-    # Otherwise the handler's command would outlive it, and hold its log.
-    code = await listener.wait()
+    code = await listener.stop()  # the second signal kills the handler's command
 
     assert code == 0
     assert (before[0], json.loads(before[1])["reason"]) == (200, "serving")
