@@ -269,7 +269,7 @@ async def test_a_redrive_that_is_stopped_tells_how_far_it_is_and_goes_on_with_th
         secondary = f"servicebus+http://RootManageSharedAccessKey@{other.address}"
     found = await misspelt(gateways, secondary)
     await found.mend()
-    command = [sys.executable, "-m", "gateway", "redrive", "--execute", "--json", "--rate", "2"]
+    command = [sys.executable, "-m", "gateway", "redrive", "--execute", "--json", "--rate", "1"]
     process = await trio.lowlevel.open_process(
         [*command, "--config", str(found.gateway.config_file)],
         stdout=subprocess.PIPE,
