@@ -48,7 +48,7 @@ async def test_a_service_tells_that_it_is_ready_lives_reloads_and_ends(
 ) -> None:
     address, its = notified
     # A heartbeat each second: the kernel keeps ten of them, and more would take a message's place.
-    environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "2000000"}
+    environment = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "3000000"}
     async with trio.open_nursery() as nursery:
         gateways = Gateways(tmp_path, nursery, {"gateway": environment, "listener": environment})
         gateway = await gateways.start(CONFIG, name="gateway")
