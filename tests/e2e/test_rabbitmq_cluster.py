@@ -45,6 +45,7 @@ from tests.harness.rabbitmq_cluster import NAMES, TICK
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
 
 SOME = 50  # messages
+PATIENCE = 60.0  # seconds until an expected event is missing
 GENTLE = 0.25  # seconds between two sends of a sender while a node joins: it needs the processor
 QUEUES = 6  # of each backlog
 ATTEMPTS = 10  # of a send on queues that hang: 3 s each, of its 30 s
@@ -122,7 +123,7 @@ async def harm(cluster: SharedCluster, runs: list[Installation]) -> None:
             await trio.sleep(1.5 * TICK)  # until the others, and the node itself, have noticed
         await acknowledged(runs)
     finally:
-        with trio.move_on_after(10, shield=True):
+        with trio.move_on_after(PATIENCE, shield=True):
             await cluster.heal(alone)
     async with gentle(runs):
         await cluster.ready()
@@ -347,7 +348,7 @@ async def send_noting(
 
 async def until_in_flight(broker: RabbitmqBroker, wanted: int) -> None:
     """Return when the given number of messages was handed over and isn't confirmed."""
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE):
         while True:
             if sum(len(lane.in_flight) for lane in broker._sender._lanes.values()) >= wanted:
                 return
@@ -356,7 +357,7 @@ async def until_in_flight(broker: RabbitmqBroker, wanted: int) -> None:
 
 async def until_paused(receiver: RabbitmqReceiver) -> None:
     """Return when the broker has cancelled its consumer."""
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE):
         while receiver._consumer is not None:  # noqa: ASYNC110 no event reports it
             await trio.sleep(0.02)
         channel = receiver._channel
@@ -368,7 +369,7 @@ async def taken_from(broker: RabbitmqBroker, least: int, queue: EntityPath = ORD
     """Consume at least `least` messages; return the ids of all."""
     ids: set[str] = set()
     async with broker.open_receiver(queue) as receiver:
-        with trio.fail_after(30):
+        with trio.fail_after(PATIENCE):
             while len(ids) < least:
                 for delivery in await receiver.receive(100):
                     ids.add(str(delivery.message.message_id))

@@ -21,8 +21,8 @@ HEADER = 1024  # bytes at most that come on top
 MANY = 200
 MAX_HELD = 2 * 1024 * 1024
 LIMIT = 20  # of one receive
-PATIENCE = 40  # seconds
-SILENCE = 2.0  # seconds: who gets nothing for so long, waits
+PATIENCE = 120  # seconds
+SILENCE = 6.0  # seconds: who gets nothing for so long, waits
 
 
 async def hoard(receiver: Receiver, found: set[str | None]) -> None:

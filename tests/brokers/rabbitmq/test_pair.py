@@ -91,13 +91,13 @@ async def harness_on(nodes: Nodes) -> AsyncIterator[Harness]:
         port = await nursery.start(proxy.serve)
         await primary.create_queue(ORDERS, QueueProperties())
         async with (
-            client(port, heartbeat=1.0, connect_timeout=0.3) as broker,
+            client(port, heartbeat=2.0, connect_timeout=2.0) as broker,
             pair_of(
                 Namespace(broker, primary.name, port),
                 secondary,
                 real_date,
                 failover_interval=0.5,
-                attempt_timeout=1.0,
+                attempt_timeout=3.0,
                 ping_interval=1.0,
             ) as pair,
         ):
