@@ -49,6 +49,8 @@ from tests.pairing.harness import Events
 PATIENCE = 60  # seconds until an expected event is missing
 SHORTLY = 0.2  # seconds for something that must not happen
 SECOND = timedelta(seconds=1)
+RENEWED = 4 * SECOND  # a lock that a test renews and settles in time, on a busy machine, too
+HALF = 2.1  # seconds: more than half of it
 
 
 def numbered(*numbers: object) -> list[Message]:
@@ -333,13 +335,13 @@ async def test_settling_after_the_lock_ran_out_is_too_late(broker):
 @needs(Capability.SHORT_LOCKS)
 @waits
 async def test_a_renewed_lock_holds_longer(broker):
-    queue = await make(broker, lock_duration=SECOND)
+    queue = await make(broker, lock_duration=RENEWED)
     await broker.send(queue, numbered(1))
     async with broker.open_receiver(queue) as receiver:
         delivery = await take_one(receiver)
-        await trio.sleep(0.6)
+        await trio.sleep(HALF)
         until = await receiver.renew(delivery)
-        await trio.sleep(0.6)
+        await trio.sleep(HALF)
         await receiver.settle(delivery, Complete())
 
         assert until > delivery.locked_until
@@ -566,8 +568,8 @@ async def test_a_scheduled_message_comes_when_it_is_due_and_after_what_was_there
     await broker.send(orders, numbered("now"))
     async with broker.open_receiver(orders) as receiver:
         first = await take_one(receiver)
-        # A whole second: an HTTP date has no fractions.
-        due = (first.enqueued + 2 * SECOND).replace(microsecond=0)
+        # A whole second: an HTTP date has no fractions. On a busy machine the sends take a while.
+        due = (first.enqueued + 4 * SECOND).replace(microsecond=0)
         await broker.send(orders, [Message(message_id="later", scheduled=due)])
         await broker.send(orders, numbered("next"))
         second, third = await take_one(receiver), await take_one(receiver)

@@ -24,7 +24,9 @@ from gateway.offering import required
 from gateway.ports import Broker
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import (
+    HALF,
     PATIENCE,
+    RENEWED,
     SECOND,
     SHORTLY,
     ids,
@@ -433,14 +435,14 @@ async def test_a_receiver_that_waits_learns_that_its_session_is_lost(broker):
 @needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
 @waits
 async def test_a_renewed_session_is_held_longer(broker):
-    queue = await make_sessions(broker, lock_duration=SECOND)
+    queue = await make_sessions(broker, lock_duration=RENEWED)
     await broker.send(queue, of_session("a", 1))
     async with required(broker, Sessions).open_session(queue, "a") as receiver:
         delivery = await take_one(receiver)
         first = receiver.locked_until
-        await trio.sleep(0.6)
+        await trio.sleep(HALF)
         second = await receiver.renew_session()
-        await trio.sleep(0.6)
+        await trio.sleep(HALF)
         await receiver.settle(delivery, Complete())
 
         assert first < second == receiver.locked_until
