@@ -86,6 +86,18 @@ class Refuse(Pass):
 
 
 @attrs.frozen
+class ResetAtOnce(Pass):
+    """Resets connections when they are made, and counts them."""
+
+    made: list[Link] = attrs.field(factory=list, eq=False)
+
+    async def opened(self, link: Link) -> None:
+        await trio.lowlevel.checkpoint()
+        self.made.append(link)
+        link.reset()
+
+
+@attrs.frozen
 class ResetBefore(Pass):
     """Connecting works, then the request is answered with a reset and doesn't reach the server."""
 

@@ -24,7 +24,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Complete, Message
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
-from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass
+from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, ResetAtOnce
 from tests.harness.rabbitmq import control, keep_queues, rabbitmq
 from tests.harness.servers import frozen
 
@@ -377,15 +377,6 @@ class Counted(Pass):
         await trio.lowlevel.checkpoint()
 
 
-@attrs.frozen
-class CountedRefusal(Counted):
-    """Counts connections, and resets each."""
-
-    async def opened(self, link: Link) -> None:
-        await super().opened(link)
-        link.reset()
-
-
 async def test_a_limit_of_connections_is_busy_and_no_storm(tmp_path):
     async with rabbitmq(tmp_path) as (node, port), client(port) as early:
         await early.create_queue(ORDERS, QueueProperties())
@@ -411,9 +402,9 @@ async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(r
         await namespace.create_queue(ORDERS, QueueProperties())
         inside = namespace.inside(ORDERS)
         await broker.send(inside, [message(1)])
-        proxy.fault = refused = CountedRefusal()
+        proxy.fault = refused = ResetAtOnce()
         proxy.reset_all()
-        while len(refused.connected) < DIALS:
+        while len(refused.made) < DIALS:
             with pytest.raises((Unavailable, OutcomeUnknown)):
                 await broker.try_send(inside, [message(2)])
             await trio.sleep(0.01)
