@@ -130,7 +130,7 @@ def test_a_log_that_nobody_reads_does_not_keep_the_process() -> None:
             for _ in range(2000):
                 log.report(Doubtful(text="x" * 100))
 
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 SHARDED = ONE + 'queues = ["orders"]\n[[sharding]]\nqueue = "orders"\n'

@@ -279,7 +279,7 @@ async def test_a_process_without_room_for_another_file_lets_a_successor_wait(pat
                 os.close(spare)
                 resource.setrlimit(resource.RLIMIT_NOFILE, (spare, hard))
                 await end.connect(short)
-                with trio.fail_after(5):
+                with trio.fail_after(PATIENCE):
                     while not old.observed.events:
                         await trio.lowlevel.checkpoint()
             finally:
