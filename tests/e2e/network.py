@@ -47,9 +47,10 @@ from tests.harness.chaos_proxy import ChaosProxy
 LABEL: Final = "east"
 ORDERS: Final = EntityPath("orders")
 QUEUES: Final = tuple(backlog.queue_name(LABEL, index) for index in range(3))
-ATTEMPT: Final = 0.4  # seconds, of each attempt
+# Seconds of each attempt: all sides are in one process, which may be kept waiting.
+ATTEMPT: Final = 1.0
 DEADLINE: Final = 4.0  # of a send
-LOCK: Final = timedelta(seconds=2)
+LOCK: Final = timedelta(seconds=5)
 REST: Final = Backoff(first=0.2, cap=0.5)
 
 
@@ -133,7 +134,7 @@ class Network:
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(syphon.run)
-            with trio.fail_after(20):
+            with trio.fail_after(90):
                 while True:
                     if not await pending(self.behind[1]):
                         break
@@ -150,7 +151,7 @@ class Network:
 
     async def wait_for_backoffs(self, times: int) -> None:
         """Return when the syphon has let the entity rest so often."""
-        with trio.fail_after(15):
+        with trio.fail_after(60):
             while True:
                 if self.backoffs >= times:
                     return
