@@ -250,12 +250,12 @@ async def test_a_key_that_is_refused_is_no_outage(how):
 
 
 async def test_tokens_are_renewed_while_links_are_there():
-    async with served() as house, client(house.port, token_lifetime=2.0) as broker:
+    async with served() as house, client(house.port, token_lifetime=5.0) as broker:
         await house.broker.create_queue(ORDERS, QueueProperties())
         async with broker.open_receiver(ORDERS) as receiver:
             await broker.send(ORDERS, numbered(1))
             [delivery] = await receiver.receive(1)
-            await trio.sleep(3.5)
+            await trio.sleep(7.5)
             await receiver.settle(delivery, Complete())
             await broker.send(ORDERS, numbered(2))
             with trio.fail_after(30):
