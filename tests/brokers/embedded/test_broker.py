@@ -143,9 +143,11 @@ async def test_a_message_that_kills_its_consumer_is_dead_lettered_in_the_end(tmp
         killed(CRASHING_CONSUMER, tmp_path)
     async with embedded(tmp_path) as broker:
         async with broker.open_receiver(ORDERS) as receiver:
-            with trio.move_on_after(0.2):
-                await receiver.receive(1)
-        [dead] = await broker.peek(ORDERS.dead_letter)
+            with trio.fail_after(60):
+                while not (found := await broker.peek(ORDERS.dead_letter)):
+                    with trio.move_on_after(0.2):
+                        await receiver.receive(1)
+        [dead] = found
 
     assert dead.message.properties["DeadLetterReason"] == "MaxDeliveryCountExceeded"
 
@@ -314,12 +316,11 @@ async def test_a_message_that_cannot_be_read_is_put_aside(tmp_path):
         fits = zlib.crc32(b"\xff", 1)  # as those of version 1
         connection.execute("UPDATE message SET content = x'ff', checksum = ?", (fits,))
     async with embedded(tmp_path) as broker, broker.open_receiver(ORDERS) as receiver:
-        with trio.move_on_after(0.3):
-            await receiver.receive(1)
-            pytest.fail("served")
-        info = await broker.inspect(ORDERS)
-
-    assert info.active == 0
+        with trio.fail_after(60):
+            while (await broker.inspect(ORDERS)).active:
+                with trio.move_on_after(0.3):
+                    await receiver.receive(1)
+                    pytest.fail("served")
 
 
 async def test_a_full_disk_refuses_sends_and_lets_the_rest_be_settled(tmp_path):
