@@ -26,6 +26,8 @@ ORDERS = EntityPath("orders")
 # The lock duration: so long the messages of a killed listener stay locked.
 LOCK = timedelta(seconds=10)
 SENT = [str(number) for number in range(300)]
+# Work of some seconds for all listeners: a test ends them while there is some.
+MANY = [str(number) for number in range(1200)]
 LIMIT = 120.0  # seconds, on a busy machine
 LOOK = 0.05
 
@@ -165,7 +167,7 @@ async def test_at_sigterm_all_listeners_drain_and_nothing_is_done_twice(
     gateways: Gateways,
 ) -> None:
     async with open_floor(gateways, min_processes=2) as floor:
-        await floor.send(*SENT)
+        await floor.send(*MANY)
         await until(lambda: len(floor.noted()) > 50)
         code = await floor.agent.stop()
         left = floor.pids()
@@ -175,15 +177,15 @@ async def test_at_sigterm_all_listeners_drain_and_nothing_is_done_twice(
         second = await floor.agent.stop()
 
     assert (code, left, second) == (0, [], 0)
-    assert done_first < len(SENT)  # the machine was under load
-    assert Counter(floor.noted()) == Counter(SENT)
+    assert done_first < len(MANY)  # the machine was under load
+    assert Counter(floor.noted()) == Counter(MANY)
 
 
 async def test_an_agent_that_is_killed_leaves_no_listeners_and_nothing_is_done_twice(
     gateways: Gateways,
 ) -> None:
     async with open_floor(gateways, min_processes=2) as floor:
-        await floor.send(*SENT)
+        await floor.send(*MANY)
         await until(lambda: len(floor.noted()) > 50)
         assert len(floor.pids()) >= 2
         floor.agent.signal(signal.SIGKILL)
@@ -196,8 +198,8 @@ async def test_an_agent_that_is_killed_leaves_no_listeners_and_nothing_is_done_t
 
     assert code == 0
     assert floor.agent.count("draining", reason="the agent has ended") >= 2
-    assert done_first < len(SENT)
-    assert Counter(floor.noted()) == Counter(SENT)
+    assert done_first < len(MANY)
+    assert Counter(floor.noted()) == Counter(MANY)
 
 
 async def test_while_the_gateway_is_away_what_runs_goes_on_and_nothing_is_started(
@@ -225,7 +227,8 @@ async def test_a_listener_that_can_not_start_is_no_storm_of_processes(gateways: 
     async with open_floor(gateways, handler="nowhere", min_processes=3) as floor:
         await floor.agent.until(lambda: floor.agent.count("processes_crash") > 0, LIMIT)
         red = await floor.agent.seen("processes_crash")
-        started = floor.agent.count("process_started")
+        before = floor.agent.log[: floor.agent.log.index(red)]
+        started = sum(line["event"] == "process_started" for line in before)
         code = await floor.agent.stop()
 
     assert code == 0
