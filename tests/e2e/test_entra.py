@@ -33,7 +33,7 @@ from tests.pages import blocks
 pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
 
 WRONG: Final = "a wrong secret of this test"
-LIFETIME: Final = 12  # seconds of an access token
+LIFETIME: Final = 20  # seconds of an access token
 
 
 def south_of(provider: IdentityProvider) -> str:

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
 PAGE: Final = blocks("docs/how-to/entra-id.md", "toml")
 URL: Final = re.compile(r'url = "([\w+-]+):.*"')
 WRONG: Final = "a wrong secret of this test"
-LIFETIME: Final = 12  # seconds of an access token in the test of the outage
+LIFETIME: Final = 20  # seconds of an access token in the test of the outage
 REFUSALS: Final = {
     "client-secret": "AADSTS7000215: Invalid client secret provided.",
     "client-certificate": "AADSTS700027: The assertion isn't signed by a known key",
