@@ -40,7 +40,7 @@ LOCK: Final = timedelta(seconds=5)
 BATCH: Final = 5  # messages that a producer sends at once
 TRIALS: Final = 3  # of a suspect entity, until the interval of a second is over
 NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
-DRAIN_LIMIT: Final = 40.0  # seconds: see `Installation.drain`
+DRAIN_LIMIT: Final = 90.0  # seconds: see `Installation.drain`
 LOOK: Final = 0.1
 SYPHON: Final = f"""
 [pairing.syphon]
@@ -271,7 +271,8 @@ class Installation:
         """
         Wait until the backlog is empty.
 
-        The bound: one lock of a dead syphon, one rest, one scan for queues, and the moving.
+        The bound: one lock of a dead syphon, one rest, one scan for queues, and the moving, on a
+        busy machine.
         """
         started = trio.current_time()
         async with client(self.secondary) as secondary:

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 ORDERS = EntityPath("orders")
 BACKLOG = [backlog.queue_name("east", index) for index in range(2)]
-PATIENCE = 40  # seconds until everything is home
+PATIENCE = 120  # seconds until everything is home
 LARGEST = 1024 * 1024  # bytes: what a namespace takes by default
 SMALL = 1000  # messages of a batch: with their envelopes more than half a mebibyte
 NUMBER = "number"  # the property that tells messages apart here

@@ -61,7 +61,7 @@ async def served(broker: MemoryBroker | EmbeddedBroker) -> AsyncIterator[int]:
 async def run_legacy_client(port: int, *parts: str) -> dict[str, Any]:
     script = str(HERE / "legacy_client.py")
     command = [str(LEGACY_PYTHON), script, str(port), "SAS_KEY_VALUE", *parts]
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         result = await trio.run_process(
             command, capture_stdout=True, capture_stderr=True, check=False
         )

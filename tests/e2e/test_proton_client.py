@@ -85,7 +85,7 @@ async def start(gateways: Gateways, more: str = "", access: str = "") -> Gateway
 
 async def run(process: GatewayProcess, *parts: str, **options: object) -> dict[str, Any]:
     program = [sys.executable, str(PROGRAM), json.dumps({"port": process.port, **options}), *parts]
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         result = await trio.run_process(
             program, capture_stdout=True, capture_stderr=True, check=False
         )
@@ -197,7 +197,7 @@ async def test_clients_of_the_standard_need_no_credentials_where_a_policy_says_s
     broker = await start(gateways, access=ANYBODY)
 
     of_proton = await run(broker, *parts, mechanism="ANONYMOUS", large=10 * 2**20)
-    with trio.fail_after(60):
+    with trio.fail_after(120):
         of_rhea = await trio.run_process(
             ["node", str(RHEA), str(broker.port), "types"],
             env=os.environ | {"NODE_PATH": str(MODULES)},

@@ -44,7 +44,7 @@ from tests.e2e.test_process_admin import call
 from tests.e2e.test_serve import pairgate, with_fixed_port
 from tests.e2e.test_status import samples
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 ORDERS: Final = EntityPath("orders")
 PATIENCE: Final = 60.0
