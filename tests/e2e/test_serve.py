@@ -98,8 +98,10 @@ async def test_a_second_signal_cuts_what_still_drains(gateways: Gateways) -> Non
 
         with trio.fail_after(NO_GRACE):
             code = await broker.stop()
+        answer = client.recv(1000)
 
     assert code == 0
+    assert answer == b""  # without the signal it is 408, when the rest of the head hasn't come
 
 
 async def test_sighup_takes_over_the_level_and_names_the_rest(gateways: Gateways) -> None:
