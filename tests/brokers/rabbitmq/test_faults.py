@@ -35,7 +35,8 @@ PATIENCE = 60  # seconds until an expected event is missing
 SENDERS = 50
 DIALS = 6  # that failed: the pause after them is 3.2 s, 30 % more or less
 SHORTEST_PAUSE = 2.2
-IMPATIENT = {"heartbeat": 2.0, "connect_timeout": 5.0}  # for a node of a busy machine, too
+# For a node of a busy machine, too. A dial ends before a silence does: that is twice the heartbeat.
+IMPATIENT = {"heartbeat": 2.0, "connect_timeout": 3.0}
 
 
 def message(number: object) -> Message:
