@@ -24,7 +24,7 @@ def colliding(primary: str, secondary: str, **changes: Any) -> str:
 
 
 async def arrived(address: str, wanted: int) -> list[bytes]:
-    """Those messages, which may come late on a busy machine, and what is there beyond them."""
+    """The wanted messages, which may be late on a busy machine, and what is there besides."""
     found = []
     while body := await take(address, "orders", wait=20 if len(found) < wanted else 1):
         found.append(body)
