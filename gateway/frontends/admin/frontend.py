@@ -18,6 +18,7 @@ need neither.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Final, Protocol
 
 import attrs
@@ -252,8 +253,12 @@ class AdminFrontend:
     async def _events(
         self, request: Request, queues: Sequence[EntityPath]
     ) -> AsyncGenerator[bytes, None]:
-        """The announcements, until the client has lost the right to listen to one of the queues."""
+        """
+        The announcements, until the client has lost the right to listen to a queue that would be
+        announced, or to the one that is looked at while none is: a stream may name a thousand.
+        """
         await trio.lowlevel.checkpoint()
+        one_by_one = cycle(queues)
         with self.announcements.subscribe(queues) as stream:
             yield build_event(OPEN)
             while True:
@@ -261,7 +266,7 @@ class AdminFrontend:
                 with trio.move_on_after(self.options.keep_alive):
                     came = await stream.next()
                 try:
-                    for queue in came or queues:
+                    for queue in came or (next(one_by_one),):
                         self._check(request, queue, Right.LISTEN)
                 except BrokerError:
                     return

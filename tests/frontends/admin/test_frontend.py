@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.access import Access, AccessPolicy, Claim, Right
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.message import Message
 from gateway.domain.operators.redrive import Redriven, Selection, Survey
@@ -269,6 +269,25 @@ async def test_a_stream_ends_when_its_client_may_not_listen_to_the_queue_any_mor
 
     assert told.startswith(b"event: trigger")
     assert rest == []
+
+
+async def test_a_silent_stream_looks_at_the_right_to_one_queue_at_a_time(
+    broker: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontend = frontend_of(broker, POLICIES)
+    asked: list[str] = []
+    check = Authorizer.check
+
+    def note(self: Authorizer, claim: Claim, access: Access) -> None:
+        asked.append(access.path)
+        check(self, claim, access)
+
+    names = [f"q{number}" for number in range(1000)]
+    response = await ask(frontend, f"/triggers?queues={','.join(names)}", basic("Listen", KEY))
+    monkeypatch.setattr(Authorizer, "check", note)
+    await streamed(response, 4)
+
+    assert asked == names[:3]
 
 
 async def test_a_reader_that_has_gone_is_forgotten(broker: MemoryBroker) -> None:
