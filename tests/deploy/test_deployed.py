@@ -28,6 +28,7 @@ from tests.deploy.deployed import (
 from tests.pages import blocks
 
 VARIABLE = re.compile(r'env = "(\w+)"')
+NAMESPACES = ROOT / "docs" / "reference" / "namespaces.md"
 NODE_SECONDS = 5  # in which a Service forgets a pod
 
 
@@ -305,6 +306,8 @@ def test_the_compose_file_is_valid_and_its_gateway_confined(found: dict[str, Any
         assert service["command"][0] in COMMANDS
     assert services["gateway"]["healthcheck"]["test"] == ["CMD", "pairgate", "status", "--ready"]
     assert all(port.startswith("127.0.0.1:") for port in services["gateway"]["ports"])
+    [tested] = re.findall(r"Run against (\d+\.\d+)\.\d+", NAMESPACES.read_text())
+    assert {services[name]["image"] for name in ("north", "south")} == {f"rabbitmq:{tested}"}
 
 
 def test_the_configuration_of_the_compose_file_is_a_pair_of_its_services(
