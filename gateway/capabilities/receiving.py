@@ -203,6 +203,7 @@ class ReceivesDeferred(Protocol):
 
         Raises:
             MessageNotFound: a message doesn't exist, has expired or is locked; none was locked.
+            QuotaExceeded: they are too large to be received at once; all are deferred as before.
             BrokerError: as `Receiver.receive`.
         """
         ...

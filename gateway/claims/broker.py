@@ -23,7 +23,7 @@ import trio
 from gateway.capabilities import Batches, Peeks, Schedules, SendEach, SendsMany, Sessions
 from gateway.changes import Turn, Turns
 from gateway.claims.claim_check import LAST_STEP, ClaimCheck
-from gateway.claims.receiver import ClaimDependencies, ClaimedReceiver, as_peeked
+from gateway.claims.receiver import ClaimDependencies, ClaimedReceiver, as_peeked, size_to_fetch
 from gateway.claims.session import ClaimedSession
 from gateway.domain import claim as claims
 from gateway.domain.claim import Claim
@@ -179,7 +179,15 @@ class ClaimedBroker(SendWrapper):
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        """As `Peeks.peek`. A message whose body can't be read has its reference, and no body."""
+        """
+        As `Peeks.peek`; the bodies of one call have at most `max_fetched` bytes together. A message
+        whose body can't be read has its reference, and no body.
+        """
         peeks = required(self.broker, Peeks)
-        found = await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
-        return [await as_peeked(self.claim_check, each) for each in found]
+        found, left = list[Delivery](), self.claim_check.options.max_fetched
+        for each in await peeks.peek(entity, from_sequence=from_sequence, limit=limit):
+            left -= size_to_fetch(each.message)
+            if found and left < 0:
+                break
+            found.append(await as_peeked(self.claim_check, each))
+        return found

@@ -28,7 +28,7 @@ from gateway.domain.bounded import Bounded
 from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.domain.clocks.lock_ends import ENDLESS, OVER, LockEnds
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, Outcome, Unavailable
+from gateway.domain.errors import BrokerError, LockLost, Outcome, QuotaExceeded, Unavailable
 from gateway.domain.events.gateway import ClaimBackingOff, ClaimCopyDropped, ClaimLost
 from gateway.domain.message import (
     Abandon,
@@ -165,11 +165,8 @@ class ClaimedReceiver(Wrapper):
     def _is_too_much(self, message: Message, whole: Sequence[_Held]) -> bool:
         bodies = [held.delivery.message.body for held in whole]
         taken = sum(len(body) for body in bodies if isinstance(body, bytes))
-        try:
-            size = claims.claim_of(message).size
-        except ClaimCorrupt:
-            return False  # no body is read
-        return taken + size > self.claim_check.options.max_fetched
+        size = size_to_fetch(message)
+        return size > 0 and taken + size > self.claim_check.options.max_fetched
 
     def _ready(self, limit: int) -> deque[_Held]:
         """
@@ -314,10 +311,17 @@ class ClaimedReceiver(Wrapper):
         As `ReceivesDeferred.receive_deferred`.
 
         Raises:
+            QuotaExceeded: the bodies have more than `max_fetched` bytes together; all messages are
+                deferred again.
             Unavailable: a body can't be read; all messages are deferred again.
         """
         receiver = required(self.inner, ReceivesDeferred)
         taken = await receiver.receive_deferred(sequence_numbers)
+        size = sum(size_to_fetch(each.message) for each in taken)
+        if len(taken) > 1 and size > self.claim_check.options.max_fetched:
+            with trio.move_on_after(LAST_STEP, shield=True):
+                await self._give_back(taken)
+            raise QuotaExceeded(f"bodies of {size} bytes in all: receive fewer messages at once")
         try:
             whole = [await self._whole(delivery) for delivery in taken]
         except (ClaimMissing, ClaimCorrupt, BrokerError) as error:
@@ -381,6 +385,14 @@ class ClaimedReceiver(Wrapper):
         claim = self._unsettled.pop((delivery.lock_token or "").lower(), None)
         if claim is not None and isinstance(settlement, Complete):
             await self.claim_check.complete(claim)
+
+
+def size_to_fetch(message: Message) -> int:
+    """The bytes of the body that is in the store; 0: none is, or the reference can't be read."""
+    try:
+        return claims.claim_of(message).size if claims.is_reference(message) else 0
+    except ClaimCorrupt:
+        return 0
 
 
 async def as_peeked(claim_check: ClaimCheck, delivery: Delivery) -> Delivery:

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.clocks.times import MICROSECOND, Now
-from gateway.domain.errors import LockLost, MessageNotFound
+from gateway.domain.errors import LockLost, MessageNotFound, QuotaExceeded
 from gateway.domain.message import ReceiveMode
 from gateway.engine.deliveries import Taken
 from gateway.engine.journal import Journal
@@ -102,9 +102,18 @@ class Dispatch:
         Raises:
             MessageNotFound: a message doesn't exist, has expired, is locked, or belongs to another
                 session.
+            QuotaExceeded: several messages have too many bytes for one step.
         """
         path, find = self._content.entity.path, self._content.find
-        rows = [find(sequence, State.DEFERRED) for sequence in dict.fromkeys(sequences)]
+        rows, left = list[Row](), _MOST_READ
+        for sequence in dict.fromkeys(sequences):
+            rows.append(find(sequence, State.DEFERRED))
+            left -= rows[-1].size
+            if left < 0 and len(rows) > 1:
+                raise QuotaExceeded(
+                    f"{path}: the deferred messages have more than {_MOST_READ} bytes together:"
+                    " receive fewer at once"
+                )
         for row in rows:
             strange = session is not None and row.session != session.id
             locked = self._content.index.is_locked(row)

@@ -43,6 +43,7 @@ from gateway.domain.errors import (
     LockLost,
     MessageNotFound,
     NotSupported,
+    QuotaExceeded,
     Unavailable,
 )
 from gateway.domain.message import Abandon, Delivery, Settlement
@@ -208,7 +209,7 @@ class Leases:
                 receiver = await shared.opened()
                 try:
                     deliveries = await take(receiver)
-                except (MessageNotFound, NotSupported):
+                except (MessageNotFound, NotSupported, QuotaExceeded):
                     raise  # such an error says nothing about the receiver
                 except BrokerError:
                     self._retire(shared)

@@ -18,6 +18,7 @@ from gateway.domain.errors import (
     LockLost,
     MessageTooLarge,
     OutcomeUnknown,
+    QuotaExceeded,
     StorageFull,
     Unavailable,
 )
@@ -404,6 +405,25 @@ async def test_who_peeks_sees_the_body_or_else_the_reference(harness: Harness) -
     (peeked,) = await required(claimed, Peeks).peek(ORDERS)
     assert peeked.message.body == b""
     assert claims.ID in peeked.message.properties
+
+
+async def test_who_peeks_or_receives_deferred_messages_gets_bodies_up_to_a_limit() -> None:
+    async with open_harness(max_fetched=3 * len(LARGE)) as harness:
+        claimed = attrs.evolve(harness.broker, broker=harness.plain)
+        await claimed.send(ORDERS, [Message(message_id=str(n), body=LARGE) for n in range(5)])
+
+        peeked = await required(claimed, Peeks).peek(ORDERS, limit=5)
+        async with claimed.open_receiver(ORDERS) as receiver:
+            numbers = []
+            while len(numbers) < 5:
+                for each in await receiver.receive(5):
+                    await receiver.settle(each, Defer())
+                    numbers.append(each.sequence_number)
+            with pytest.raises(QuotaExceeded, match="receive fewer messages"):
+                await receiver.receive_deferred(numbers)
+            taken = await receiver.receive_deferred(numbers[:2])
+
+    assert [each.message.body for each in (*peeked, *taken)] == [LARGE] * 4
 
 
 async def test_a_deferred_message_has_its_body_or_stays_deferred(harness: Harness) -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
-from gateway.domain.errors import EntityDisabled, InvalidRequest, LockLost, MessageNotFound
+from gateway.domain.errors import (
+    EntityDisabled,
+    InvalidRequest,
+    LockLost,
+    MessageNotFound,
+    QuotaExceeded,
+)
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
 from gateway.engine.content_needs import Packing
 from gateway.engine.deliveries import Taken
@@ -680,3 +686,21 @@ def test_one_step_delivers_a_bounded_number_of_bytes() -> None:
 
     assert [len(take(queue, at(1), 100)) for _ in range(3)] == [2, 2, 1]
     assert rows.read <= 6  # no more than are delivered
+
+
+def test_one_step_delivers_a_bounded_number_of_bytes_of_deferred_messages() -> None:
+    rows = NaiveRows()
+    queue = make(rows)
+    queue.entity.max_message_size = 2 * MOST_TAKEN
+    queue.send([attrs.evolve(message("large"), size=2 * MOST_TAKEN)] * 5, at(1))
+    numbers = list(range(1, 6))
+    for _ in numbers:
+        [large] = take(queue, at(1), 1)
+        queue.settle(large.token, Defer(), at(1))
+    rows.read = 0
+
+    with pytest.raises(QuotaExceeded, match="receive fewer at once"):
+        queue.take_deferred(numbers, PEEK_LOCK, at(1))
+    assert rows.read == 2
+    [one] = queue.take_deferred(numbers[:1], PEEK_LOCK, at(1))  # however large
+    assert one.row.sequence == 1
