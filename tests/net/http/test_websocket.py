@@ -241,3 +241,23 @@ def test_frames_may_be_cut_anywhere(payload, cuts):
         return bytes(received)
 
     assert trio.run(main) == payload
+
+
+async def test_many_small_frames_of_one_read_let_others_run(nursery):
+    client = Client()
+    await client.connect()
+    turns = 0
+
+    async def run():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    nursery.start_soon(run)
+    empty, last = b"\x82\x80" + bytes(4), b"\x82\x81" + bytes(4) + b"a"
+    await client.stream.send_all(empty * 10_000 + last)
+
+    assert await client.server.receive_some() == b"a"
+    nursery.cancel_scope.cancel()
+    assert turns > 70
