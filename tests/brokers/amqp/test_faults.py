@@ -152,10 +152,10 @@ async def test_a_peer_that_is_frozen_is_found_by_its_silence():
 
 
 async def test_a_quiet_connection_stays_open():
-    async with wired(idle_timeout=6.0) as wire:
+    async with wired(idle_timeout=4.0) as wire:
         await wire.broker.send(ORDERS, numbered(1))
         before = set(wire.proxy.links)
-        await trio.sleep(7.5)
+        await trio.sleep(8.5)  # silence is noticed after once to twice the timeout
         await wire.broker.send(ORDERS, numbered(2))
 
         assert set(wire.proxy.links) == before
