@@ -11,10 +11,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from gateway.brokers.amqp.servicebus import ServiceBusBroker
 from gateway.capabilities import send_accepted_by
-from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.access import AccessPolicy, Claim, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, OutcomeUnknown, Unavailable, Untrusted
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
+from gateway.frontends.auth import Authorizer
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
 from tests.brokers.amqp.served import House, client, served
@@ -249,13 +250,23 @@ async def test_a_key_that_is_refused_is_no_outage(how):
             assert not error.counts_as_outage
 
 
-async def test_tokens_are_renewed_while_links_are_there():
-    async with served() as house, client(house.port, token_lifetime=5.0) as broker:
+async def test_tokens_are_renewed_while_links_are_there(monkeypatch):
+    came, claim = list[str](), Authorizer.claim
+
+    def noted(authorizer: Authorizer, header: str) -> Claim:
+        came.append(header)
+        return claim(authorizer, header)
+
+    monkeypatch.setattr(Authorizer, "claim", noted)
+    async with served() as house, client(house.port, token_lifetime=3.0) as broker:
         await house.broker.create_queue(ORDERS, QueueProperties())
         async with broker.open_receiver(ORDERS) as receiver:
             await broker.send(ORDERS, numbered(1))
             [delivery] = await receiver.receive(1)
-            await trio.sleep(7.5)
+            before = len(came)
+            with trio.fail_after(60):
+                while len(came) < before + 2:
+                    await trio.sleep(0.1)
             await receiver.settle(delivery, Complete())
             await broker.send(ORDERS, numbered(2))
             with trio.fail_after(30):
