@@ -269,7 +269,7 @@ async def test_a_redrive_that_is_stopped_tells_how_far_it_is_and_goes_on_with_th
         secondary = f"servicebus+http://RootManageSharedAccessKey@{other.address}"
     found = await misspelt(gateways, secondary)
     await found.mend()
-    command = [sys.executable, "-m", "gateway", "redrive", "--execute", "--json", "--rate", "1"]
+    command = [sys.executable, "-m", "gateway", "redrive", "--execute", "--json", "--rate", "2"]
     process = await trio.lowlevel.open_process(
         [*command, "--config", str(found.gateway.config_file)],
         stdout=subprocess.PIPE,
@@ -280,13 +280,20 @@ async def test_a_redrive_that_is_stopped_tells_how_far_it_is_and_goes_on_with_th
     process.send_signal(signal.SIGINT)
     told = b"".join([chunk async for chunk in process.stdout])
     stopped = json.loads(told)
-    code, rest = await redrive(found.gateway, "--execute")
+    assert await process.wait() == 3
+    moved = stopped["moved"]
+    with trio.fail_after(120):
+        while (
+            moved < SOME
+        ):  # the stop may cut off an answer, whose messages stay locked for a while
+            code, rest = await redrive(found.gateway, "--execute")
+            assert code == 0, rest
+            moved += rest["moved"]
     bodies = await taken(found.primary.address, SOME - 1, "misspelt")
 
-    assert await process.wait() == 3
     assert 1 <= stopped["moved"] < SOME
     assert stopped["problems"] == ["it was stopped"]
-    assert (code, stopped["moved"] + rest["moved"]) == (0, SOME)
+    assert moved == SOME
     assert len(set(bodies)) == SOME - 1
 
 
