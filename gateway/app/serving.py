@@ -224,7 +224,7 @@ class _Gateway:
             pool.reload(fresh)
             certificates.look(is_final=True)
 
-        process.on_reload(apply)
+        process.apply = apply
 
         def announce() -> None:
             for endpoint in endpoints:

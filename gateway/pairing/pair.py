@@ -249,6 +249,7 @@ class PairParts:
                     states=states,
                     budget=HedgeBudget(options.hedge_budget),
                 ),
+                observer=dependencies.observer,
             ),
             to_backlog=self._sender(self.secondary, rotation, AcceptedBy.BACKLOG),
             to_spool=self._spool_sender(),

@@ -9,6 +9,7 @@ import trio
 
 from gateway.changes import Turn, Turns
 from gateway.deadlines import AnswerDeadline
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
     Busy,
@@ -18,6 +19,7 @@ from gateway.domain.errors import (
     Outcome,
     QuotaExceeded,
 )
+from gateway.domain.events.hedging import SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.busy_pauses import BusyPauses
@@ -34,7 +36,7 @@ from gateway.pairing.sending import (
 )
 from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.states import EntityStates
-from gateway.ports import Broker
+from gateway.ports import Broker, Observer
 
 HEALTHY_OR_SUSPECT: Final = frozenset({State.PRIMARY, State.SUSPECT})
 # A time-out counts only if the attempt had that many seconds, or that share of `attempt_timeout`.
@@ -52,6 +54,7 @@ class PrimarySender:
     entity_cache: EntityCache
     pauses: BusyPauses
     watch: SlowWatch
+    observer: Observer
     _turns: Turns = attrs.field(factory=Turns, init=False)
 
     async def take(self, sending: Sending) -> bool:
@@ -232,7 +235,9 @@ class PrimarySender:
         """
         limit = time_limit(self.primary, sending.entity, seconds)
         if not sending.may_divert:  # such a send is never cancelled, and doesn't count as slow
-            return _accept(batches, await self._hand_over(sending, batches, limit, turn))
+            failures = _accept(batches, await self._hand_over(sending, batches, limit, turn))
+            self._report_copies(sending.entity, batches)
+            return failures
         gives_up = has_other_way and sending.on_unknown is OnUnknown.DIVERT
         patience = limit.scope if gives_up else None
         hedge = sending.hedge if gives_up else None
@@ -251,10 +256,17 @@ class PrimarySender:
         finally:
             self.watch.end(watched)
         if len(failures) < len(batches):
+            self._report_copies(sending.entity, batches)
             if hedge is not None:
                 hedge.accepted_by_primary()
             self.watch.accepted(attempt)
         return failures
+
+    def _report_copies(self, entity: EntityPath, batches: Sequence[Batch]) -> None:
+        """Report the accepted messages that an earlier attempt may have brought there, too."""
+        copies = sum(len(each.messages) for each in batches if each.tainted and each.accepted_by)
+        if copies:
+            self.observer.report(SentTwice(entity=entity, messages=copies, certain=False))
 
     async def _hand_over(
         self,

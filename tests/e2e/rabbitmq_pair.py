@@ -100,7 +100,21 @@ class Installation:
 
     @property
     def excused(self) -> int:
-        """Copies that are legal, since the outcome of a transfer was unknown to the syphon."""
+        """Copies that the gateway has told of: an attempt of its own had no answer."""
+        return self._told_by_producers + self._told_by_syphon
+
+    @property
+    def _told_by_producers(self) -> int:
+        told = [
+            line
+            for line in self.gateway.log
+            if (line.get("event") == "diverted" and line["in_doubt"])
+            or line.get("event") == "sent_twice"
+        ]
+        return sum(line["messages"] for line in told)
+
+    @property
+    def _told_by_syphon(self) -> int:
         held = [
             line["reason"] for line in self.gateway.log if line.get("event") == "syphon_backed_off"
         ]

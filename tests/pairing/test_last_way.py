@@ -9,10 +9,11 @@ import trio
 from gateway.capabilities import send_accepted_by
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import OutcomeUnknown, Unavailable
+from gateway.domain.events.hedging import SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.options import EntityRule, OnUnreachable, WhileSuspect
-from tests.harness.faults import Hang, Operation, Refuse, Reset, T, Work
+from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse, Reset, T, Work
 from tests.harness.remembering import RememberingBroker
 from tests.pairing.harness import (
     ORDERS,
@@ -228,3 +229,25 @@ async def test_a_namespace_used_alone_connects_with_each_send(connected):
     await trio.sleep(MOMENT)
 
     assert await send_accepted_by(primary.broker, ORDERS, [message()]) is AcceptedBy.PRIMARY
+
+
+async def test_a_send_that_the_primary_may_have_twice_is_reported(harness):
+    pair = await harness.pair()
+    harness.primary.fail(LoseAnswer(), SEND, times=1)
+    harness.secondary.fail(Refuse(), SEND)
+
+    assert await send(pair, message("m1"), message("m2"))() is AcceptedBy.PRIMARY
+
+    assert await harness.primary.ids() == ["m1", "m2", "m1", "m2"]
+    assert harness.events.of(SentTwice) == [SentTwice(entity=ORDERS, messages=2, certain=False)]
+
+
+async def test_a_send_that_the_primary_has_once_is_not_reported_as_sent_twice(harness):
+    pair = await harness.pair()
+    harness.primary.fail(Refuse(), SEND, times=1)
+    harness.secondary.fail(Refuse(), SEND)
+
+    assert await send(pair, message("m1"))() is AcceptedBy.PRIMARY
+
+    assert await harness.primary.ids() == ["m1"]
+    assert harness.events.of(SentTwice) == []

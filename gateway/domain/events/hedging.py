@@ -1,4 +1,4 @@
-"""Event about messages that a hedged send brought to both namespaces."""
+"""Event about messages that one send brought to a namespace twice, or may have."""
 
 import attrs
 
@@ -9,10 +9,11 @@ from gateway.domain.events.gateway import Event
 @attrs.frozen(kw_only=True)
 class SentTwice(Event):
     """
-    The primary accepted a send after its second copy (`hedge_after`) had gone to the backlog.
+    The primary accepted a send of which there may be another copy: of an earlier attempt without an
+    answer, or of a hedge (`hedge_after`), which went to the backlog.
 
-    With `certain` the backlog accepted its copy, so that the messages arrive twice; else the copy
-    was cancelled with an unknown outcome.
+    With `certain` the backlog accepted the hedge, and the messages arrive twice. Else the outcome
+    of the other copy is unknown.
     """
 
     entity: EntityPath
