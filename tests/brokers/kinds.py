@@ -252,6 +252,12 @@ def on_azurite(name: str) -> Open:
     return lambda place: place.azurites.namespace(name)
 
 
+# The contract is about a healthy pair: a stall of the machine, on which all kinds run at once, is
+# no outage. A pair that takes it for one diverts messages, which then may arrive twice, or late.
+STALL = 60.0  # seconds
+PATIENT = {"slow_call_duration": None, "attempt_timeout": STALL, "send_timeout": 3 * STALL}
+
+
 def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
     """The pair itself is in this process."""
 
@@ -265,7 +271,8 @@ def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
                 sides.append(
                     await stack.enter_async_context(open_side(attrs.evolve(place, folder=folder)))
                 )
-            yield (await stack.enter_async_context(pair_of(*sides, clock))).broker
+            patient = pair_of(*sides, clock, **PATIENT)
+            yield (await stack.enter_async_context(patient)).broker
 
     return open_pair
 
