@@ -75,7 +75,7 @@ class ProcessAdmin:
             stack.push_async_callback(port.aclose)
             self._ports.append((port, server))
             self._bases.append(basis)
-        self.steering.apply = self._apply
+        self.steering.on_reload(self._apply)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """

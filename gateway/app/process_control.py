@@ -22,10 +22,6 @@ from gateway.frontends.admin.readiness import Readiness
 from gateway.ports import Observer
 
 
-def nothing_to_apply(fresh: Loaded) -> None:
-    """Do nothing: a reload changes only the log of this process."""
-
-
 @attrs.define(eq=False, kw_only=True)
 class ProcessControl:
     """Executes the orders to one process. Each is idempotent."""
@@ -35,10 +31,14 @@ class ProcessControl:
     ask_end: Callable[[str], None]  # drain; called again, cut off
     work: Callable[[], Workload]
     reloader: Reloader | None = None
-    apply: Callable[[Loaded], None] = nothing_to_apply  # the new configuration
     ended: trio.Event = attrs.field(factory=trio.Event)  # set when the drain has ended
     _began: float = attrs.field(default=0.0, init=False)  # the drain, by Trio's clock
     _before: Workload | None = attrs.field(default=None, init=False)
+    _appliers: list[Callable[[Loaded], None]] = attrs.field(factory=list, init=False)
+
+    def on_reload(self, apply: Callable[[Loaded], None]) -> None:
+        """Call `apply`, too, with each configuration that a reload has read."""
+        self._appliers.append(apply)
 
     async def execute(self, order: ProcessOrder, operator: Operator) -> ProcessAnswer:
         """
@@ -76,7 +76,7 @@ class ProcessControl:
         """Reload the configuration, unless it is wrong: for SIGHUP."""
         await trio.lowlevel.checkpoint()
         if self.reloader is not None:
-            await self.reloader(self.apply)
+            await self.reloader(self._apply)
 
     def state(self) -> ProcessState:
         current = None if self.reloader is None else self.reloader.current.config
@@ -92,7 +92,7 @@ class ProcessControl:
     ) -> ProcessAnswer:
         if self.reloader is None:
             raise NotSupported("this process has no configuration to read again")
-        result = await self.reloader(self.apply)
+        result = await self.reloader(self._apply)
         self._report(order, operator, changed=result.changed)
         if result.problems:
             raise InvalidRequest(f"nothing was changed: {'; '.join(result.problems)}")
@@ -104,6 +104,10 @@ class ProcessControl:
             needs_restart=result.needs_restart,
             warnings=result.warnings,
         )
+
+    def _apply(self, fresh: Loaded) -> None:
+        for apply in self._appliers:
+            apply(fresh)
 
     def _drained(self) -> DrainReport:
         before, now = self._before, self.work()

@@ -224,7 +224,7 @@ class _Gateway:
             pool.reload(fresh)
             certificates.look(is_final=True)
 
-        process.apply = apply
+        process.on_reload(apply)
 
         def announce() -> None:
             for endpoint in endpoints:

@@ -200,8 +200,8 @@ def _make_admin(
         ask_end=ending.ask,
         work=ending.work,
         reloader=reloader,
-        apply=apply,
     )
+    steering.on_reload(apply)
     return ProcessAdmin(process=SYPHON, board=board, control=control, steering=steering)
 
 

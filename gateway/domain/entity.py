@@ -11,7 +11,9 @@ from attrs import validators
 from gateway.domain.errors import InvalidRequest
 
 MAX_PATH_LENGTH: Final = 260
-_SEGMENT: Final = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
+# `~`: MassTransit's separator. Service Bus accepts it, though its naming rules don't list it
+# (Azure/azure-service-bus-emulator-installer#134, hashicorp/terraform-provider-azurerm#1640).
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9._~$-]+", re.ASCII)
 _DEAD_LETTER: Final = "/$DeadLetterQueue"
 _TRANSFER: Final = "/$Transfer/$DeadLetterQueue"
 _DEAD_LETTER_KEY: Final = _DEAD_LETTER.lower()
@@ -58,8 +60,8 @@ class EntityPath:
         for segment in text.split("/"):
             if not _SEGMENT.fullmatch(segment) or segment in {".", ".."}:
                 raise InvalidRequest(
-                    f"entity name {text!r}: segments of letters, digits, '.', '-', '_' expected,"
-                    " separated by single '/'"
+                    f"entity name {text!r}: segments of letters, digits, '.', '-', '_', '~'"
+                    " expected, separated by single '/'"
                 )
         return cls(text)
 

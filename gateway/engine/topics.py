@@ -24,7 +24,7 @@ from gateway.engine.topic_routing import Subscription, TopicRouting, has_sql
 MAX_SUBSCRIPTIONS: Final = 2000  # per topic
 MAX_RULES: Final = 100_000  # per topic
 MAX_SQL_RULES: Final = 2000
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,50}", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9._~-]{1,50}", re.ASCII)
 
 
 @attrs.frozen
@@ -137,7 +137,7 @@ class Topics:
         routing = self._namespace.routing(topic)
         if not _NAME.fullmatch(name):
             raise InvalidRequest(
-                "subscription name: 1 to 50 letters, digits, '.', '-', '_' expected"
+                "subscription name: 1 to 50 letters, digits, '.', '-', '_', '~' expected"
             )
         if len(routing.subscriptions) >= self.max_subscriptions:
             raise QuotaExceeded(

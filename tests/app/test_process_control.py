@@ -56,14 +56,15 @@ class Process:
         self.readiness.end(reason)
 
     def control(self, reloader: Reloader | None = None) -> ProcessControl:
-        return ProcessControl(
+        control = ProcessControl(
             observer=self,
             readiness=self.readiness,
             ask_end=self.ask_end,
             work=lambda: Workload(unit="connections", done=self.done, left=self.left),
             reloader=reloader,
-            apply=self.applied.append,
         )
+        control.on_reload(self.applied.append)
+        return control
 
     def reloadable(self) -> ProcessControl:
         log = LogObserver(lambda line: None, as_json=True, level="info", clock=wall_clock)

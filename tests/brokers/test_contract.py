@@ -728,6 +728,17 @@ async def test_the_case_of_a_path_is_ignored(broker, orders):
         assert delivery.message.message_id == "1"
 
 
+async def test_a_name_may_have_a_tilde_as_mass_transit_makes_them(broker):
+    queue = await make(broker, "shop.messages~placed")
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue) as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Complete())
+
+    assert ids([delivery]) == ["1"]
+    assert (await broker.inspect(queue)).path == queue
+
+
 @needs(Capability.MANAGEMENT)
 async def test_creating_a_queue_twice_is_refused_and_changes_nothing(broker, orders):
     with pytest.raises(EntityExists):

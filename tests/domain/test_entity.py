@@ -22,7 +22,7 @@ def test_the_case_of_a_name_is_kept_and_ignored() -> None:
     assert len({shouted, ORDERS}) == 1
 
 
-@pytest.mark.parametrize("name", ["a", "a/b", "A-z_0.9$", "...", "x" * 260])
+@pytest.mark.parametrize("name", ["a", "a/b", "A-z_0.9$", "shop.messages~placed", "...", "x" * 260])
 def test_a_name_is_taken_as_it_is_typed(name: str) -> None:
     assert EntityPath.parse(name).name == name
 

@@ -9,7 +9,7 @@ Usage: node amqp_client.js CONNECTION_STRING OPTIONS PART...
 // The SDK needs it, and Node.js has it from version 20 on; Debian 12 has 18.
 globalThis.crypto ??= require("node:crypto").webcrypto;
 
-const { ServiceBusClient, isServiceBusError } = require("@azure/service-bus");
+const { ServiceBusAdministrationClient, ServiceBusClient, isServiceBusError } = require("@azure/service-bus");
 const { setTimeout: pause } = require("node:timers/promises");
 const WebSocket = require("ws");
 
@@ -378,6 +378,35 @@ const parts = {
       }
       return { sent, longest };
     });
+  },
+
+  /* Subscriptions and rules over HTTP, whose names this SDK reads from the paths of the answers. */
+  async administering() {
+    const admin = new ServiceBusAdministrationClient(CONNECTION);
+    const all = async (pages, name) => {
+      const found = [];
+      for await (const each of pages) found.push(name(each));
+      return found;
+    };
+    const topic = "shop/messages~placed";
+    const byName = ({ topicName, subscriptionName }) => [topicName, subscriptionName];
+    const made = byName((await admin.createTopic(topic), await admin.createSubscription(topic, "s")));
+    const rule = await admin.createRule(topic, "s", "r", { sqlExpression: "size > 10" });
+    return {
+      made,
+      got: byName(await admin.getSubscription(topic, "s")),
+      updated: byName(await admin.updateSubscription(await admin.getSubscription(topic, "s"))),
+      counted: byName(await admin.getSubscriptionRuntimeProperties(topic, "s")),
+      listed: await all(admin.listSubscriptions(topic), byName),
+      ruled: [rule.name, (await admin.getRule(topic, "s", "r")).name],
+      rules: await all(admin.listRules(topic, "s"), ({ name }) => name),
+      exist: [
+        await admin.subscriptionExists(topic, "s"),
+        await admin.subscriptionExists(topic, "none"),
+        await admin.ruleExists(topic, "s", "r"),
+        await admin.ruleExists(topic, "s", "none"),
+      ],
+    };
   },
 
   /* As `producing`, across connections that are reset: this SDK doesn't retry after a reset. */

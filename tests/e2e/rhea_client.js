@@ -1,9 +1,10 @@
 // What rhea gets from a Pairgate without any credentials: it begins with AMQP itself, without SASL.
-// Usage: rhea_client.js PORT QUEUE; prints one JSON object.
+// Usage: rhea_client.js PORT QUEUE [SUBPROTOCOL]; prints one JSON object. With a subprotocol it's AMQP over
+// WebSocket, at the path that .NET's SDK asks for.
 "use strict";
 const rhea = require("rhea");
 
-const [port, queue] = process.argv.slice(2);
+const [port, queue, subprotocol] = process.argv.slice(2);
 const types = rhea.types;
 const LARGE = 10 * 1024 * 1024;
 
@@ -69,7 +70,11 @@ function plain(value) {
 
 const found = { bodies: [], refused: null };
 const container = rhea.create_container();
-const connection = container.connect({ host: "localhost", port: Number(port), reconnect: false });
+const url = `ws://localhost:${port}/$servicebus/websocket/`;
+const place = subprotocol
+  ? { connection_details: container.websocket_connect(require("ws"))(url, [subprotocol]) }
+  : { host: "localhost", port: Number(port) };
+const connection = container.connect({ ...place, reconnect: false });
 let settled = 0;
 container.once("sendable", ({ sender }) => {
   bodies.forEach((body, at) => {

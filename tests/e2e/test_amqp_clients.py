@@ -110,6 +110,17 @@ RULES_IN_NODE = {
     "arrived": [["big", None, 11], ["urgent", "done", 2]],
     "left": [],
 }
+PLACED = ["shop/messages~placed", "s"]
+ADMINISTERED_IN_NODE = {
+    "made": PLACED,
+    "got": PLACED,
+    "updated": PLACED,
+    "counted": PLACED,
+    "listed": [PLACED],
+    "ruled": ["r", "r"],
+    "rules": ["$Default", "r"],
+    "exist": [True, False, True, False],
+}
 PREPARED = [
     *("deleting", "disabled", "losing", "losing-sessions", "peeking", "properties", "renewing"),
     *("scheduling", "sending", "sessions", "settling"),
@@ -174,6 +185,7 @@ async def test_an_sdk_finds_everything_at_one_port(gateways: Gateways, kind: str
     expected: dict[str, Any] = dict(EXPECTED)
     if kind == "node":
         expected["rules"] = RULES_IN_NODE
+        expected["administering"] = ADMINISTERED_IN_NODE
     else:
         expected["sessions"] = EXPECTED["sessions"] | MORE_IN_PYTHON
         expected["actions"] = ACTIONS

@@ -1,19 +1,31 @@
 """Keys of clients are changed while they send, without a restart and without a refused one."""
 
+import http.client
 import json
-from typing import Any
+import re
+import signal
+from base64 import b64encode
+from typing import Any, Final
 
 import pytest
 import trio
 from click.testing import CliRunner
 
 from gateway.cli import main
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, environment
-from tests.e2e.rest import send_with
+from tests.e2e.processes import (
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    environment,
+    pair_config,
+)
+from tests.e2e.rest import send, send_with, take
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 OLD = "the old key of sixteen bytes"
+NEW = "the new key of sixteen bytes"
+KEYS: Final = re.compile(r"envelope_keys = \[.*\]")
 ACCESS = """
 [[endpoints]]
 protocol = "admin"
@@ -33,6 +45,17 @@ async def keys(process: GatewayProcess, *words: str) -> dict[str, Any]:
     assert done.exit_code == 0, done.output
     value: dict[str, Any] = json.loads(done.stdout)
     return value
+
+
+def operators_status(port: int, name: str, key: str) -> int:
+    """The status of an answer to an operator with that key, at an endpoint `admin`."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        text = b64encode(f"{name}:{key}".encode()).decode()
+        connection.request("GET", "/v1/control", headers={"Authorization": f"Basic {text}"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 async def test_clients_with_the_old_and_the_new_key_are_served_until_the_rotation_is_finished(
@@ -61,3 +84,75 @@ async def test_clients_with_the_old_and_the_new_key_are_served_until_the_rotatio
     assert all(str(process.ports[1]) in each["reloaded"] for each in (begun, again, finished))
     assert file.read_text().strip() == new
     await process.until(lambda: process.count("reloaded") == 3)
+
+
+@pytest.mark.parametrize("admin", [True, False], ids=["with an endpoint", "without an endpoint"])
+async def test_a_backlog_under_two_keys_comes_home_after_both_processes_have_reloaded(
+    gateways: Gateways, admin: bool
+) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    await primary.kill()
+    config = pair_config(
+        primary.address,
+        secondary.address,
+        backlog_queues=1,
+        enable_syphon=False,
+        failover_interval="0s",
+    )
+    for process in ("serve", "syphon") if admin else ():
+        config += (
+            f'\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\nprocess = "{process}"'
+        )
+    files = [gateways.folder / name for name in ("first", "second")]
+    for file in files:
+        file.write_text(f"the {file.name} envelope key, for tests only")
+        file.chmod(0o600)
+    one, two = (f'{{ id = "{each.name}", key = {{ file = "{each}" }} }}' for each in files)
+    config = KEYS.sub(f"envelope_keys = [{one}]", config)
+    gateway = await gateways.start(config, name="gateway")
+    syphon = await gateways.start(gateway.config, name="syphon", command=("syphon",))
+
+    sent = [await send(gateway.address, "orders", b"1")]
+    for keys_now in (f"{one}, {two}", f"{two}, {one}"):
+        for process in (gateway, syphon):
+            text = KEYS.sub(f"envelope_keys = [{keys_now}]", process.config)
+            process.config_file.write_text(text)
+            process.signal(signal.SIGHUP)
+            ids = ", ".join(re.findall('id = "([a-z]+)"', keys_now))
+            await process.seen("reloaded", envelope_keys=ids)
+    sent.append(await send(gateway.address, "orders", b"2"))
+    await primary.start()
+    home = {await take(primary.address, "orders", wait=30) for _ in sent}
+
+    assert sent == [(201, "backlog")] * 2
+    assert home == {b"1", b"2"}
+    assert syphon.count("left_untouched") == 0
+
+
+@pytest.mark.parametrize("kind", ["syphon", "listen", "agent"])
+async def test_each_process_refuses_the_old_key_at_its_endpoint_after_a_reload(
+    gateways: Gateways, kind: str
+) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    own = f'\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\nprocess = "{kind}"\n'
+    config = pair_config(primary.address, secondary.address) + ACCESS + own
+    config += '[[agent.listeners]]\nqueues = "orders"\npython = "tests.e2e.handlers:note"'
+    (file := gateways.folder / "orders.key").write_text(OLD)
+    file.chmod(0o600)
+    config = config.replace('"orders.key"', f'"{file}"')
+    arguments = ("orders", "--python", "tests.e2e.handlers:note") if kind == "listen" else ()
+    gateway = await gateways.start(config, name="gateway")
+    process = await gateways.start(gateway.config, name=kind, command=(kind, *arguments))
+
+    async def status_with(key: str) -> int:
+        return await trio.to_thread.run_sync(operators_status, process.port, "orders", key)
+
+    before = await status_with(OLD), await status_with(NEW)
+    file.write_text(NEW)
+    process.signal(signal.SIGHUP)
+    await process.seen("reloaded")
+    after = await status_with(OLD), await status_with(NEW)
+
+    assert (before, after) == ((200, 401), (401, 200))

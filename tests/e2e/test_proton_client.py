@@ -197,21 +197,28 @@ async def test_clients_of_the_standard_need_no_credentials_where_a_policy_says_s
     broker = await start(gateways, access=ANYBODY)
 
     of_proton = await run(broker, *parts, mechanism="ANONYMOUS", large=10 * 2**20)
-    with trio.fail_after(120):
-        of_rhea = await trio.run_process(
-            ["node", str(RHEA), str(broker.port), "types"],
-            env=os.environ | {"NODE_PATH": str(MODULES)},
-            capture_stdout=True,
-        )
+    of_rhea = [await run_rhea(broker, *subprotocol) for subprotocol in ((), ("amqp",))]
     of_a_page = await upgraded(broker.port, "http://elsewhere.example")
     of_rebinding = await upgraded(broker.port, "http://evil.example", host="evil.example")
     of_a_program = await upgraded(broker.port)
 
     sending = EXPECTED["sending"] | {"large": 10 * 2**20}
     assert of_proton == {part: EXPECTED[part] for part in parts} | {"sending": sending}
-    assert json.loads(of_rhea.stdout) == OF_RHEA
+    assert of_rhea == [OF_RHEA, OF_RHEA]
     assert (of_a_page, of_rebinding, of_a_program) == (b"403", b"403", b"101")
     assert broker.count("connection_crashed") == 0
+
+
+async def run_rhea(process: GatewayProcess, *subprotocol: str) -> dict[str, Any]:
+    """The result of rhea, over WebSocket if it is given a subprotocol."""
+    with trio.fail_after(120):
+        result = await trio.run_process(
+            ["node", str(RHEA), str(process.port), "types", *subprotocol],
+            env=os.environ | {"NODE_PATH": str(MODULES)},
+            capture_stdout=True,
+        )
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
 
 
 async def upgraded(port: int, origin: str = "", host: str = "localhost") -> bytes:

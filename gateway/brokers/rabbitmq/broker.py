@@ -17,7 +17,6 @@ from urllib.parse import unquote
 
 import attrs
 import trio
-from pamqp import commands
 
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.channels import Channels
@@ -59,6 +58,7 @@ from gateway.wire.rabbitmq.content import MAX_SHORT
 from gateway.wire.rabbitmq.frames import Login
 from gateway.wire.rabbitmq.management import ManagementLogin
 from gateway.wire.rabbitmq.properties import Outgoing
+from gateway.wire.rabbitmq.queues import DeclareQueue, DeleteQueue
 
 _PORTS: Final = {"rabbitmq": 5672, "rabbitmqs": 5671}
 _CLOSE_TIMEOUT: Final = 2.0
@@ -366,7 +366,7 @@ class RabbitmqBroker:
         # The dead-letter queue comes first: without it, the queue would lose its dead letters.
         for name, each in ((dead, arguments_for(None, None, version)), (main, arguments)):
             await self._channels.change(
-                commands.Queue.Declare(queue=name, durable=True, arguments=dict(each))
+                DeclareQueue(queue=name, durable=True, arguments=dict(each))
             )
         self.meter.request(Operation.MANAGE)
         return await self.inspect(EntityPath(main))
@@ -375,11 +375,11 @@ class RabbitmqBroker:
         """As `Broker.delete_queue`; deletes the dead-letter queue, too. Needs configure on both."""
         name = await self._channels.name_of(entity)
         await self._channels.inspect(name)
-        await self._channels.change(commands.Queue.Delete(queue=name))
+        await self._channels.change(DeleteQueue(queue=name))
         self._channels.forget(entity)
         if not entity.is_dead_letter:
             dead = name_to_make(entity.dead_letter)
-            await self._channels.change(commands.Queue.Delete(queue=dead))
+            await self._channels.change(DeleteQueue(queue=dead))
         self.meter.request(Operation.MANAGE)
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:

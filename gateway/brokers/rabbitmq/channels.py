@@ -17,6 +17,7 @@ from gateway.domain.message import Message
 from gateway.net.rabbitmq.channel import Channel
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.net.reconnecting import ANY_TIME, Reconnecting
+from gateway.wire.rabbitmq.queues import DeclareQueue
 
 _MAX_NAMES: Final = 10_000  # remembered names
 _MAX_QUESTIONS: Final = 32  # concurrent requests
@@ -106,7 +107,7 @@ class Channels:
         Raises:
             EntityNotFound: the queue doesn't exist.
         """
-        answer = await self.ask(commands.Queue.Declare(queue=queue, passive=True))
+        answer = await self.ask(DeclareQueue(queue=queue, passive=True))
         assert isinstance(answer, commands.Queue.DeclareOk), "the channel checks it"
         return answer
 

@@ -8,7 +8,7 @@ from gateway.domain.errors import InvalidRequest
 
 MAX_NAME: Final = 255  # bytes
 DEAD_LETTER: Final = ":dead-letter"  # can't clash: names of entities contain no colon
-NAME: Final = re.compile(r"[a-zA-Z0-9._/-]+", re.ASCII)
+NAME: Final = re.compile(r"[a-zA-Z0-9._~/-]+", re.ASCII)
 
 
 def candidates(entity: EntityPath) -> list[str]:
@@ -27,7 +27,7 @@ def candidates(entity: EntityPath) -> list[str]:
     names = [f"{name}{suffix}" for name in dict.fromkeys((parent.name, parent.key))]
     if not NAME.fullmatch(parent.name) or len(names[0]) > MAX_NAME:
         raise InvalidRequest(
-            f"{entity}: letters, digits, '.', '-', '_' and '/' expected, {MAX_NAME} at most"
+            f"{entity}: letters, digits, '.', '-', '_', '~' and '/' expected, {MAX_NAME} at most"
         )
     return names
 

@@ -47,6 +47,7 @@ from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
 from gateway.wire.rabbitmq.properties import read
+from gateway.wire.rabbitmq.queues import ConsumeQueue
 
 _LINGER: Final = 0.05  # seconds that a consumer stays after a receive was given up
 # Seconds that the application may work on its messages before others get the rest.
@@ -297,7 +298,7 @@ class RabbitmqReceiver:
         self._consumer = consumer  # also if the caller is cancelled before the answer
         asked = channel.ask(
             commands.Basic.Qos(prefetch_count=consumer.prefetch),
-            commands.Basic.Consume(queue=queue, consumer_tag=consumer.tag),
+            ConsumeQueue(queue=queue, consumer_tag=consumer.tag),
         )
         self._changed.unpark_all()
         try:

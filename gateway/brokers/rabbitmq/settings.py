@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 import attrs
-from pamqp import commands
 
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.management import Management
@@ -17,6 +16,7 @@ from gateway.domain.entity import EntityStatus, QueueProperties
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, PRECONDITION_FAILED, error_of
 from gateway.wire.rabbitmq.management import ManagedQueue
+from gateway.wire.rabbitmq.queues import DeclareQueue
 
 UNLIMITED: Final = 2**31 - 1  # deliveries; the number that the legacy client asks for
 _MEBIBYTE: Final = 1024 * 1024
@@ -227,7 +227,7 @@ async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
     known: dict[str, str] = {}
     asked: dict[str, Any] = {"x-queue-type": _NEVER}
     for _ in range(_MOST_QUESTIONS):
-        method = commands.Queue.Declare(queue=queue, durable=True, arguments=dict(asked))
+        method = DeclareQueue(queue=queue, durable=True, arguments=dict(asked))
         refusal = await channels.refusal(method)
         if refusal is None:
             return known

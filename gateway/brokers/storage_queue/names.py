@@ -8,8 +8,8 @@ Names of queues in Azure Storage: 3 to 63 lower-case letters, digits and single 
 
 A name that is valid there stays unchanged, unless it begins with `pg-`. Any other name is encoded
 after `pg-`, with two letters for each invalid character: zs for a slash, zd for a dot, zu for an
-underscore, zm for a dollar sign, zh for a hyphen where none is allowed, zz for the letter z. zn and
-a number name the shard.
+underscore, zt for a tilde, zm for a dollar sign, zh for a hyphen where none is allowed, zz for the
+letter z. zn and a number name the shard.
 """
 
 import re
@@ -24,13 +24,13 @@ POISON: Final = "-poison"
 # Characters of a name, so that its dead-letter queue has a valid name, too.
 MAX_OWN: Final = MAX_NAME - len(POISON)
 _MARK: Final = "pg-"
-_CODES: Final = {"/": "zs", ".": "zd", "_": "zu", "$": "zm", "z": "zz"}
+_CODES: Final = {"/": "zs", ".": "zd", "_": "zu", "~": "zt", "$": "zm", "z": "zz"}
 _HYPHEN: Final = "zh"
 _LETTERS: Final = {code: char for char, code in _CODES.items()} | {_HYPHEN: "-"}
 _CODED: Final = re.compile(r"(?P<name>(?:[a-y0-9-]|z[a-mo-z])+)(?:zn(?P<shard>[1-9][0-9]{0,3}))?")
 _PIECE: Final = re.compile(r"z.|[^z]")
 _PLAIN: Final = re.compile(r"[a-z0-9-]*", re.ASCII)
-_ALPHABET: Final = re.compile(r"[a-z0-9._$/-]*", re.ASCII)
+_ALPHABET: Final = re.compile(r"[a-z0-9._~$/-]*", re.ASCII)
 
 
 def queue_name(entity: EntityPath) -> str:
@@ -54,7 +54,7 @@ def queue_name(entity: EntityPath) -> str:
             )
         own, end = own.removesuffix(POISON), POISON
     if not own or not _ALPHABET.fullmatch(own):
-        raise InvalidRequest(f"{entity}: letters, digits, '.', '-', '_', '$' and '/' expected")
+        raise InvalidRequest(f"{entity}: letters, digits, '.', '-', '_', '~', '$' and '/' expected")
     name = own
     if shard or not is_name(own) or own.startswith(_MARK):
         name = f"{_MARK}{_coded(own)}" + (f"zn{shard}" if shard else "")

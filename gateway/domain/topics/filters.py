@@ -19,7 +19,7 @@ from gateway.domain.topics.property_values import MessageReader, equatable, id_t
 DEFAULT_RULE: Final = "$Default"  # the rule of a new subscription, with a TrueFilter
 MAX_RULE_NAME_LENGTH: Final = 50
 MAX_EXPRESSION_LENGTH: Final = 1024  # characters, of a filter and of an action
-_NAME: Final = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9._~$-]+", re.ASCII)
 
 
 @attrs.frozen
@@ -83,7 +83,8 @@ def check_rule(rule: Rule) -> None:
     """
     if len(rule.name) > MAX_RULE_NAME_LENGTH or not _NAME.fullmatch(rule.name):
         raise InvalidRequest(
-            f"rule name: 1 to {MAX_RULE_NAME_LENGTH} letters, digits, '.', '-', '_', '$' expected"
+            f"rule name: 1 to {MAX_RULE_NAME_LENGTH} letters, digits, '.', '-', '_', '~', '$'"
+            " expected"
         )
     if isinstance(rule.filter, SqlFilter):
         check_expression("SQL filter", rule.filter.expression)

@@ -203,7 +203,8 @@ class ServiceBusRestFrontend:
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
         with answered_within(self.options.answer_timeout):
             answer = await manage(self.broker, operation, self._namespace())
-        response = atom_answers.build_response(operation, answer, origin)
+        asked = request.target.partition("?")[0]
+        response = atom_answers.build_response(operation, answer, origin, asked)
         tag = response.headers.get("ETag")
         if request.method == "GET" and is_unchanged(request.headers, tag):
             return atom_answers.build_unchanged(tag)

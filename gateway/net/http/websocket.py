@@ -1,8 +1,10 @@
 """
 The server side of AMQP over WebSocket, as a stream of bytes (RFC 6455, and the AMQP binding).
 
-The SDKs request the subprotocol `AMQPWSB10` at the path `/$servicebus/websocket`, and send binary
-messages whose boundaries have no meaning.
+Clients request the path `/$servicebus/websocket`, with or without a slash at its end, and one of
+two subprotocols: `amqp`, its name in the binding (OASIS, AMQP WebSocket Binding 1.0, section 2.1),
+or `AMQPWSB10`, its name in drafts. .NET's SDK and uamqp have the slash, .NET and Qpid JMS `amqp`.
+The boundaries of the binary messages have no meaning.
 """
 
 import contextlib
@@ -27,8 +29,9 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 from gateway.wire.http.messages import Headers
 
 PATH: Final = "/$servicebus/websocket"
-SUBPROTOCOL: Final = "AMQPWSB10"
+SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")
 
+_KNOWN = tuple(map(str.lower, SUBPROTOCOLS))
 _RECEIVE_SIZE = 64 * 1024
 _AT_ONCE = 128  # frames, about a millisecond's work: one read may have 10,000 empty ones
 _MAX_HEAD = 16 * 1024
@@ -89,12 +92,12 @@ def _decide(events: list[Event], refusal: Refusal) -> Event:
     request = events[0] if events else None
     if not isinstance(request, Request):  # the head is too long
         return RejectConnection()
-    if request.target.partition("?")[0].lower() != PATH:
+    if request.target.partition("?")[0].lower() not in (PATH, f"{PATH}/"):
         return RejectConnection(status_code=404)
     if refusal(_headers_of(request)) is not None:
         return RejectConnection(status_code=403)
     for offered in request.subprotocols:
-        if offered.lower() == SUBPROTOCOL.lower():
+        if offered.lower() in _KNOWN:
             return AcceptConnection(subprotocol=offered)
     return RejectConnection(status_code=400)
 

@@ -6,7 +6,9 @@ The credit must be a 64-bit integer, and pamqp encodes small integers in fewer b
 
 from typing import Final
 
-from pamqp import commands, encode
+from pamqp import encode
+
+from gateway.wire.rabbitmq.queues import ConsumeQueue
 
 _CREDIT: Final = b"\x06creditl" + bytes(8) + b"\x05draint\x00"
 _TABLE: Final = b"\x08x-creditF" + encode.long_uint(len(_CREDIT)) + _CREDIT
@@ -14,7 +16,7 @@ _ARGUMENTS: Final = encode.long_uint(len(_TABLE)) + _TABLE
 _NO_ARGUMENTS: Final = encode.long_uint(0)  # the end of the method
 
 
-class ConsumeWithoutCredit(commands.Basic.Consume):
+class ConsumeWithoutCredit(ConsumeQueue):
     """`basic.consume` for a consumer that gets no deliveries."""
 
     def marshal(self) -> bytes:

@@ -65,7 +65,7 @@ _FILTER: Final = re.compile(
     r"\s*startswith\(\s*path\s*,\s*'((?:[^']|'')*)'\s*\)\s*(?:eq\s+true\s*)?", re.IGNORECASE
 )
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
-_NAME: Final = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9._~$-]+", re.ASCII)
 _RULES: Final = re.compile(
     r"(?P<topic>.+)/subscriptions/(?P<subscription>[^/]*)/rules(?:/(?P<name>[^/]+))?",
     re.IGNORECASE,
@@ -199,7 +199,8 @@ def check_subscription_name(name: str | None) -> str:
     """
     if name is None or not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         raise InvalidRequest(
-            f"subscription name: 1 to {MAX_NAME_LENGTH} letters, digits, '.', '-', '_' expected"
+            f"subscription name: 1 to {MAX_NAME_LENGTH} letters, digits, '.', '-', '_', '~'"
+            " expected"
         )
     return name
 

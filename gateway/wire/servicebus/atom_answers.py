@@ -1,8 +1,9 @@
 """
 Service Bus's management in Atom: the answers, both directions; the requests are `atom`'s.
 
-Two clients read one rendering: azure-servicebus 0.21.1 takes a name from <id>, 7.15 from <title>
-and the next page from a second <link>.
+Three clients read one rendering: azure-servicebus 0.21.1 and Node's SDK take names from <id>, after
+`/subscriptions/` and `/Subscriptions/`, each as it writes its requests; azure-servicebus 7.15 takes
+a name from <title>, and the next page from a second <link>. So paths are as the client wrote them.
 """
 
 from typing import Final
@@ -52,9 +53,9 @@ from gateway.wire.servicebus.atom_operations import (
 from gateway.wire.servicebus.atom_paths import (
     API_VERSION,
     entity_path,
-    rule_path,
-    subscription_path,
-    target_of,
+    name_in_path,
+    path_of,
+    query_of,
 )
 from gateway.wire.servicebus.description import NAMESPACE, enclosed, leaf
 from gateway.wire.servicebus.errors import PAIRGATE, parse_error
@@ -75,7 +76,6 @@ class _Entry:
     """The Atom entry around a description."""
 
     title: str
-    path: str
     content: str
     dates: str
 
@@ -83,25 +83,27 @@ class _Entry:
 # Answers of our own
 
 
-def build_response(operation: Operation, answer: Answer, origin: str) -> Response:
+def build_response(operation: Operation, answer: Answer, origin: str, asked: str = "") -> Response:
     """
-    Build a success. `origin` begins the links; see `rest.origin_of`.
+    Build a success. `origin` begins the links; see `rest.origin_of`. `asked` is the request's path
+    as its client wrote it, percent-encoded; empty: as `path_of` writes it.
 
     Raises:
         InvalidRequest: XML can't express a property.
     """
+    here = origin + (asked.rstrip("/") or path_of(operation))
     match operation, answer:
         case ((ListQueues() | ListTopics() | ListSubscriptions() | ListRules()), tuple()):
-            return _response(200, _FEED, _list_feed(operation, answer, origin))
+            return _response(200, _FEED, _list_feed(operation, answer, origin, here))
         case GetEntity(), None:
-            feed = _feed("Publicly Listed Services", origin + target_of(operation), None, "")
-            return _response(200, _FEED, feed)
+            link = f"{here}?{query_of(operation)}"
+            return _response(200, _FEED, _feed("Publicly Listed Services", link, None, ""))
         case _, NamespaceInfo():
-            return _response(200, ENTRY, _entry(_namespace_entry(answer), origin))
+            return _response(200, ENTRY, _entry(_namespace_entry(answer), origin, here))
         case _, EntityInfo() | TopicInfo() | SubscriptionInfo() | Rule():
             created = isinstance(operation, PutOperation) and not operation.update
             status = 201 if created else 200
-            return _response(status, ENTRY, _one(operation, answer, origin), _etag_of(answer))
+            return _response(status, ENTRY, _one(answer, origin, here), _etag_of(answer))
         case _:
             return Response(status=200, headers=Headers.of([PAIRGATE]))
 
@@ -123,29 +125,22 @@ def _etag_of(answer: Info) -> tuple[tuple[str, str], ...]:
     return () if isinstance(answer, Rule) else (("ETag", etag(answer.version)),)
 
 
-def _one(operation: Operation, answer: Info, origin: str) -> str:
+def _one(answer: Info, origin: str, link: str) -> str:
     host = origin.partition("://")[2]
     match answer:
         case EntityInfo(path=path):
             title, content = path.name, queue_description.build_info(answer, host)
-            link = entity_path(path)
         case TopicInfo(path=path):
             title, content = path.name, topic_description.build_info(answer)
-            link = entity_path(path)
-        case SubscriptionInfo(topic=topic, name=title):
+        case SubscriptionInfo(name=title):
             content = subscription_description.build_info(answer, host)
-            link = subscription_path(topic, title)
         case Rule(name=title):
             content = rule_description.build(answer)
-            assert isinstance(operation, GetRule | PutRule | ListRules), (
-                "no other operation has rules"
-            )
-            link = rule_path(operation.topic, operation.subscription, title)
     updated = answer.created if isinstance(answer, Rule) else answer.updated or answer.created
     dates = (
         f"<published>{date_text(answer.created)}</published><updated>{date_text(updated)}</updated>"
     )
-    return _entry(_Entry(title=title, path=link, content=content, dates=dates), origin)
+    return _entry(_Entry(title=title, content=content, dates=dates), origin, link)
 
 
 def _namespace_entry(info: NamespaceInfo) -> _Entry:
@@ -159,14 +154,12 @@ def _namespace_entry(info: NamespaceInfo) -> _Entry:
     )
     return _Entry(
         title=name,
-        path="/$namespaceinfo",
         content=enclosed(_NAMESPACE_INFO, content),
         dates=f"<updated>{date_text(info.modified)}</updated>",
     )
 
 
-def _entry(entry: _Entry, origin: str) -> str:
-    link = origin + entry.path
+def _entry(entry: _Entry, origin: str, link: str) -> str:
     href = quoteattr(f"{link}?{API_VERSION}")
     return (
         f'<entry xmlns="{ATOM}"><id>{escape(link)}</id>'
@@ -177,16 +170,23 @@ def _entry(entry: _Entry, origin: str) -> str:
     )
 
 
-def _list_feed(operation: ListOperation, page: tuple[Info, ...], origin: str) -> str:
+def _list_feed(operation: ListOperation, page: tuple[Info, ...], origin: str, here: str) -> str:
     more = page and len(page) >= operation.top
     skip, after = operation.skip + len(page), name_of(page[-1]) if page else ""
     following = attrs.evolve(operation, skip=skip, after=after)
     return _feed(
         _TITLES[type(operation)],
-        origin + target_of(operation),
-        origin + target_of(following) if more else None,
-        "".join(_one(operation, info, origin) for info in page),
+        f"{here}?{query_of(operation)}",
+        f"{here}?{query_of(following)}" if more else None,
+        "".join(_one(info, origin, _listed_at(info, origin, here)) for info in page),
     )
+
+
+def _listed_at(info: Info, origin: str, here: str) -> str:
+    """The address of an entry of the list `here`."""
+    if isinstance(info, SubscriptionInfo | Rule):
+        return f"{here}/{name_in_path(info.name)}"
+    return origin + entity_path(info.path)
 
 
 def _feed(title: str, link: str, following: str | None, entries: str) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 import trio
-from pamqp import commands
 
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
@@ -23,6 +22,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.identity import Identity
 from gateway.domain.message import Message, ReceiveMode
 from gateway.ports import Receiver
+from gateway.wire.rabbitmq.queues import DeclareQueue
 from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
 from tests.harness.servers import ServerProcess
 
@@ -157,7 +157,7 @@ class Namespace:
         inside = self.inside(entity)
         self._made.append(inside)
         await self.broker._channels.ask(
-            commands.Queue.Declare(queue=inside.name, durable=True, arguments=arguments)
+            DeclareQueue(queue=inside.name, durable=True, arguments=arguments)
         )
 
     async def clear(self) -> None:

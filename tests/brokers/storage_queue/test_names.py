@@ -9,7 +9,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.wire.storage_queue.fields import is_name
 
-keys = st.text("aA0z-._$/pgns", min_size=1, max_size=20).filter(
+keys = st.text("aA0z-._~$/pgnst", min_size=1, max_size=20).filter(
     lambda key: not EntityPath(key).is_dead_letter and not key.endswith("-poison")
 )
 
@@ -29,6 +29,7 @@ keys = st.text("aA0z-._$/pgns", min_size=1, max_size=20).filter(
         ("-a", "pg-zha"),
         ("jazz.x_y$", "pg-jazzzzzdxzuyzm"),
         ("pg-x", "pg-pg-x"),
+        ("shop~placed", "pg-shopztplaced"),
         ("orders/x-pairgate-shard/2", "pg-orderszn2"),
         ("Orders/x-pairgate-shard/2/$DeadLetterQueue", "pg-orderszn2-poison"),
     ],

@@ -17,7 +17,7 @@ from wsproto.events import (
     TextMessage,
 )
 
-from gateway.net.http.websocket import PATH, SUBPROTOCOL, accept_websocket
+from gateway.net.http.websocket import PATH, SUBPROTOCOLS, accept_websocket
 
 
 class Client:
@@ -36,7 +36,7 @@ class Client:
         self.socket.receive_data(bytes(await self.stream.receive_some()) or None)
         return list(self.socket.events())
 
-    async def connect(self, target=PATH, subprotocols=(SUBPROTOCOL,)):
+    async def connect(self, target=PATH, subprotocols=SUBPROTOCOLS[-1:]):
         """The server's answer; `self.server` is its stream, if that is a yes."""
 
         async def accept():
@@ -49,17 +49,34 @@ class Client:
         return answer
 
 
-@pytest.mark.parametrize("target", [PATH, "/$ServiceBus/WebSocket", PATH + "?a=b"])
-async def test_the_sdks_request_is_accepted(target):
-    answer = await Client().connect(target)
+# Azure.Messaging.ServiceBus, AmqpConnectionScope.cs: WebSocketsPathSuffix has the slash.
+@pytest.mark.parametrize(
+    "target", [PATH, f"{PATH}/", "/$ServiceBus/WebSocket", f"{PATH}?a=b", f"{PATH}/?a=b"]
+)
+# Microsoft.Azure.Amqp, WebSocketTransportSettings.cs: WebSocketSubProtocol is "amqp".
+@pytest.mark.parametrize("subprotocol", ["amqp", "AMQPWSB10"])
+async def test_each_clients_path_and_subprotocol_are_accepted(target, subprotocol):
+    answer = await Client().connect(target, [subprotocol])
 
     assert isinstance(answer, AcceptConnection)
-    assert answer.subprotocol == SUBPROTOCOL
+    assert answer.subprotocol == subprotocol
+
+
+async def test_the_first_subprotocol_that_is_known_is_chosen():
+    answer = await Client().connect(subprotocols=["binary", "AMQPWSB10", "amqp"])
+
+    assert answer.subprotocol == "AMQPWSB10"
 
 
 @pytest.mark.parametrize(
     ("target", "subprotocols", "status"),
-    [("/other", [SUBPROTOCOL], 404), (PATH, [], 400), (PATH, ["mqtt"], 400)],
+    [
+        ("/other", ["amqp"], 404),
+        (f"{PATH}//", ["amqp"], 404),
+        (f"{PATH}/orders", ["amqp"], 404),
+        (PATH, [], 400),
+        (PATH, ["mqtt"], 400),
+    ],
 )
 async def test_other_requests_are_refused(target, subprotocols, status):
     client = Client()
@@ -119,7 +136,7 @@ async def test_bytes_go_both_ways():
 async def test_bytes_that_come_with_the_request_are_not_lost():
     client = Client()
     masked = bytes.fromhex("82 83 00000000") + b"abc"  # a binary message, its mask being zero
-    request = client.socket.send(Request(host="h", target=PATH, subprotocols=[SUBPROTOCOL]))
+    request = client.socket.send(Request(host="h", target=PATH, subprotocols=list(SUBPROTOCOLS)))
     await client.stream.send_all(request + masked)
 
     stream = await accept_websocket(client.server_side)

@@ -35,7 +35,7 @@ QUEUE = EntityPath("txt/.-_123")
 SB = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 
 entities = st.from_regex(
-    r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,8}(/[A-Za-z0-9_-]{1,8}){0,2}", fullmatch=True
+    r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,8}(/[A-Za-z0-9_-]{1,8}){0,2}", fullmatch=True
 )
 paths = entities.filter(lambda name: "/subscriptions" not in name.lower()).map(EntityPath)
 spans = st.timedeltas(timedelta(microseconds=1), timedelta(days=10675198))

@@ -73,7 +73,7 @@ TOPIC = EntityPath("eu/orders")
 HOST = "localhost:23443"
 XSD = "http://www.w3.org/2001/XMLSchema"
 
-names = st.from_regex(r"[A-Za-z0-9._$-]{1,50}", fullmatch=True)
+names = st.from_regex(r"[A-Za-z0-9._~$-]{1,50}", fullmatch=True)
 days = st.timedeltas(timedelta(seconds=1), timedelta(days=7))
 ticks = st.integers(-(10**16), 10**16).map(lambda micros: Described(TIMESPAN, micros * 10))
 values = st.one_of(
@@ -320,6 +320,39 @@ def test_names_stand_where_each_client_looks_for_them():
     assert '<title type="text">s</title>' in texts_told[0]
     assert f"<id>{ORIGIN}/eu/orders/subscriptions/s/rules/$Default</id>" in texts_told[1]
     assert '<title type="text">$Default</title>' in texts_told[1]
+
+
+@pytest.mark.parametrize("asked", ["/Eu/Orders/Subscriptions/S", "/eu/orders/subscriptions/s"])
+def test_an_entry_has_the_path_that_its_client_asked_for(asked: str) -> None:
+    subscription = GetSubscription(topic=TOPIC, name="s")
+    found = SubscriptionInfo(topic=TOPIC, name="s")
+
+    text = build_response(subscription, found, ORIGIN, asked).body.decode()
+
+    assert re.findall("<id>(.+?)</id>", text) == [f"{ORIGIN}{asked}"]
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_list_and_its_entries_have_the_path_that_their_client_asked_for(end: str) -> None:
+    subscriptions = build_response(
+        ListSubscriptions(topic=TOPIC, top=1),
+        (SubscriptionInfo(topic=TOPIC, name="s"),),
+        ORIGIN,
+        f"/eu/orders/Subscriptions{end}",
+    )
+    rules = build_response(
+        ListRules(topic=TOPIC, subscription="s", top=1),
+        (Rule(name="$Default"),),
+        ORIGIN,
+        f"/eu/orders/Subscriptions/s/Rules{end}",
+    )
+
+    for answer, place in ((subscriptions, "Subscriptions"), (rules, "Subscriptions/s/Rules")):
+        text, here = answer.body.decode(), f"{ORIGIN}/eu/orders/{place}"
+        feed, entry = re.findall("<id>(.+?)</id>", text)
+        assert feed.partition("?")[0] == here
+        assert entry == f"{here}/{'s' if place == 'Subscriptions' else '$Default'}"
+        assert f'<link rel="next" href="{here}?' in text
 
 
 def test_a_full_page_has_a_second_link_to_the_next():

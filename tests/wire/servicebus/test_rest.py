@@ -57,7 +57,7 @@ texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
 anything = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 names = st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True).map(lambda name: "p" + name)
 entities = st.from_regex(
-    r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,8}(/[A-Za-z0-9_-]{1,8}){0,2}", fullmatch=True
+    r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,8}(/[A-Za-z0-9_-]{1,8}){0,2}", fullmatch=True
 ).map(EntityPath)
 int64 = st.integers(-(2**63), 2**63 - 1)
 seconds = st.datetimes(
