@@ -111,6 +111,7 @@ class _Posted:
     """A batch that was written."""
 
     sender: Sender
+    began: float
     under_way: Sequence[InFlight]
     messages: int
     size: int  # bytes
@@ -250,12 +251,15 @@ class AmqpBroker:
 
     async def _post(self, sender: Sender, messages: Sequence[Message]) -> _Posted:
         payloads = encoded(messages, sender.peer.dialect, self._access.credentials.user)
-        under_way = await post_all(sender, transfers_of(payloads, sender))
-        return _Posted(sender, under_way, len(payloads), sum(map(len, payloads)))
+        began = trio.current_time()
+        with sender.peer.judged(began):
+            under_way = await post_all(sender, transfers_of(payloads, sender))
+        return _Posted(sender, began, under_way, len(payloads), sum(map(len, payloads)))
 
     async def _verdict(self, entity: EntityPath, posted: _Posted) -> BrokerError | None:
         try:
-            await check_all(posted.sender, posted.under_way)
+            with posted.sender.peer.judged(posted.began, is_send=True):
+                await check_all(posted.sender, posted.under_way)
         except BrokerError as error:
             if isinstance(error, _GONE):
                 self._senders.forget(entity)
@@ -276,7 +280,8 @@ class AmqpBroker:
         sender = await self._attach(entity)
         self.meter.request(Operation.INSPECT)
         try:
-            await sender.link.wait_credit()
+            with sender.peer.judged():
+                await sender.link.wait_credit()
         finally:
             sender.close()
 

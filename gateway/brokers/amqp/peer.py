@@ -3,7 +3,8 @@ A connection to a namespace with its dialect, tokens and request links; and the 
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
@@ -15,10 +16,11 @@ from gateway.brokers.amqp.cbs import CbsTokens, TokenSource
 from gateway.brokers.amqp.dialects import SERVICE_BUS, Dialect, dialect_of
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.domain.backoff import Backoff
-from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unreachable
+from gateway.domain.errors import BrokerError, NotAuthorized, NoToken, Unavailable, Unreachable
+from gateway.domain.health.trust import Trust
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
-from gateway.net.amqp.links import LinkVoid
+from gateway.net.amqp.links import LinkVoid, SendingLink
 from gateway.net.dialing import Place, dial
 from gateway.net.hosts import Hosts
 from gateway.net.reconnecting import ANY_TIME, Failures
@@ -36,6 +38,7 @@ _CONNECT_SHARE: Final = 0.9  # share of the time until a link is attached
 _BACKOFF: Final = Backoff(first=0.1, cap=5.0)
 _LASTING: Final = 1.0  # seconds; a connection that lived longer doesn't count as a failure
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
+_LINGER: Final = 10.0  # seconds for late answers on a connection that was replaced
 
 
 @attrs.define(eq=False)
@@ -45,6 +48,9 @@ class Peer:
     client: AmqpClient
     dialect: Dialect
     _tokens: CbsTokens | None
+    _gone_bad: Callable[[float], None]  # called with the start of the request that shows it
+    is_replaced: bool = attrs.field(default=False, init=False)  # no request begins on it any more
+    _trust: Trust = attrs.field(factory=lambda: Trust(trio.current_time()), init=False)
     _exchanges: dict[str, Exchange] = attrs.field(factory=dict, init=False)
     _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
 
@@ -56,6 +62,42 @@ class Peer:
     def properties(self) -> Mapping[str, Any]:
         """The properties of the open frame in which the peer identified itself."""
         return {} if self.client.opened is None else self.client.opened.properties
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no send and no request waits for its answer."""
+        links = self.client.links.values()
+        sends = any(isinstance(link, SendingLink) and not link.idle for link in links)
+        return not sends and all(each.idle for each in self._exchanges.values())
+
+    @contextmanager
+    def judged(self, began: float | None = None, *, is_send: bool = False) -> Iterator[None]:
+        """
+        A context for a request that began at `began` (None: now). If it fails or is given up, the
+        connection may have gone bad. Only sends show the contrary.
+        """
+        began = trio.current_time() if began is None else began
+        try:
+            yield
+        except BrokerError as error:
+            if error.counts_as_outage and not isinstance(error, NoToken):
+                self._judge(began, bad=self._trust.failed(began, trio.current_time()))
+            elif is_send:
+                self._trust.answered(trio.current_time())
+            raise
+        except trio.Cancelled:
+            self._judge(began, bad=self._trust.given_up(began, trio.current_time()))
+            raise
+        if is_send:
+            self._trust.answered(trio.current_time())
+
+    def is_doubtful(self, since: float) -> bool:
+        """True if it must be replaced, as another one has gone bad since then, and it may have."""
+        return self._trust.failed(since, trio.current_time())
+
+    def _judge(self, began: float, *, bad: bool) -> None:
+        if bad and not self.is_replaced and not self.over:
+            self._gone_bad(began)
 
     def new_name(self, kind: str) -> str:
         """A link name that is unique on this connection."""
@@ -160,7 +202,7 @@ class Connections:
     A pool of connections, each opened when the links of the others are used up.
 
     A connection that ends soon after it was opened counts as a failure, as one that couldn't be
-    opened.
+    opened. If one has gone bad, all on which no send has succeeded since are replaced.
     """
 
     _access: Access
@@ -186,7 +228,8 @@ class Connections:
         """
         async with self._dialling:
             for peer in self._peers:
-                if not peer.over and len(peer.client.links) < self._options.max_links:
+                is_usable = not (peer.over or peer.is_replaced)
+                if is_usable and len(peer.client.links) < self._options.max_links:
                     return peer
             await self._failures.begin(since)
             return await self._open()
@@ -196,6 +239,20 @@ class Connections:
         async with trio.open_nursery() as nursery:
             for peer in self._peers:
                 nursery.start_soon(peer.client.close)
+
+    def _replace_bad(self, since: float) -> None:
+        """Close the connections on which no send has succeeded since then, once they are idle."""
+        for peer in self._peers:
+            if not peer.is_replaced and peer.is_doubtful(since):
+                peer.is_replaced = True
+                self._nursery.start_soon(self._leave, peer)
+
+    async def _leave(self, peer: Peer) -> None:
+        await trio.lowlevel.checkpoint()
+        if not peer.is_idle:
+            with trio.move_on_after(_LINGER):
+                await peer.client.wait_ended()
+        await peer.client.close()
 
     async def _open(self) -> Peer:
         try:
@@ -271,11 +328,12 @@ class Connections:
     async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> Peer:
         opened = await client.wait_opened()
         if self._access.tokens is None:
-            return Peer(client, dialect_of(self._access.dialect, opened.properties), None)
+            dialect = dialect_of(self._access.dialect, opened.properties)
+            return Peer(client, dialect, None, self._replace_bad)
         tokens = CbsTokens(client, self._access.tokens, partial(_addresses, client))
         await tokens.open()
         nursery.start_soon(tokens.run)
-        return Peer(client, SERVICE_BUS, tokens)
+        return Peer(client, SERVICE_BUS, tokens, self._replace_bad)
 
 
 def _addresses(client: AmqpClient) -> set[str]:

@@ -94,7 +94,8 @@ async def attach_sender(
     """
     peer = await take()
     address = peer.dialect.address(entity)
-    return await peer.attach(address, partial(_attach, peer, address, options, session))
+    with peer.judged():
+        return await peer.attach(address, partial(_attach, peer, address, options, session))
 
 
 async def _attach(
@@ -158,7 +159,9 @@ class _Kept:
 
     @property
     def alive(self) -> bool:
-        return self.sender is not None and self.sender.link.why is None
+        if self.sender is None or self.sender.link.why is not None:
+            return False
+        return not self.sender.peer.is_replaced
 
     @property
     def idle(self) -> bool:

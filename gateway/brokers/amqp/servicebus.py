@@ -341,4 +341,5 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
 
     async def _manage_node(self, entity: EntityPath, question: ops.Operation, kind: Any) -> Any:
         peer = await self._sending.take(trio.current_time())
-        return await manage(peer, self.meter, entity, question, kind)
+        with peer.judged():
+            return await manage(peer, self.meter, entity, question, kind)
