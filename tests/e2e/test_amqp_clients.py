@@ -13,6 +13,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.net.certs import write_certificates
+from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PYTHON = ROOT / ".venv-azure" / "bin" / "python"
 MODULES = ROOT / ".node" / "node_modules"
-CREDENTIALS = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;"
+NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
+CREDENTIALS = f"SharedAccessKeyName={NAME};SharedAccessKey={KEY};"
 TLS = 'tls = { certificate = "tls/server.pem", key = "tls/server.key" }\n'
 ENVIRONMENT = {**os.environ, "NODE_PATH": str(MODULES)}
 CLIENTS = ("plain", "asyncio", "node")
@@ -141,12 +143,17 @@ async def start(gateways: Gateways, config: str, **named: Any) -> GatewayProcess
 
 
 def command(
-    kind: str, process: GatewayProcess, *parts: str, secure: str = "", retries: int = 0
+    kind: str,
+    process: GatewayProcess,
+    *parts: str,
+    secure: str = "",
+    retries: int = 0,
+    credentials: str = CREDENTIALS,
 ) -> list[str]:
     """`secure` is the SDK's name of a transport; without one it's AMQP in plain text."""
     options: dict[str, Any] = {"connection_verify": str(process.folder / "tls/ca.pem")}
     options["retry_total"] = retries
-    connection = f"Endpoint=sb://localhost:{process.port};{CREDENTIALS}"
+    connection = f"Endpoint=sb://localhost:{process.port};{credentials}"
     if secure:
         options |= {"custom_endpoint_address": connection[9:].partition(";")[0]}
         options |= {"transport_type": secure}
@@ -159,10 +166,11 @@ def command(
     return [*program, connection, json.dumps(options), *parts]
 
 
-async def run(kind: str, process: GatewayProcess, *parts: str, secure: str = "") -> dict[str, Any]:
+async def run(kind: str, process: GatewayProcess, *parts: str, **how: str) -> dict[str, Any]:
+    """The results of these parts; `how` is passed to `command`."""
     with trio.fail_after(120):
         result = await trio.run_process(
-            command(kind, process, *parts, secure=secure),
+            command(kind, process, *parts, **how),
             env=ENVIRONMENT | {"NODE_EXTRA_CA_CERTS": str(process.folder / "tls/ca.pem")},
             capture_stdout=True,
             capture_stderr=True,
@@ -206,6 +214,20 @@ async def test_tls_and_websocket_are_at_the_same_port(gateways: Gateways, secure
     for kind in CLIENTS:
         found = await run(kind, broker, *parts, secure=secure)
         assert found == {part: EXPECTED[part] for part in parts}, kind
+    assert broker.count("connection_crashed") == 0
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_a_connection_string_may_have_a_signature(gateways: Gateways, kind: str) -> None:
+    """Node's SDK then begins without SASL."""
+    expires = int(datetime.now(UTC).timestamp()) + 3600
+    signature = sign_sas("sb://localhost/", NAME, KEY, expires)
+    parts = ("sending", "settling")
+    broker = await prepare(gateways)
+
+    found = await run(kind, broker, *parts, credentials=f"SharedAccessSignature={signature};")
+
+    assert found == {part: EXPECTED[part] for part in parts}
     assert broker.count("connection_crashed") == 0
 
 

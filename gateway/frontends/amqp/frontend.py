@@ -89,11 +89,7 @@ class AmqpFrontend:
             connection = AmqpConnection(
                 HeldBackStream(stream, pending),
                 engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
-                sasl=SaslServer(
-                    partial(self._accepts, tokens),
-                    self._mechanisms,
-                    optional=self.authorizer.takes_anonymous,
-                ),
+                sasl=SaslServer(partial(self._accepts, tokens), self._mechanisms),
                 options=AmqpConnectionOptions(
                     write_timeout=self.options.write_timeout, half_closes=True
                 ),
@@ -124,9 +120,10 @@ class AmqpFrontend:
     def _accepts(self, tokens: Tokens, credentials: Credentials) -> int | None:
         """
         The outcome for these credentials; None: `judge` decides, because the keys of a bearer
-        token's issuer may have to be read first. ANONYMOUS connects: a token may follow on `$cbs`.
-        Without SASL a client connects only if a policy is anonymous. EXTERNAL connects with the
-        rights of the certificate, if it has any. PLAIN needs the name and key of a policy.
+        token's issuer may have to be read first. ANONYMOUS connects, and so does a client without
+        SASL: a token may follow on `$cbs`. EXTERNAL connects with the rights of the certificate. If
+        it has none it is as ANONYMOUS, because Proton's C++ client prefers EXTERNAL also without
+        TLS. PLAIN needs the name and key of a policy.
         """
         try:
             return self._knows(tokens, credentials)
@@ -136,25 +133,27 @@ class AmqpFrontend:
             return TRY_LATER
 
     def _knows(self, tokens: Tokens, credentials: Credentials) -> int | None:
-        if credentials.mechanism == EXTERNAL:
-            claim = self.authorizer.claim_of_certificate()
-            if claim is not None:
-                note_authorized(claim.key_name)
-                tokens.add_claim(claim)
-            return OK
         if credentials.mechanism == XOAUTH2:
             return None
-        if credentials.mechanism in {ANONYMOUS, NO_SASL}:
-            claim = self.authorizer.claim_of_anonymous()
-            if claim is not None:
-                tokens.add_claim(claim)
-            return OK if claim is not None or credentials.mechanism == ANONYMOUS else REFUSED
+        if credentials.mechanism in {ANONYMOUS, EXTERNAL, NO_SASL}:
+            self._know_without_key(tokens, credentials)
+            return OK
         if credentials.mechanism != PLAIN:
             return OK
         if self.authorizer.takes_bearer_tokens and looks_like_jwt(credentials.password):
             return None
         tokens.add_claim(self.authorizer.claim_by_key(credentials.user, credentials.password))
         return OK
+
+    def _know_without_key(self, tokens: Tokens, credentials: Credentials) -> None:
+        claim = None
+        if credentials.mechanism == EXTERNAL:
+            claim = self.authorizer.claim_of_certificate()
+        if claim is not None:
+            note_authorized(claim.key_name)
+        claim = claim or self.authorizer.claim_of_anonymous()
+        if claim is not None:
+            tokens.add_claim(claim)
 
 
 async def _judge_token(tokens: Tokens, credentials: Credentials) -> int:

@@ -4,6 +4,9 @@ SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides.
     C -> S  "AMQP" 3 1 0 0                 S -> C  "AMQP" 3 1 0 0, sasl-mechanisms
     C -> S  sasl-init (mechanism, answer)  S -> C  sasl-outcome (0: authenticated, 1: not)
 
+A client may begin with AMQP itself instead, as after ANONYMOUS: Node's SDK does so if its
+connection string has a signature, because it then has no user for SASL.
+
 After ANONYMOUS or MSSBCBS the client puts a token on `$cbs`, unless an anonymous policy gives it
 the rights that it needs. With EXTERNAL, TLS has authenticated the client. XOAUTH2 has a bearer
 token, `user=NAME ^A auth=Bearer TOKEN ^A ^A` without the spaces, as Qpid's clients send it.
@@ -68,14 +71,13 @@ class Credentials:
 @attrs.define(eq=False)
 class SaslServer:
     """
-    Offers mechanisms, and calls `accepts` for the outcome (its code) of the client's credentials.
-    If the outcome isn't known yet (None), the credentials are in `asked` until `verdict` is set to
-    an outcome's code.
+    Offers mechanisms, and calls `accepts` for the outcome (its code) of the client's credentials,
+    which are `NO_SASL` of a client that begins with AMQP itself. If the outcome isn't known yet
+    (None), the credentials are in `asked` until `verdict` is set to an outcome's code.
     """
 
     accepts: Callable[[Credentials], int | None]
     mechanisms: tuple[str, ...] = MECHANISMS
-    optional: bool = False  # a client may begin with AMQP itself, with `NO_SASL`
     done: Credentials | None = attrs.field(init=False, default=None)
     asked: Credentials | None = attrs.field(init=False, default=None)
     verdict: int | None = attrs.field(init=False, default=None)
@@ -95,7 +97,7 @@ class SaslServer:
             MessageError: the frame isn't AMQP.
         """
         answer = b""
-        if self.optional and not self._greeted and self._begins_without(data):
+        if not self._greeted and self._begins_without(data):
             return answer
         if not self._greeted and _take_header(data):
             self._greeted = True

@@ -216,13 +216,29 @@ async def test_a_wrong_key_is_not_let_in(house, user, password, autojump_clock):
     assert closed.error.condition == "amqp:unauthorized-access"
 
 
-@pytest.mark.parametrize("mechanism", ["ANONYMOUS", "MSSBCBS", "EXTERNAL"])
-async def test_who_is_let_in_without_a_key_may_do_nothing_yet(house, mechanism, autojump_clock):
-    sdk = await house.connect(Credentials(mechanism=mechanism)).open()
+EXTERNAL = Credentials(mechanism="EXTERNAL")
+MSSBCBS = Credentials(mechanism="MSSBCBS")
 
-    error = await sdk.refusal(we_send=True, address="orders")
 
-    assert error.condition == "amqp:unauthorized-access"
+# @azure/core-amqp, ConnectionContextBase.js: the user of SASL is the name of the key. A connection
+# string with a signature has none, and rhea then begins with AMQP itself.
+@pytest.mark.parametrize("credentials", [ANONYMOUS, MSSBCBS, EXTERNAL, None], ids=repr)
+async def test_a_client_without_a_key_puts_a_token_before_all_else(
+    house, credentials, autojump_clock
+):
+    sdk = await house.connect(credentials).open()
+
+    before = [
+        await sdk.refusal(we_send=True, address="orders"),
+        await sdk.refusal(we_send=False, address="orders"),
+        await sdk.refusal(we_send=True, address="orders/$management"),
+        await sdk.refusal(we_send=False, address="$management"),
+    ]
+    await sdk.put_token("sb://localhost/orders")
+    sent = await sdk.send(await sdk.sender(), Message())
+
+    assert {error.condition for error in before} == {"amqp:unauthorized-access"}
+    assert sent == amqp.ACCEPTED
 
 
 ANYBODY = AccessPolicy(
@@ -230,7 +246,7 @@ ANYBODY = AccessPolicy(
 )
 
 
-@pytest.mark.parametrize("credentials", [ANONYMOUS, None], ids=["ANONYMOUS", "no SASL"])
+@pytest.mark.parametrize("credentials", [ANONYMOUS, EXTERNAL, None], ids=repr)
 async def test_clients_without_credentials_have_the_rights_of_anonymous_policies(
     house, credentials, autojump_clock
 ):
@@ -252,19 +268,9 @@ async def test_clients_without_credentials_have_the_rights_of_anonymous_policies
     assert refused == {"amqp:unauthorized-access"}
 
 
-async def test_a_connection_without_sasl_needs_an_anonymous_policy(house, autojump_clock):
-    sdk = house.connect(None)
-
-    sdk.engine.open()
-    closed = await sdk.until(amqp.ConnectionClosed)
-
-    assert closed.error.condition == "amqp:connection:framing-error"
-
-
-@pytest.mark.parametrize("mechanism", ["MSSBCBS", "EXTERNAL"])
-async def test_other_mechanisms_are_not_anonymous(house, mechanism, autojump_clock):
+async def test_another_mechanism_is_not_anonymous(house, autojump_clock):
     house.frontend.authorizer.replace([ANYBODY])
-    sdk = await house.connect(Credentials(mechanism=mechanism)).open()
+    sdk = await house.connect(MSSBCBS).open()
 
     assert (await sdk.refusal(we_send=True, address="orders")).condition == (
         "amqp:unauthorized-access"

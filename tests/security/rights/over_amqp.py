@@ -84,9 +84,7 @@ def ways_of_nobody(permit: Permit) -> list[Way]:
     return [
         Way(name="nothing with ANONYMOUS", **common),
         Way(name="nothing without SASL", sasl=None, **common),
-        Way(
-            name="nothing with EXTERNAL", sasl=Credentials(mechanism="EXTERNAL"), **refused(common)
-        ),
+        Way(name="nothing with EXTERNAL", sasl=Credentials(mechanism="EXTERNAL"), **common),
         Way(name="the policy's name with PLAIN", sasl=guess, **refused(common)),
     ]
 

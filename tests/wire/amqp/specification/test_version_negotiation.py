@@ -5,7 +5,7 @@ import pytest
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import ConnectionClosed, ConnectionOpened
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.sasl import OK, Credentials, SaslClient, SaslServer
+from gateway.wire.amqp.sasl import NO_SASL, OK, REFUSED, Credentials, SaslClient, SaslServer
 from tests.wire.amqp.pair_of_engines import take_all
 from tests.wire.amqp.performative_fields import AMQP_HEADER, SASL_HEADER, frame
 from tests.wire.amqp.raw_peer import client, new_engine, server
@@ -15,8 +15,12 @@ NO_HEADERS = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\xa5\x01\x00\x00", by
 OTHER_PROTOCOLS = [b"AMQP\x02\x01\x00\x00", b"AMQP\x03\x01\x00\x00"]
 
 
+def only_sasl(credentials: Credentials) -> int:
+    return REFUSED if credentials.mechanism == NO_SASL else OK
+
+
 def with_sasl_server() -> Engine:
-    return Engine(EngineOptions(), sasl=SaslServer(lambda credentials: OK))
+    return Engine(EngineOptions(), sasl=SaslServer(only_sasl))
 
 
 def with_sasl_client() -> Engine:
