@@ -129,7 +129,6 @@ class Client:
         self._context.nursery.start_soon(run)
 
     def _open_coordinator(self, attached: LinkAttached) -> None:
-        self._context.tokens.check_any()
         required(self._context.broker, Transacts)  # otherwise the link is refused
         link = CoordinatorLink(self._context, attached.link, attached.session)
         self._context.links[attached.link] = link

@@ -6,6 +6,9 @@ Links on which a client controls transactions: declare, and discharge (AMQP 1.0,
     not done                       rejected, amqp:transaction:rollback: certainly nothing was done
     unknown                        no answer: the connection ends. The end of the link alone would
                                    say that the transaction is rolled back (4.3)
+
+The link and a declare need no token: .NET's SDK declares before it opens the link that brings one.
+The links of the work have needs of their own, and the namespace isn't asked for a stranger.
 """
 
 from typing import Final
@@ -52,7 +55,6 @@ class CoordinatorLink:
     _context: Context
     id: LinkId
     session: SessionId
-    # The sends and settlements of its transactions have needs of their own.
     need: None = attrs.field(default=None, init=False)
     _under_way: int = attrs.field(default=0, init=False)
     _ended: bool = attrs.field(default=False, init=False)
@@ -106,6 +108,10 @@ class CoordinatorLink:
         self._context.transactions.roll_back_all(self.id)
 
     async def _check(self, seconds: float) -> None:
+        """Ask the namespace for its transactions, unless the client is a stranger."""
+        if not self._context.tokens.has_any:
+            await trio.lowlevel.checkpoint()
+            return
         with answered_within(seconds, error=Unavailable):
             await required(self._context.broker, Transacts).check_transactions()
 

@@ -113,6 +113,17 @@ class Tokens:
         Raises:
             NotAuthorized: the connection has no such token.
         """
+        if (refusal := self._lack()) is not None:
+            self.note_refused(refusal)
+            raise refusal
+
+    @property
+    def has_any(self) -> bool:
+        """True if the connection has a valid token with any right."""
+        return self._lack() is None
+
+    def _lack(self) -> NotAuthorized | None:
+        """The reason why no token is valid; None: one is."""
         refusal: NotAuthorized = Refused("no token: put one on $cbs first", Refusal.MISSING)
         for of_policies in self._claims.values():
             for claim in of_policies.values():
@@ -121,9 +132,8 @@ class Tokens:
                 except NotAuthorized as error:
                     refusal = error
                 else:
-                    return
-        self.note_refused(refusal)
-        raise refusal
+                    return None
+        return refusal
 
     def _good_for(self, path: str) -> Iterator[Claim]:
         """The tokens for that path or for a parent of it, the closest first."""

@@ -909,12 +909,37 @@ async def test_many_transactions_follow_one_another_on_one_link(
     assert len(await bodies(house)) == 200
 
 
-async def test_a_client_without_a_token_has_no_coordinator(house: House) -> None:
-    sdk = await house.connect().open()
+# Azure.Messaging.ServiceBus, AmqpSender.SendBatchInternalAsync: EnlistAsync declares, and puts no
+# token for the coordinator; the link to send on is opened afterwards, with its token.
+async def test_a_transaction_may_be_the_first_act_of_a_client(house: House) -> None:
+    controller = await controller_of(await house.connect().open())
+    txn = await controller.declare()
+    early = await controller.sdk.refusal(we_send=True, address="orders")
 
-    refusal = await sdk.refusal(we_send=True, address="", target=COORDINATOR)
+    await controller.sdk.put_token("sb://localhost/orders")
+    orders = await controller.sdk.sender()
+    await controller.send(orders, txn, "order")
+    committed = await controller.discharge(txn)
 
-    assert refusal.condition == "amqp:unauthorized-access"
+    assert early.condition == "amqp:unauthorized-access"
+    assert committed == ACCEPTED
+    assert await bodies(house) == ["order"]
+
+
+async def test_a_stranger_gets_transactions_of_nothing_without_a_call_to_the_namespace(
+    house: House,
+) -> None:
+    broken = Broken(house.faulty, AssertionError("it was asked"), at_declare=True)
+    house.frontend = attrs.evolve(house.frontend, broker=broken)
+    house.change(max_transactions=1)
+    controller = await controller_of(await house.connect().open())
+
+    txn = await controller.declare()
+    beyond = await controller.sdk.outcome(controller.ask(Declare()))
+    discharged = await controller.discharge(txn)
+
+    assert condition(beyond) == LIMIT
+    assert discharged == ACCEPTED
 
 
 @attrs.define(eq=False)
