@@ -30,7 +30,13 @@ from gateway.net.amqp.links import ReceivingLink
 from gateway.wire.amqp.events import DeliveryId, NewLink, Terminus, TransferReceived
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.performatives import uint
-from gateway.wire.amqp.servicebus.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, moment_of
+from gateway.wire.amqp.servicebus.session_links import (
+    FILTER,
+    LOCKED_UNTIL,
+    TIMEOUT,
+    bare,
+    moment_of,
+)
 from gateway.wire.amqp.servicebus.settlements import disposition_of, outcome_of, size_of
 
 _WAIT: Final = 60.0  # seconds per request that the namespace waits for a session
@@ -280,7 +286,7 @@ class ServiceBusSession(ServiceBusReceiver):
     def _read_answer(self) -> None:
         answer = self._link.answer
         assert answer is not None, "it is attached"
-        name = answer.source.filters.get(FILTER) if answer.source is not None else None
+        name = bare(answer.source.filters.get(FILTER)) if answer.source is not None else None
         until = answer.properties.get(LOCKED_UNTIL)
         if isinstance(until, Typed):
             until = until.value

@@ -22,7 +22,7 @@ from gateway.capabilities import Enlists, SessionReceiver
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported
-from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
+from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement, Value
 from gateway.frontends.amqp.context import Context, Need, need_to_receive
 from gateway.frontends.amqp.disposition_handler import DispositionHandler
 from gateway.frontends.amqp.errors import amqp_error
@@ -30,7 +30,7 @@ from gateway.frontends.amqp.receivers import (
     LeasedReceiver,
     take_away,
 )
-from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
+from gateway.frontends.amqp.sessions import filters_of, properties_of, wait_until_lost
 from gateway.frontends.amqp.settling import confirmation_of, settlement_of
 from gateway.frontends.amqp.transactions import Enlisted
 from gateway.frontends.amqp.unsettled import Unsettled
@@ -91,6 +91,7 @@ class OutgoingLink:
     session: SessionId
     name: str
     _settled: bool  # the client wants to receive and delete
+    _filter: Value  # the session filter that it has asked with
     entity: EntityPath
     _opener: AbstractAsyncContextManager[_Receiver]
     _open_timeout: float
@@ -131,6 +132,7 @@ class OutgoingLink:
             session=attached.session,
             name=attached.name,
             settled=attached.sender_settles is SenderSettles.SETTLED,
+            filter=None if attached.source is None else attached.source.filters.get(FILTER),
             entity=entity,
             opener=opener,
             open_timeout=open_timeout,
@@ -249,8 +251,8 @@ class OutgoingLink:
         if isinstance(receiver, LeasedReceiver):
             engine.accept(link, filters={})
         else:
-            filters = {FILTER: receiver.session_id}
-            engine.accept(link, filters=filters, properties=properties_of(receiver), lingers=True)
+            filters, properties = filters_of(receiver, self._filter), properties_of(receiver)
+            engine.accept(link, filters=filters, properties=properties, lingers=True)
 
     async def _serve(self, receiver: _Receiver) -> None:
         """

@@ -10,12 +10,19 @@ from gateway.capabilities import SessionReceiver, Sessions
 from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, SessionLockLost
-from gateway.domain.message import Described, Typed
+from gateway.domain.message import Typed, Value
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.events import LinkAttached
-from gateway.wire.amqp.servicebus.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, ticks_of
+from gateway.wire.amqp.servicebus.session_links import (
+    FILTER,
+    LOCKED_UNTIL,
+    TIMEOUT,
+    as_asked,
+    bare,
+    ticks_of,
+)
 
 
 def wants_session(attached: LinkAttached) -> bool:
@@ -30,9 +37,7 @@ def session_wanted(attached: LinkAttached) -> str | None:
         InvalidRequest: the filter is neither a string nor null.
     """
     assert attached.source is not None, "the source has the session filter"
-    value = attached.source.filters[FILTER]
-    if isinstance(value, Described):
-        value = value.value
+    value = bare(attached.source.filters[FILTER])
     if value is not None and not isinstance(value, str):
         raise InvalidRequest(f"{FILTER}: a string or null expected")
     return value
@@ -60,6 +65,11 @@ def open_session(
         NotSupported: this namespace doesn't support sessions.
     """
     return required(broker, Sessions).open_session(entity, session)
+
+
+def filters_of(receiver: SessionReceiver, asked: Value) -> Mapping[str, Any]:
+    """The source's filters in the attach's answer to a client with that session filter."""
+    return {FILTER: as_asked(asked, receiver.session_id)}
 
 
 def properties_of(receiver: SessionReceiver) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import trio.testing
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import SessionLockLost
-from gateway.domain.message import Kind, Message, Typed
+from gateway.domain.message import Described, Kind, Message, Typed
 from gateway.frontends.amqp.sessions import wait_until_lost
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
@@ -65,6 +65,28 @@ async def test_a_session_by_its_name(sessions, sdk, autojump_clock):
     assert answer.properties[LOCKED_UNTIL] == pytest.approx(TICKS_1970 + until * 10**7, abs=10**7)
     assert [each.message.session_id for each in received] == ["a", "a"]
     assert not [event for event in sdk.told if isinstance(event, amqp.TransferReceived)]
+
+
+# .NET asks with a bare text and reads the answer by FilterSet.TryGetValue<string>
+# (AmqpReceiver.OpenReceiverLinkAsync). go-amqp's decoder of filters reads described values alone;
+# azservicebus asks with this descriptor (session_receiver.go).
+@pytest.mark.parametrize(
+    "descriptor",
+    [None, Typed(Kind.ULONG, 0x137000000C), Typed(Kind.SYMBOL, FILTER)],
+    ids=["bare", "ulong", "symbol"],
+)
+@pytest.mark.parametrize("wanted", ["a", None], ids=["named", "next"])
+async def test_the_filter_is_answered_in_the_form_that_was_asked_for(
+    sessions, sdk, descriptor, wanted, autojump_clock
+):
+    await fill(sessions, "a")
+
+    def form(name):
+        return name if descriptor is None else Described(descriptor, name)
+
+    _, answer = await holds(sdk, form(wanted))
+
+    assert answer.source.filters == {FILTER: form("a")}
 
 
 async def test_a_session_without_a_name_is_one_too(sessions, sdk, autojump_clock):
