@@ -54,6 +54,7 @@ const fields = {
   creation_time: new Date(1700000000000),
   group_sequence: 3,
   message_annotations: { "x-opt-mine": types.wrap_ushort(3) },
+  footer: { "x-opt-sum": "of all" }, // rhea writes it before the body
 };
 
 function plain(value) {
@@ -89,9 +90,10 @@ container.on("message", ({ message }) => {
   found.bodies.push(plain(message.body));
   if (found.bodies.length === 1) {
     found.properties = plain(message.application_properties);
-    found.fields = Object.fromEntries(Object.keys(fields).filter((name) => name !== "message_annotations")
+    found.fields = Object.fromEntries(Object.keys(fields).filter((name) => !["message_annotations", "footer"].includes(name))
       .map((name) => [name, plain(message[name])]));
     found.annotation = plain(message.message_annotations["x-opt-mine"]);
+    found.footer = plain(message.footer);
   }
   if (found.bodies.length === bodies.length) connection.open_sender("forbidden");
 });

@@ -185,6 +185,7 @@ OF_RHEA = {
         "group_sequence": 3,
     },
     "annotation": 3,
+    "footer": {"x-opt-sum": "of all"},
     "refused": "amqp:unauthorized-access",
 }
 

@@ -3,7 +3,8 @@ Encodes and decodes messages (AMQP 1.0, part 3, section 3.2).
 
 Sections that weren't changed are sent byte for byte as received: `Message.encoded` keeps each
 section's bytes, and they are written again as long as the message still has the same values.
-Delivery annotations are for one hop only (3.2.2): they are read in any position, and dropped.
+Delivery annotations are for one hop only (3.2.2): they are read in any position, and dropped. A
+footer is read in any position, and written at the end.
 """
 
 from collections.abc import Callable
@@ -132,7 +133,7 @@ def decode_by_sections(data: bytes) -> Message:
     values: dict[int, Any] = {}
     encoded: list[EncodedSection] = []
     body_sections: list[Section] = []
-    size = bare_at = 0
+    size = bare_at = end = 0
     for section in split_sections(data):
         code, start, end, value = section
         size += end - start
@@ -178,7 +179,8 @@ def decode_by_sections(data: bytes) -> Message:
         footer=values.get(FOOTER, {}),
         encoded=tuple(encoded),
     )
-    if size == len(data) <= SHORT:  # an unchanged message is written as it was read
+    # An unchanged message is written as it was read, unless its footer came early.
+    if size == end == len(data) <= SHORT:
         note_written(message, (data[:bare_at], data[bare_at:]))
     return message
 

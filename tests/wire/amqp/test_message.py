@@ -176,6 +176,30 @@ def test_what_nobody_changed_stays_byte_for_byte(encoded: bytes) -> None:
     assert encode_message(attrs.evolve(message)) == encoded  # section by section
 
 
+# rhea/lib/message.js: the sections of maps, the footer among them, are written before the body.
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        HEADER + ANNOTATIONS + PROPERTIES + APPLICATION + FOOTER + BODY,
+        FOOTER + HEADER + ANNOTATIONS + PROPERTIES + APPLICATION + BODY,
+        HEADER + ANNOTATIONS + FOOTER + PROPERTIES + APPLICATION + BODY,
+    ],
+    ids=["before the body", "first", "in the middle"],
+)
+def test_a_footer_may_be_anywhere_and_is_written_at_the_end(encoded: bytes) -> None:
+    message = decode_message(encoded)
+
+    assert message == decode_message(WHOLE)
+    assert encode_message(message) == encode_message(attrs.evolve(message)) == WHOLE
+
+
+def test_a_footer_may_be_between_parts_of_the_body() -> None:
+    message = decode_message(BODY + FOOTER + BODY)
+
+    assert message.footer == {"crc": b"\0"}
+    assert encode_message(message) == BODY + BODY + FOOTER
+
+
 def test_a_change_writes_its_section_only() -> None:
     odd_header = octets("00 80 0000000000000070 c0 02 01 41")
     odd_footer = octets("00 53 78 d1 00000009 00000002 a1 01 6b 55 01")
@@ -389,7 +413,8 @@ def test_an_expiry_without_a_time_to_live_is_none() -> None:
         section(0x77, 1) + section(0x77, 1),
         section(0x77, 1) + BODY,
         section(0x76, [1]) + BODY,
-        BODY + FOOTER + BODY,
+        FOOTER + BODY + FOOTER,
+        BODY + FOOTER + PROPERTIES,
         DELIVERY + DELIVERY + BODY,
         section(0x79, 1),
         encode(Described(symbol("amqp:open:list"), [])),

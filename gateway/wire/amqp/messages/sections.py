@@ -36,6 +36,7 @@ _KINDS: Final = {
     VALUE: _Kind("amqp-value", object),
     FOOTER: _Kind("footer", dict),
 }
+_ANYWHERE: Final = frozenset((DELIVERY_ANNOTATIONS, FOOTER))
 _HOLDS: Final = {code: kind.holds for code, kind in _KINDS.items()}
 _LONG_NAMES: Final = {
     "amqp:header:list": HEADER,
@@ -73,7 +74,8 @@ def split_sections(data: bytes) -> list[Section]:
     """
     All sections but the delivery annotations, in the standard's order.
 
-    The delivery annotations may be in any position: azure-servicebus for Python puts them last.
+    The delivery annotations may be in any position, because azure-servicebus for Python puts them
+    last. So may the footer: rhea, amqp10 and uamqp put it before the body.
 
     Raises:
         MessageError: the data has no sections, or a section is repeated, out of order, or of a
@@ -81,7 +83,7 @@ def split_sections(data: bytes) -> list[Section]:
     """
     sections: list[Section] = []
     previous = 0
-    seen_delivery_annotations = False
+    seen: dict[int, Section] = {}  # of those in any position
     at, total = 0, len(data)
     while at < total:
         start = at
@@ -96,15 +98,16 @@ def split_sections(data: bytes) -> list[Section]:
         except (LookupError, struct.error, MessageError):
             code, value_at = _descriptor(data, start)
             value, at = _value(data, code, value_at)
-        if code == DELIVERY_ANNOTATIONS:
-            if seen_delivery_annotations:
-                raise MessageError(f"byte {start}: delivery-annotations twice")
-            seen_delivery_annotations = True
+        if code in _ANYWHERE:
+            _check_new(seen, code, start)
+            seen[code] = (code, start, at, value)
             continue
-        if code <= previous or DATA <= previous < code < FOOTER:
+        if code <= previous or DATA <= previous < code:
             _check_order(previous, code, start)
         previous = code
         sections.append((code, start, at, value))
+    if FOOTER in seen:
+        sections.append(seen[FOOTER])
     return sections
 
 
@@ -159,6 +162,11 @@ def _code_of(descriptor: Value) -> int:
         case Typed(kind=Kind.SYMBOL, value=name):
             return _LONG_NAMES.get(name, 0)
     return 0
+
+
+def _check_new(seen: dict[int, Section], code: int, at: int) -> None:
+    if code in seen:
+        raise MessageError(f"byte {at}: {section_name(code)} twice")
 
 
 def _check_order(previous: int, code: int, at: int) -> None:
