@@ -8,7 +8,6 @@ from typing import ClassVar, TypeVar
 
 from gateway.capabilities import (
     Batches,
-    Clears,
     DeletesByVersion,
     DeletesMessages,
     Diverts,
@@ -45,7 +44,6 @@ class ForwardingBroker(Wrapper):
 
     forwards: ClassVar[frozenset[type]] = frozenset(
         (
-            Clears,
             DeletesByVersion,
             DeletesMessages,
             Identifies,

@@ -70,9 +70,10 @@ class Receiver(Protocol):
         an unknown outcome, as with `OutcomeUnknown`.
 
         Raises:
-            LockLost: the lock had expired, or the delivery was settled before; nothing was done,
-                and the message is or was available to others.
+            LockLost: the lock had expired, or the delivery was settled before; nothing was done.
+                Never after a settlement of the delivery had an unknown outcome.
             OutcomeUnknown: the broker may or may not have settled it; the message may come again.
+                Another attempt may tell: it returns if the message is settled then.
             Unavailable: the broker wasn't reached: nothing was done, and the message becomes
                 available again when its lock expires.
             NotSupported: the namespace doesn't have that settlement (`Defer`, `DeadLetter`), or
@@ -89,7 +90,8 @@ class Receiver(Protocol):
         the lock expires. A cancelled renewal may or may not have extended the lock.
 
         Raises:
-            LockLost: the lock had expired, or the delivery was settled before.
+            LockLost: the lock had expired, or the delivery was settled before. Never after a
+                settlement of the delivery had an unknown outcome: that is `OutcomeUnknown`, too.
             NotSupported: the namespace can't renew locks.
             OutcomeUnknown: the broker may or may not have extended the lock.
             Unavailable: the broker wasn't reached; the lock expires as before.

@@ -3,22 +3,33 @@ Settles deliveries, whether or not the namespace can settle many at once.
 
 `settle_one` and `settle_all` return verdicts as `SettlesMany.settle_many` does: None, or the error.
 Where no answer came within `seconds`, the verdict is `OutcomeUnknown`: the message may come again.
+
+`SettlementDoubts` remembers settlements without an answer, so that no consumer hears that they
+weren't done. A namespace that has executed an unanswered completion answers "lock lost" to the next
+one. A consumer takes that for "the message is delivered again" and rolls back its work, and the
+message never comes. So the verdict is `OutcomeUnknown` until a settlement succeeds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 from typing import Final
 
+import attrs
 import trio
 
 from gateway.capabilities import SettlesMany
 from gateway.deadlines import answered_within
-from gateway.domain.errors import BrokerError, NotSupported
+from gateway.domain.bounded import Bounded
+from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, OutcomeUnknown
 from gateway.domain.message import Delivery, Settlement
 from gateway.offering import offered
 from gateway.ports import Receiver
 
 _WHAT: Final = "to a settlement"
+# Deliveries that are remembered by one receiver, the newest. A client settles its doubts within
+# the few retries of its SDK.
+_MOST: Final = 10_000
 
 
 async def settle_one(
@@ -73,3 +84,86 @@ async def settle_or_raise(
     for error in await settle_all(receiver, settlements):
         if error is not None:
             raise error
+
+
+@attrs.define(eq=False)
+class SettlementDoubts:
+    """The deliveries of one receiver, or of one table of leases, that may be settled."""
+
+    _most: int = _MOST
+    # By lock token, the number of settlements that were begun and have no definite end.
+    _open: Bounded[str, int] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._open = Bounded(self._most)
+
+    def about(self, lock_token: str | None) -> bool:
+        """True if a settlement of that delivery was begun and has no definite end."""
+        return _key(lock_token) in self._open
+
+    def begin(self, lock_token: str | None) -> None:
+        """Note that a settlement begins: until `end` it counts as unanswered."""
+        key = _key(lock_token)
+        self._open[key] = self._open.get(key, 0) + 1
+
+    def end(self, lock_token: str | None, error: BrokerError | None) -> BrokerError | None:
+        """
+        Note the answer to a settlement that has begun; return the verdict: None, the error, or
+        `OutcomeUnknown` if the lock is lost and an earlier settlement had no answer.
+        """
+        key = _key(lock_token)
+        if error is None:
+            self._open.pop(key, None)
+            return None
+        if error.outcome is Outcome.UNKNOWN:
+            return error
+        earlier = self._open.get(key, 1) - 1
+        if not earlier:
+            self._open.pop(key, None)
+            return error
+        self._open[key] = earlier
+        return _in_doubt(error) if isinstance(error, LockLost) else error
+
+    @contextmanager
+    def settling(self, lock_token: str | None) -> Iterator[None]:
+        """
+        The block settles the delivery. A cancellation leaves it in doubt.
+
+        Raises:
+            OutcomeUnknown: instead of `LockLost`, as `end` says.
+        """
+        self.begin(lock_token)
+        try:
+            yield
+        except BrokerError as error:
+            verdict = self.end(lock_token, error)
+            if verdict is error or verdict is None:
+                raise
+            raise verdict from error
+        self.end(lock_token, None)
+
+    @contextmanager
+    def using(self, lock_token: str | None) -> Iterator[None]:
+        """
+        The block renews the lock of the delivery, or does something else with it.
+
+        Raises:
+            OutcomeUnknown: instead of `LockLost`, if a settlement had no answer.
+        """
+        try:
+            yield
+        except LockLost as error:
+            if self.about(lock_token):
+                raise _in_doubt(error) from error
+            raise
+
+
+def _key(lock_token: str | None) -> str:
+    return (lock_token or "").lower()
+
+
+def _in_doubt(error: BrokerError) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        "an earlier settlement of this delivery had no answer: it may be done, or the message may"
+        f" be delivered again ({error})"
+    )

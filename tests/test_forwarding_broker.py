@@ -15,7 +15,6 @@ from gateway.brokers.sharding.sessions import ShardedSession
 from gateway.capabilities import (
     BoundsSends,
     ChangesBody,
-    Clears,
     DeletesByVersion,
     DeletesMessages,
     Diverts,
@@ -64,7 +63,6 @@ from tests.harness.clocks import VirtualClock
 
 TOPIC = EntityPath("t")
 EVERYWHERE = {
-    Clears,
     DeletesByVersion,
     SendsTogether,
     Topology,
@@ -72,7 +70,6 @@ EVERYWHERE = {
     Verifies,
 }  # passed on by all brokers
 OF_SHARDS: set[type] = {
-    Clears,
     DeletesByVersion,
     DeletesMessages,
     Diverts,
@@ -101,7 +98,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     ),
     CutBroker: (
         {
-            Clears,
             DeletesMessages,
             Diverts,
             FailsFast,

@@ -32,7 +32,7 @@ from gateway.domain.errors import BrokerError, LockLost, MessageError, Outcome
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message, ReceiveMode, Settlement
 from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver, WallClock
-from gateway.settling import settle_all
+from gateway.settling import SettlementDoubts, settle_all
 
 PACK_CORRUPT: Final = "PackCorrupt"
 AT_ONCE: Final = 16  # deliveries, each of which may be a pack
@@ -69,6 +69,7 @@ class PackedReceiver(Wrapper):
     _deleted_already: deque[Delivery] = attrs.field(factory=deque, init=False)  # for the next call
     _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by lock token of a message
     _asking: Waiting = attrs.field(factory=Waiting, init=False)
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`; messages of packs that were received before come first."""
@@ -210,13 +211,18 @@ class PackedReceiver(Wrapper):
         token = (delivery.lock_token or "").lower()
         pack = self._packs.get(token)
         if pack is None:
-            await self.inner.settle(delivery, settlement)
+            with self._doubts.settling(token):
+                await self.inner.settle(delivery, settlement)
             return
         await trio.lowlevel.checkpoint()
+        with self._doubts.settling(token):
+            await self._settle_member(pack, token, settlement)
+
+    async def _settle_member(self, pack: _Pack, token: str, settlement: Settlement) -> None:
         if pack.lock.latest <= trio.current_time():
             self._packs.pop(token, None)
             raise LockLost(
-                f"{self.entity}: the pack's lock expired, all of its messages are delivered again"
+                f"{self.entity}: the pack's lock expired; all of its messages are delivered again"
             )
         if not isinstance(settlement, Complete):
             await self._put_aside(pack, token, settlement)

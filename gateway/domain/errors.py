@@ -194,7 +194,10 @@ class NotSupported(BrokerError):
 
 
 class LockLost(BrokerError):
-    """The lock has expired, or isn't known: the message was or will be delivered again."""
+    """
+    The lock has expired, or isn't known: unless the message was settled before, it was or will be
+    delivered again.
+    """
 
 
 class SessionLockLost(LockLost):

@@ -53,6 +53,7 @@ from gateway.frontends.shared_receiver import Adopted, Lease, SharedReceiver
 from gateway.net.visits import current_visit
 from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
+from gateway.settling import SettlementDoubts
 
 _UUID: Final = 36  # characters
 _SWEEP: Final = 1.0  # seconds between two looks at all leases, which take milliseconds
@@ -101,6 +102,7 @@ class Leases:
     _openings: LeaseRoom = attrs.field(init=False)  # of receivers
     _leases: dict[str, Lease] = attrs.field(factory=dict, init=False)  # by lock token
     _room: LeaseRoom = attrs.field(init=False)
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     _sweep_at: float = attrs.field(default=-math.inf, init=False)  # by Trio's clock
 
     def __attrs_post_init__(self) -> None:
@@ -157,22 +159,6 @@ class Leases:
         receiver = await self.open(entity)
         kinds = (SettlesByToken, HidesMessages, Polls)
         return all(offered(receiver, each) is not None for each in kinds)
-
-    async def asks_once(self, entity: EntityPath) -> bool:
-        """
-        Return True if `poll` is one short request: the namespace hides messages, and never waits
-        for them. Raises as `open`.
-        """
-        receiver = await self.open(entity)
-        return all(offered(receiver, each) is not None for each in (HidesMessages, Polls))
-
-    async def poll(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
-        """As `receive`, but the result is empty if a single request has found nothing."""
-
-        async def take(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
-            return await required(receiver, Polls).poll(limit)
-
-        return await self._take(entity, limit, take)
 
     async def receive_hidden(
         self, entity: EntityPath, limit: int, duration: timedelta
@@ -240,23 +226,31 @@ class Leases:
 
         Raises:
             LockLost: there is no such lease, or it has expired.
+            OutcomeUnknown: also instead of `LockLost`, if an earlier settlement had no answer.
             BrokerError: as `Receiver.settle`; as `Elsewhere.settle`, if another gateway holds the
                 delivery.
         """
-        if (token := self._unsealed(entity, lock_token)) is not None:
-            async with self._receiver_of(entity).adopt(token) as adopted:
-                await adopted.receiver.settle(adopted.delivery, settlement)
-            return
-        elsewhere = self._elsewhere(lock_token)
-        if elsewhere is None:
-            await self.settle_here(entity, lock_token, settlement)
-        else:
-            await elsewhere.settle(entity, lock_token, settlement)
+        with self._doubts.settling(lock_token):
+            if (token := self._unsealed(entity, lock_token)) is not None:
+                async with self._receiver_of(entity).adopt(token) as adopted:
+                    await adopted.receiver.settle(adopted.delivery, settlement)
+                return
+            elsewhere = self._elsewhere(lock_token)
+            if elsewhere is not None:
+                await elsewhere.settle(entity, lock_token, settlement)
+            else:
+                await self._settle_here(entity, lock_token, settlement)
 
     async def settle_here(
         self, entity: EntityPath, lock_token: str, settlement: Settlement
     ) -> None:
         """As `settle`, for the leases of this gateway alone."""
+        with self._doubts.settling(lock_token):
+            await self._settle_here(entity, lock_token, settlement)
+
+    async def _settle_here(
+        self, entity: EntityPath, lock_token: str, settlement: Settlement
+    ) -> None:
         lease = self._lease(entity, lock_token, trio.current_time())
         with lease.shared:
             receiver = await lease.shared.opened()
@@ -306,6 +300,7 @@ class Leases:
         of_shared: dict[SharedReceiver, list[tuple[int, Lease]]] = {}
         now = trio.current_time()
         for index, (lock_token, _) in enumerate(settlements):
+            self._doubts.begin(lock_token)
             try:
                 lease = self._lease(entity, lock_token, now)
             except LockLost as error:
@@ -319,7 +314,10 @@ class Leases:
                 verdicts[index] = verdict
                 if verdict is None or isinstance(verdict, LockLost):
                     self._end(settlements[index][0], lease)
-        return verdicts  # noqa: ASYNC910 without a lease there is nothing to wait for
+        return [
+            self._doubts.end(lock_token, verdict)
+            for (lock_token, _), verdict in zip(settlements, verdicts, strict=True)
+        ]  # noqa: ASYNC910 without a lease there is nothing to wait for
 
     async def _settle_on(  # noqa: ASYNC910 a settlement waits, or raises after that
         self, shared: SharedReceiver, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -362,9 +360,14 @@ class Leases:
 
         Raises:
             LockLost: there is no such lease, or it has expired.
+            OutcomeUnknown: also instead of `LockLost`, if a settlement had no answer.
             BrokerError: as `Receiver.renew`; as `Elsewhere.renew`, if another gateway holds the
                 delivery.
         """
+        with self._doubts.using(lock_token):
+            return await self._renew_anywhere(entity, lock_token)
+
+    async def _renew_anywhere(self, entity: EntityPath, lock_token: str) -> Delivery:
         if (token := self._unsealed(entity, lock_token)) is not None:
             async with self._receiver_of(entity).adopt(token) as adopted:
                 until = await adopted.receiver.renew(adopted.delivery)
@@ -418,11 +421,13 @@ class Leases:
         lock_token: str,
         renew: Callable[[Receiver, Delivery], Awaitable[datetime]],
     ) -> Delivery:
-        lease = self._lease(entity, lock_token, trio.current_time())
+        with self._doubts.using(lock_token):
+            lease = self._lease(entity, lock_token, trio.current_time())
         with lease.shared:
             receiver = await lease.shared.opened()
             try:
-                locked_until = await renew(receiver, lease.delivery)
+                with self._doubts.using(lock_token):
+                    locked_until = await renew(receiver, lease.delivery)
             except LockLost:
                 self._end(lock_token, lease)
                 raise

@@ -19,7 +19,7 @@ import trio
 
 from gateway.deadlines import answered_within
 from gateway.domain.clocks.lock_ends import USUAL_LOCK
-from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown
+from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, OutcomeUnknown
 from gateway.domain.events.gateway import ItemFailed, ListenerPaused, Poisoned
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Settlement
 from gateway.listener import poison
@@ -50,6 +50,8 @@ class Work(Generic[T]):
     _if_released: Settlement | None = attrs.field(default=UNTOUCHED, init=False)
     _verdict: Settlement | None = attrs.field(default=None, init=False)
     _is_lost: bool = attrs.field(default=False, init=False)  # True: the lock is lost
+    # A settlement had no answer, so the message may be settled, in time.
+    _in_doubt: bool = attrs.field(default=False, init=False)
     _burial: poison.Burial = attrs.field(factory=poison.Burial, init=False)
 
     async def run(self) -> None:
@@ -242,6 +244,7 @@ class Work(Generic[T]):
         if isinstance(verdict, LockLost):
             self._note_late()
             return True
+        self._in_doubt = self._in_doubt or verdict.outcome is Outcome.UNKNOWN
         self.session.job.note_failure(self.session.queue, verdict)
         return isinstance(verdict, NotSupported)
 
@@ -278,7 +281,8 @@ class Work(Generic[T]):
             self.session.subscription.notify()
 
     def _note_late(self) -> None:
-        if self._began is not None:
+        """Report that the lock ended too early, unless the message may be settled."""
+        if self._began is not None and not self._in_doubt:
             self.session.note_late(self.delivery, trio.current_time() - self._began)
 
     def _parse(self) -> Item[T]:

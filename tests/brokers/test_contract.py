@@ -21,6 +21,7 @@ from gateway.domain.errors import (
     LockLost,
     MessageTooLarge,
     NotSupported,
+    OutcomeUnknown,
     QuotaExceeded,
 )
 from gateway.domain.health.heartbeats import SyphonsSeen
@@ -370,6 +371,57 @@ async def test_a_message_is_settled_once_only(broker, orders, settlement):
 
         with pytest.raises(LockLost):
             await receiver.settle(delivery, Complete())
+
+
+async def is_cut_off(receiver: Receiver, delivery: Delivery, turns: int) -> bool:
+    """Complete the delivery, cancelled after so many turns of the scheduler; False: it was done."""
+    done = False
+
+    async def complete() -> None:
+        nonlocal done
+        await receiver.settle(delivery, Complete())
+        done = True
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(complete)
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    return not done
+
+
+async def test_a_settlement_without_an_answer_is_never_said_to_be_lost(broker, orders):
+    ids_of = {turns: f"after {turns}" for turns in (1, 2, 3, 5, 8, 20, 100)}
+    await broker.send(orders, numbered(*ids_of.values()))
+    done = set()
+    async with broker.open_receiver(orders) as receiver:
+        for delivery in await take_all(receiver, len(ids_of)):
+            name = delivery.message.message_id
+            turns = next(turns for turns, each in ids_of.items() if each == name)
+            if not await is_cut_off(receiver, delivery, turns):
+                done.add(name)
+                continue
+            with suppress(OutcomeUnknown):
+                await receiver.settle(delivery, Complete())
+                done.add(name)
+            with suppress(OutcomeUnknown, NotSupported):
+                if name not in done:
+                    await receiver.renew(delivery)
+
+    assert await left_of(broker, orders) & done == set()
+
+
+async def left_of(broker: Broker, queue: EntityPath) -> set[object]:
+    """The ids of the messages that a queue still delivers."""
+    left = set()
+    async with broker.open_receiver(queue) as receiver:
+        with trio.move_on_after(SHORTLY):
+            while True:
+                for delivery in await receiver.receive(1):
+                    left.add(delivery.message.message_id)
+                    with trio.CancelScope(shield=True):
+                        await receiver.settle(delivery, Complete())
+    return left
 
 
 async def test_an_unknown_lock_token_is_a_lost_lock(broker, orders):

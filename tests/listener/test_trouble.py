@@ -357,6 +357,22 @@ async def test_a_settlement_is_tried_again_while_the_lock_holds(harness, fault):
     assert seen == ["m1"]
 
 
+async def test_a_completion_without_an_answer_is_not_told_as_too_late(harness):
+    faulty = await harness.make_faulty()
+    faulty.fault = lambda operation, _: LoseAnswer() if operation is Operation.SETTLE else None
+
+    async def handle(item):
+        await trio.lowlevel.checkpoint()
+
+    await harness.send("m1")
+    await harness.listen(handle)
+    await trio.sleep(200.0)
+
+    assert harness.of(SettledTooLate) == []
+    assert all("OutcomeUnknown" in event.reason for event in harness.of(ListenerFailed))
+    assert await harness.waiting() == []
+
+
 async def test_a_lost_lock_ends_the_handler(harness):
     ended = []
 

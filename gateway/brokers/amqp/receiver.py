@@ -27,6 +27,7 @@ from gateway.domain.errors import BrokerError, LockLost, MessageError, OutcomeUn
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
 from gateway.net.amqp.links import LinkVoid, ReceivingLink
 from gateway.ports import WallClock
+from gateway.settling import SettlementDoubts
 from gateway.wire.amqp.conditions import error_from_condition
 from gateway.wire.amqp.events import (
     RELEASED,
@@ -82,6 +83,7 @@ class AmqpReceiver:
     _not_before: float = attrs.field(default=-inf, init=False)
     # Lock token -> its delivery, with the link on which it arrived.
     _held: dict[str, tuple[ReceivingLink, DeliveryId]] = attrs.field(factory=dict, init=False)
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     # Above this, deliveries whose links have ended are dropped.
     _most_held: int = attrs.field(default=_MAX_CREDIT, init=False)
 
@@ -127,6 +129,10 @@ class AmqpReceiver:
         Raises:
             NotSupported: this broker can't do that without losing something.
         """
+        with self._doubts.settling(delivery.lock_token):
+            await self._settle(delivery, settlement)
+
+    async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
         outcome = self.dialect.outcome(settlement)
         link, id_ = self._held.get(delivery.lock_token or "", (None, None))
         if link is None or id_ is None or not link.holds(id_):
@@ -148,7 +154,8 @@ class AmqpReceiver:
         await trio.lowlevel.checkpoint()
         link, id_ = self._held.get(delivery.lock_token or "", (None, None))
         if link is None or id_ is None or not link.holds(id_):
-            raise LockLost("the link of this delivery has ended; the message is delivered again")
+            with self._doubts.using(delivery.lock_token):
+                raise LockLost("the link of this delivery has ended")
         return self._dependencies.clock() + _AS_LONG_AS_THE_LINK
 
     async def give_back(self) -> None:
@@ -183,7 +190,8 @@ class AmqpReceiver:
         """Settle a delivery that isn't held on a link."""
         await trio.lowlevel.checkpoint()
         raise LockLost(
-            "the delivery isn't locked by this receiver any more; the message is delivered again"
+            "the delivery isn't locked by this receiver any more; if it wasn't settled, it"
+            " is delivered again"
         )
 
     def _new_link(self, peer: Peer, address: str) -> NewLink:

@@ -58,13 +58,13 @@ class ServiceBusReceiver(AmqpReceiver):
     # Tokens of locked deferred messages.
     _deferred: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_DEFERRED), init=False)
 
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """As `Receiver.settle`. A settlement too large for a frame goes over $management, too."""
+    async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """A settlement too large for a frame goes over $management, too."""
         if size_of(settlement) > _MAX_OUTCOME:
             await self._settle_elsewhere(delivery, settlement)
             self._held.pop(_token_of(delivery), None)
         else:
-            await super().settle(delivery, settlement)
+            await super()._settle(delivery, settlement)
 
     def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
         """As `Enlists.enlist`."""
@@ -95,7 +95,8 @@ class ServiceBusReceiver(AmqpReceiver):
         """As `Receiver.renew`."""
         token = _token_of(delivery)
         question = ops.RenewLocks(tokens=(token,))
-        answer: ops.LocksRenewed = await self._manage(question, ops.LocksRenewed)
+        with self._doubts.using(token):
+            answer: ops.LocksRenewed = await self._manage(question, ops.LocksRenewed)
         if len(answer.until) != 1:
             raise OutcomeUnknown("the answer lacks the new end of the lock")
         return answer.until[0]
@@ -193,10 +194,9 @@ class ServiceBusSession(ServiceBusReceiver):
             self._until = self._dependencies.clock()
             raise
 
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """As `Receiver.settle`."""
+    async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
         self._check_link()
-        await super().settle(delivery, settlement)
+        await super()._settle(delivery, settlement)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`: a message is locked as long as its session."""

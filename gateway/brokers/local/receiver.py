@@ -27,6 +27,7 @@ from gateway.engine.deliveries import Taken
 from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
 from gateway.engine.records import State
+from gateway.settling import SettlementDoubts
 
 T = TypeVar("T")
 
@@ -65,6 +66,7 @@ class LocalReceiver:
     _state: State
     _notifier: Notifier
     _held: dict[str, float] = attrs.field(factory=dict)  # the end of each lock, by Trio's clock
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
@@ -107,9 +109,10 @@ class LocalReceiver:
         received.
         """
         token = delivery.lock_token
-        await self._broker.on_queue(
-            self._entity, lambda queue, now: self._settle_on(queue, token, settlement, now)
-        )
+        with self._doubts.settling(delivery.lock_token):
+            await self._broker.on_queue(
+                self._entity, lambda queue, now: self._settle_on(queue, token, settlement, now)
+            )
         self._broker.meter.settled(1)
         self._held.pop(token or "", None)
 
@@ -124,13 +127,21 @@ class LocalReceiver:
                 for delivery, settlement in settlements
             ]
 
+        for delivery, _ in settlements:
+            self._doubts.begin(delivery.lock_token)
         try:
             verdicts = await self._broker.on_queue(self._entity, work)
-        except InternalError as error:  # a bug ended one settlement, and therefore all of them
+        except BrokerError as error:
             await trio.lowlevel.checkpoint()
-            if len(settlements) == 1:
-                return [error]
-            return [await self._settle_alone(*each) for each in settlements]
+            verdicts = [self._doubts.end(delivery.lock_token, error) for delivery, _ in settlements]
+            if isinstance(error, InternalError) and len(settlements) > 1:
+                # a bug ended one settlement, and therefore all of them
+                return [await self._settle_alone(*each) for each in settlements]
+            return verdicts
+        verdicts = [
+            self._doubts.end(delivery.lock_token, verdict)
+            for (delivery, _), verdict in zip(settlements, verdicts, strict=True)
+        ]
         self._broker.meter.settled(len(settlements))
         for (delivery, _), verdict in zip(settlements, verdicts, strict=True):
             if verdict is None:
@@ -170,7 +181,8 @@ class LocalReceiver:
         def work(queue: Queue, now: Now) -> tuple[int, float]:
             return queue.renew(token, now), now.monotonic + _seconds(queue)
 
-        until, end = await self._broker.on_queue(self._entity, work)
+        with self._doubts.using(token):
+            until, end = await self._broker.on_queue(self._entity, work)
         self._broker.meter.request(Operation.RENEW)
         if self._held.pop(token or "", None) is not None:
             self._held[token or ""] = end

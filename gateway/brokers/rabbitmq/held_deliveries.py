@@ -2,7 +2,8 @@
 The unsettled deliveries of a RabbitMQ receiver, and their settlement.
 
 RabbitMQ doesn't answer an acknowledgement. So another request follows on the same channel: its
-answer shows that the broker has handled everything written before.
+answer shows that the broker has handled everything written before. If the channel ends before that
+answer, the broker may have executed the settlement, or delivers the message again.
 
 Unsettled deliveries keep their messages in memory, so they are limited in bytes and in number. At
 the limit, a receive waits until a delivery is settled or its lock ends.
@@ -20,8 +21,9 @@ from pamqp import commands
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.deliveries import Consumer, Held
 from gateway.domain.billing import Operation
+from gateway.domain.bounded import Bounded
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown
-from gateway.domain.message import Delivery, Message
+from gateway.domain.message import Delivery, Message, Settlement
 from gateway.net.rabbitmq.channel import Answer, Channel
 
 MAX_DELIVERIES: Final = 10_000  # per receiver
@@ -52,6 +54,11 @@ class HeldDeliveries:
     _held: dict[str, Held] = attrs.field(factory=dict, init=False)
     # By delivery tag, ascending.
     _unsettled: dict[int, Held] = attrs.field(factory=dict, init=False)
+    # Settlements that were written on the channel and have no answer yet, by lock token. Of those
+    # beyond the bound a repetition tells nothing.
+    _written: Bounded[str, tuple[Channel, Settlement]] = attrs.field(
+        factory=lambda: Bounded(MAX_DELIVERIES), init=False
+    )
     # The pending answer, shared by all frames that are written before its request.
     _flushing: Answer | None = attrs.field(default=None, init=False)
 
@@ -113,8 +120,18 @@ class HeldDeliveries:
         """
         Claim the right to settle a delivery; None if its lock is lost or another settlement has it.
         """
-        held = self._held.pop((delivery.lock_token or "").lower(), None)
+        held = self._held.pop(_key(delivery), None)
         return None if held is None or held.channel.is_over else held
+
+    def note_written(self, held: Held, settlement: Settlement) -> Channel:
+        """Note that a settlement was written; the caller flushes the returned channel."""
+        self._written[_key(held.delivery)] = held.channel, settlement
+        return held.channel
+
+    def written_on(self, delivery: Delivery, settlement: Settlement) -> Channel | None:
+        """The channel on which the same settlement was written before, without an answer so far."""
+        channel, written = self._written.get(_key(delivery), (None, None))
+        return channel if written == settlement else None
 
     def found(self, deliveries: Iterable[Delivery]) -> list[Held]:
         """Claim those of the deliveries that can still be claimed."""
@@ -143,7 +160,7 @@ class HeldDeliveries:
             LockLost: the lock is lost.
             NotSupported: the lock would exceed `longest_lock`; it ends as before.
         """
-        token = (delivery.lock_token or "").lower()
+        token = _key(delivery)
         held, ends = self._held.get(token), trio.current_time() + seconds
         if held is None or held.channel.is_over:
             raise lock_lost(delivery)
@@ -156,7 +173,7 @@ class HeldDeliveries:
 
     def forget_message(self, delivery: Delivery) -> None:
         """Drop the message's content; the data to acknowledge or abandon it stay."""
-        held = self._held.get((delivery.lock_token or "").lower())
+        held = self._held.get(_key(delivery))
         if held is not None and not held.without_message:
             held.delivery = attrs.evolve(held.delivery, message=_NO_MESSAGE)
             held.without_message = True
@@ -166,6 +183,7 @@ class HeldDeliveries:
         """Forget all deliveries, since the channel is closed: the broker delivers them again."""
         self._held.clear()
         self._unsettled.clear()
+        self._written.clear()
         self._weight = 0
         self._room.unpark_all()
         self._flushing = None
@@ -199,10 +217,10 @@ class HeldDeliveries:
                 self.meter.settled(1)
                 held.channel.tell(commands.Basic.Nack(delivery_tag=held.tag, requeue=True))
 
-    async def flush(self, channel: Channel) -> None:
+    async def flush(self, channel: Channel, settled: Iterable[Delivery] = ()) -> None:
         """
-        Return once the broker has handled all frames that were written on the channel; concurrent
-        calls share one answer.
+        Return once the broker has handled all frames that were written on the channel, among them
+        the settlements of those deliveries; concurrent calls share one answer.
 
         Raises:
             OutcomeUnknown: the channel was closed before the answer.
@@ -221,6 +239,8 @@ class HeldDeliveries:
             await flushing.wait()
         except BrokerError as error:
             raise OutcomeUnknown(f"the channel was closed: {error}") from error
+        for delivery in settled:
+            self._written.pop(_key(delivery), None)
 
     def _settled(self, held: Held) -> None:
         held.consumer.unsettled -= 1
@@ -236,5 +256,10 @@ class HeldDeliveries:
 
 def lock_lost(delivery: Delivery) -> LockLost:
     return LockLost(
-        f"the lock {delivery.lock_token} expired or is unknown; the message is delivered again"
+        f"the lock {delivery.lock_token} expired or is unknown; unless the message was settled"
+        " before, it is delivered again"
     )
+
+
+def _key(delivery: Delivery) -> str:
+    return (delivery.lock_token or "").lower()

@@ -34,7 +34,7 @@ from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries, lock_lost
 from gateway.brokers.rabbitmq.keeper import Keeper
 from gateway.domain.clocks.times import EPOCH
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Unavailable
+from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -45,6 +45,7 @@ from gateway.domain.message import (
 )
 from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.ports import WallClock
+from gateway.settling import SettlementDoubts
 from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
 from gateway.wire.rabbitmq.properties import read
 from gateway.wire.rabbitmq.queues import ConsumeQueue
@@ -74,6 +75,7 @@ class RabbitmqReceiver:
     _channel: Channel | None = None
     _consumer: Consumer | None = None
     _keeper: Keeper = attrs.field(factory=Keeper)
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
     _consumers: int = 0
     _buffer: deque[Held] = attrs.field(factory=deque)
     _taken: int = 0
@@ -147,7 +149,7 @@ class RabbitmqReceiver:
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
         As `Receiver.settle`. AMQP 0-9-1 has no answer to a settlement, so it returns once the
-        broker has handled it.
+        broker has handled it. A repetition waits for the same answer.
 
         Raises:
             NotSupported: a deferral, an abandonment with new properties, or the dead-lettering of a
@@ -155,14 +157,11 @@ class RabbitmqReceiver:
             EntityNotFound: there is no dead-letter queue; the message stays locked.
         """
         check_settlement(settlement, self._entity)
-        held = self._take(delivery)
-        if isinstance(settlement, DeadLetter):
-            await self._dead_letter(held, settlement)
-        if isinstance(settlement, Abandon):
-            self._deliveries.give_back([held])
-        else:
-            self._deliveries.acknowledge([held])
-        await self._deliveries.flush(held.channel)
+        with self._doubts.settling(delivery.lock_token):
+            channel = self._deliveries.written_on(delivery, settlement)
+            if channel is None:
+                channel = await self._write_one(self._take(delivery), settlement)
+            await self._deliveries.flush(channel, (delivery,))
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -172,14 +171,22 @@ class RabbitmqReceiver:
         """
         await trio.lowlevel.checkpoint()
         verdicts, channel = self._write(settlements)
+        unanswered: BrokerError | None = None
         if channel is not None:
-            await self._deliveries.flush(channel)
+            try:
+                await self._deliveries.flush(channel, [delivery for delivery, _ in settlements])
+            except OutcomeUnknown as error:
+                unanswered = error
         for index, (delivery, settlement) in enumerate(settlements):
             if isinstance(settlement, DeadLetter):
                 try:
                     await self.settle(delivery, settlement)
                 except BrokerError as error:
                     verdicts[index] = error
+            else:
+                verdicts[index] = self._doubts.end(
+                    delivery.lock_token, verdicts[index] or unanswered
+                )
         return verdicts
 
     async def renew(self, delivery: Delivery) -> datetime:
@@ -190,7 +197,8 @@ class RabbitmqReceiver:
             NotSupported: the lock would exceed `longest_lock`.
         """
         await trio.lowlevel.checkpoint()
-        self._deliveries.renew(delivery, self._lock_duration)
+        with self._doubts.using(delivery.lock_token):
+            self._deliveries.renew(delivery, self._lock_duration)
         return self._clock() + timedelta(seconds=self._lock_duration)
 
     def forget_message(self, delivery: Delivery) -> None:
@@ -427,9 +435,15 @@ class RabbitmqReceiver:
         channel to flush for the others.
         """
         verdicts: list[BrokerError | None] = [None] * len(settlements)
+        channel: Channel | None = None
         completed, returned = list[Held](), list[Held]()
         for index, (delivery, settlement) in enumerate(settlements):
             if isinstance(settlement, DeadLetter):
+                continue
+            self._doubts.begin(delivery.lock_token)
+            earlier = self._deliveries.written_on(delivery, settlement)
+            if earlier is not None:
+                channel = earlier
                 continue
             try:
                 if settlement.__class__ is not Complete:  # mostly: there is nothing to check
@@ -438,10 +452,20 @@ class RabbitmqReceiver:
             except BrokerError as error:
                 verdicts[index] = error
             else:
+                channel = self._deliveries.note_written(held, settlement)
                 (returned if isinstance(settlement, Abandon) else completed).append(held)
         self._deliveries.acknowledge(completed)
         self._deliveries.give_back(returned)
-        return verdicts, next((held.channel for held in completed + returned), None)
+        return verdicts, channel
+
+    async def _write_one(self, held: Held, settlement: Settlement) -> Channel:
+        if isinstance(settlement, DeadLetter):
+            await self._dead_letter(held, settlement)
+        if isinstance(settlement, Abandon):
+            self._deliveries.give_back([held])
+        else:
+            self._deliveries.acknowledge([held])
+        return self._deliveries.note_written(held, settlement)  # noqa: ASYNC910 its caller flushes
 
     def _take(self, delivery: Delivery) -> Held:
         held = self._deliveries.take(delivery)
@@ -461,7 +485,9 @@ class RabbitmqReceiver:
         self._deliveries.acknowledge(held)
         await trio.lowlevel.checkpoint()
         if held:
-            await self._deliveries.flush(held[0].channel)
+            # The messages may be deleted, and these deliveries the only ones.
+            with suppress(OutcomeUnknown):
+                await self._deliveries.flush(held[0].channel)
         return [attrs.evolve(each, lock_token=None, locked_until=None) for each in taken]
 
     def _expire(self, now: float) -> None:

@@ -249,12 +249,11 @@ class ServiceBusRestBroker(RestManagement):
             most=self._options.receive_batch,
             clock=self._clock,
         )
-        async with receiver.looks:
-            try:
-                yield receiver
-            finally:
-                with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                    await receiver.give_back()
+        try:
+            yield receiver
+        finally:
+            with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await receiver.give_back()
 
     async def probe(self, entity: EntityPath) -> None:
         """

@@ -48,7 +48,7 @@ from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Outcom
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
 from gateway.offering import Wrapper, offered, required
 from gateway.ports import Broker, Receiver, WallClock
-from gateway.settling import settle_all
+from gateway.settling import SettlementDoubts, settle_all
 
 # Seconds after a `receive` before the messages that are kept for the next are given back.
 LINGER: Final = 0.5
@@ -114,6 +114,7 @@ class ShardedReceiver(Wrapper):
     _first: Receiver | None = attrs.field(default=None, init=False)
     _sources: dict[int, _Source] = attrs.field(factory=dict, init=False)
     _ready: deque[tuple[_Source, Delivery]] = attrs.field(factory=deque, init=False)
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     # By lock token, of unsettled deliveries whose sequence number has no room for the shard.
     _origins: Bounded[str | None, int] = attrs.field(
         factory=lambda: Bounded(_MOST_UNSETTLED), init=False
@@ -344,11 +345,13 @@ class ShardedReceiver(Wrapper):
     # --- settling
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        await self._receiver_of(delivery).settle(self._inward(delivery), settlement)
+        with self._doubts.settling(delivery.lock_token):
+            await self._receiver_of(delivery).settle(self._inward(delivery), settlement)
         self._origins.pop(delivery.lock_token, None)
 
     async def renew(self, delivery: Delivery) -> datetime:
-        return await self._receiver_of(delivery).renew(self._inward(delivery))
+        with self._doubts.using(delivery.lock_token):
+            return await self._receiver_of(delivery).renew(self._inward(delivery))
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -376,17 +379,29 @@ class ShardedReceiver(Wrapper):
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         """Settle deliveries of one shard."""
+        for delivery, _ in settlements:
+            self._doubts.begin(delivery.lock_token)
         try:
             receiver = self._receiver_of(settlements[0][0])
         except LockLost as error:
             await trio.lowlevel.checkpoint()
-            return [error] * len(settlements)
+            return self._verdicts(settlements, [error] * len(settlements))
         own = [(self._inward(delivery), settlement) for delivery, settlement in settlements]
         found = await settle_all(receiver, own)
         for (delivery, _), verdict in zip(own, found, strict=True):
             if verdict is None:
                 self._origins.pop(delivery.lock_token, None)
-        return found
+        return self._verdicts(settlements, found)
+
+    def _verdicts(
+        self,
+        settlements: Sequence[tuple[Delivery, Settlement]],
+        found: Sequence[BrokerError | None],
+    ) -> Sequence[BrokerError | None]:
+        return [
+            self._doubts.end(delivery.lock_token, verdict)
+            for (delivery, _), verdict in zip(settlements, found, strict=True)
+        ]
 
     def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
         """As `Enlists.enlist`; only a shard in the primary can be settled so."""
@@ -473,8 +488,8 @@ class ShardedReceiver(Wrapper):
         source = self._sources.get(shard)
         if source is None or source.receiver is None:
             raise LockLost(
-                f"{self.entity}: shard {shard} isn't received from here any more; its messages are"
-                " delivered again"
+                f"{self.entity}: shard {shard} isn't received from here any more; those of its"
+                " messages that weren't settled are delivered again"
             )
         return source.receiver
 

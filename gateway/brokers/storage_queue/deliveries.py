@@ -63,17 +63,15 @@ class Held:
     deliveries: int
     expires: datetime | None = None  # as the sender set it, by the sender's clock
     is_text: bool = False  # the message is a text alone, without more fields
-    may_be_gone: bool = False  # whether a delete request had an unknown outcome
 
     def forget_message(self) -> None:
         self.message, self.weight = None, 0
 
     def handed_out(self) -> bytes | None:
         """
-        All that another receiver needs to hide or delete the message; None: its content, too, or
-        it isn't sure that the message exists.
+        All that another receiver needs to hide or delete the message; None: its content, too.
         """
-        if not self.is_text or self.may_be_gone or "\n" in self.id:
+        if not self.is_text or "\n" in self.id:
             return None
         try:
             token = b"%b%b\n%b" % (_TOKEN, self.id.encode(), self.receipt.encode())

@@ -13,18 +13,17 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.brokers.looks import Looks
 from gateway.brokers.storage_queue.arrivals import ArrivalNotifier
 from gateway.brokers.storage_queue.deliveries import Held, Numbers, Taken, read_taken, read_token
 from gateway.brokers.storage_queue.peer import AccountQueue
 from gateway.brokers.storage_queue.poison import PoisonQueue
 from gateway.domain.backoff import Backoff, jittered
+from gateway.domain.bounded import Bounded
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -77,14 +76,13 @@ class StorageQueueReceiver:
     _held: dict[str, Held] = attrs.field(factory=dict)  # by lock token
     _adopted: dict[str, Held] = attrs.field(factory=dict)  # the same; not given back
     _kept: int = 0  # bytes of the held messages
-    looks: Looks = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.looks = Looks(clock=self._clock, release=self._show)
+    # Ids of messages for which a delete request had no answer.
+    _maybe_gone: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_HELD))
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
-        As `Receiver.receive`. The next receive gets what a cancelled one had asked for.
+        As `Receiver.receive`. A cancelled receive may leave messages hidden until their locks
+        expire.
 
         While the service is busy, it waits as long as the service asks.
         """
@@ -107,9 +105,8 @@ class StorageQueueReceiver:
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`."""
         lock = None if lock is None else min(lock, timedelta(seconds=storage.MAX_VISIBILITY))
-        most = min(limit, storage.MAX_MESSAGES)
-        found = await self.looks.take(partial(self._take, most, lock), most, lock=lock)
-        return found if self._mode is ReceiveMode.PEEK_LOCK else await self._taken_away(found)
+        await self._read_properties()
+        return await self._take(min(limit, storage.MAX_MESSAGES), lock or self._lock)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
@@ -181,7 +178,7 @@ class StorageQueueReceiver:
     def hand_out(self, delivery: Delivery) -> bytes | None:
         """As `SettlesByToken.hand_out`: None for a message that is more than a text."""
         held = self._held_of(delivery)
-        token = held.handed_out()
+        token = None if held.id in self._maybe_gone else held.handed_out()
         if token is not None:
             self._drop(held.token)
         return token
@@ -208,25 +205,13 @@ class StorageQueueReceiver:
     async def give_back(self) -> None:
         """Show all held messages, the oldest first, as far as the service can be reached."""
         await trio.lowlevel.checkpoint()
-        self.looks.close()
-        await self._show_all(list(self._held.values()))
-
-    async def _show(self, deliveries: Sequence[Delivery]) -> None:
-        tokens = [each.lock_token or "" for each in deliveries]
-        await self._show_all([self._held[each] for each in tokens if each in self._held])
-
-    async def _show_all(self, all_held: Sequence[Held]) -> None:
-        for held in all_held:
-            self._drop(held.token)
+        for held in list(self._held.values()):
             with suppress(BrokerError):  # the message's lock expires instead
                 await self._hide(held, timedelta(0))
-                self._notifier.notify(1)
 
     # --- receiving
 
-    async def _take(self, limit: int, wanted: timedelta | None) -> list[Delivery]:
-        await self._read_properties()
-        lock = wanted or self._lock
+    async def _take(self, limit: int, lock: timedelta) -> list[Delivery]:
         asked = self._clock()
         hidden = -(-lock // timedelta(seconds=1))  # rounded up
         answer = await self._queue.peer.run(
@@ -239,9 +224,10 @@ class StorageQueueReceiver:
             number = self._numbers.of(self._queue.name, item.message_id)
             token = self._numbers.new_token()
             taken = read_taken(item, lock, asked, number=number, token=token)
+            self._maybe_gone.pop(taken.held.id, None)
             try:
                 if await self._is_for_somebody(taken):
-                    found.append(self._hold(taken))
+                    found.append(self._handed_over(taken))
             except BrokerError as error:  # delivered again after its lock expires
                 problem = error
         if problem is not None and not found:
@@ -253,10 +239,9 @@ class StorageQueueReceiver:
         True if the message is to be delivered. A message that has expired, is scheduled for later,
         or was delivered too often is deleted, hidden or dead-lettered instead.
         """
-        await trio.lowlevel.checkpoint()
         held, message, now = taken.held, taken.delivery.message, self._clock()
         if self._poison is None:
-            return True
+            return await self._deleted(held)
         if taken.is_expired:
             await self._delete(held)
             return False
@@ -268,31 +253,23 @@ class StorageQueueReceiver:
         if held.deliveries > self._most:
             await self._dead_letter(held, self._too_often())
             return False
-        return True
+        return await self._deleted(held)
 
-    async def _taken_away(self, locked: Sequence[Delivery]) -> list[Delivery]:
+    async def _deleted(self, held: Held) -> bool:
         """
-        Delete the messages; return the deleted ones. The others are delivered again after their
-        locks expire.
+        Delete the message in receive-and-delete mode. Return True: it is to be delivered in any
+        case.
         """
         await trio.lowlevel.checkpoint()
-        found: list[Delivery] = []
-        problem: BrokerError | None = None
-        for delivery in locked:
-            try:
-                # The message may be deleted: a second delivery is better than none.
-                with suppress(OutcomeUnknown):
-                    await self._delete(self._held_of(delivery))
-            except BrokerError as error:
-                problem = error
-            else:
-                found.append(attrs.evolve(delivery, lock_token=None, locked_until=None))
-            self._drop(delivery.lock_token or "")
-        if problem is not None and not found:
-            raise problem
-        return found
+        if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
+            # The message may be deleted: a second delivery is better than none.
+            with suppress(OutcomeUnknown):
+                await self._delete(held)
+        return True
 
-    def _hold(self, taken: Taken) -> Delivery:
+    def _handed_over(self, taken: Taken) -> Delivery:
+        if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
+            return attrs.evolve(taken.delivery, lock_token=None, locked_until=None)
         self._held[taken.held.token] = taken.held
         self._kept += taken.held.weight
         while len(self._held) > _MAX_HELD:  # the oldest, whose lock ended first
@@ -343,8 +320,8 @@ class StorageQueueReceiver:
         held = self._held.get(token) or self._adopted.get(token)
         if held is None:
             raise LockLost(
-                "the delivery isn't locked by this receiver any more; the message is delivered"
-                " again"
+                "the delivery isn't locked by this receiver any more; unless the message was"
+                " settled, it is delivered again"
             )
         return held
 
@@ -360,15 +337,19 @@ class StorageQueueReceiver:
         operation = storage.DeleteMessage(
             queue=self._queue.name, message_id=held.id, pop_receipt=held.receipt
         )
-        was_asked, held.may_be_gone = held.may_be_gone, True  # also if this request is cancelled
+        was_asked = held.id in self._maybe_gone
+        self._maybe_gone[held.id] = None  # also if this request is cancelled
         try:
             await self._queue.peer.run(operation)
         except MessageNotFound as error:
             if not was_asked:
+                del self._maybe_gone[held.id]
                 raise LockLost(str(error)) from error
         except BrokerError as error:
-            held.may_be_gone = was_asked or error.outcome is Outcome.UNKNOWN
+            if not was_asked and error.outcome is not Outcome.UNKNOWN:
+                del self._maybe_gone[held.id]
             raise
+        self._maybe_gone.pop(held.id, None)
 
     async def _abandon(self, held: Held, settlement: Abandon) -> None:
         is_last = self._poison is not None and held.deliveries >= self._most
@@ -386,7 +367,13 @@ class StorageQueueReceiver:
         self._notifier.notify(1)
 
     async def _hide(self, held: Held, hidden: timedelta, body: bytes | None = None) -> datetime:
-        """Hide the message for that long from now on; return when it becomes visible."""
+        """
+        Hide the message for that long from now on; return when it becomes visible.
+
+        Raises:
+            LockLost: another client has it, or it was deleted.
+            OutcomeUnknown: also if an earlier request of this receiver may have deleted it.
+        """
         asked = self._clock()
         seconds = -(-hidden // timedelta(seconds=1))  # rounded up
         operation = storage.UpdateMessage(
@@ -399,6 +386,10 @@ class StorageQueueReceiver:
         try:
             answer = await self._queue.peer.run(operation)
         except MessageNotFound as error:
+            if held.id in self._maybe_gone:
+                raise OutcomeUnknown(
+                    f"a deletion had no answer, and may be done: {error}"
+                ) from error
             raise LockLost(str(error)) from error
         if isinstance(answer, storage.Updated):
             held.receipt = answer.pop_receipt

@@ -19,6 +19,7 @@ from gateway.frontends.amqp.transactions import Transactions
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
+from gateway.settling import SettlementDoubts
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
 
@@ -80,6 +81,9 @@ class Context:
     # Called when an attach to send on was answered.
     on_opened: Callable[[], None] = attrs.field(default=_ignore, init=False)
     links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
+    # A client that got no answer on a link repeats the settlement as a request, and the link may
+    # have ended with its session meanwhile.
+    doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
 
     @property
     def turns(self) -> trio.CapacityLimiter:

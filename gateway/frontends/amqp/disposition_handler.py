@@ -85,13 +85,16 @@ class DispositionHandler:
 
     async def _settle(self, group: Sequence[_Asked]) -> None:
         settlements = [(each.delivery, each.settlement) for each in group]
-        seconds = self._context.options.answer_timeout
+        seconds, doubts = self._context.options.answer_timeout, self._context.doubts
+        for each in group:
+            doubts.begin(each.delivery.lock_token)
         try:
             errors = await settle_all(self._receiver, settlements, seconds)
         finally:
             self._context.pending.drop(count=len(group))
         engine = self._context.engine
-        for each, error in zip(group, errors, strict=True):
+        for each, verdict in zip(group, errors, strict=True):
+            error = doubts.end(each.delivery.lock_token, verdict)
             if error is None:
                 engine.settle(each.event.delivery, confirmation_of(each.event.state))
             else:

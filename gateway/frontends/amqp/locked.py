@@ -210,10 +210,11 @@ def _tell_links(
 
 async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDisposition) -> None:
     await trio.lowlevel.checkpoint()
-    link, receiver = holder(context, entity, operation.session_id)
     _check_count("lock-tokens", len(operation.tokens))
     for token in operation.tokens:
-        await receiver.settle(_known(link, token), operation.settlement)
+        with context.doubts.settling(token):
+            link, receiver = holder(context, entity, operation.session_id)
+            await receiver.settle(_known(link, token), operation.settlement)
         _tell_links(context, entity, operation, token)
 
 

@@ -1,13 +1,16 @@
 """Senders and receivers meet a RabbitMQ in trouble, on real nodes."""
 
 import itertools
+import os
 import random
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -22,7 +25,8 @@ from gateway.domain.errors import (
     QuotaExceeded,
     Unavailable,
 )
-from gateway.domain.message import Complete, Message
+from gateway.domain.message import Abandon, Complete, Delivery, Message
+from gateway.ports import Receiver
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, ResetAtOnce
 from tests.harness.rabbitmq import control, keep_queues, rabbitmq
@@ -133,6 +137,83 @@ async def test_a_frozen_node_is_found_dead_and_used_again_when_it_goes_on(tmp_pa
 
     assert "1" in taken
     assert "3" not in taken
+
+
+@attrs.frozen
+class Completing:
+    """A completion whose answer doesn't come: its node is frozen."""
+
+    receiver: Receiver
+    delivery: Delivery  # that is completed
+    other: Delivery  # that isn't
+
+
+@asynccontextmanager
+async def completing_into_a_freeze(
+    rabbits: Nodes, namespace: Namespace, broker: RabbitmqBroker
+) -> AsyncIterator[Completing]:
+    await namespace.create_queue(ORDERS, QueueProperties())
+    await namespace.send(ORDERS, [message("completed"), message("other")])
+    async with broker.open_receiver(namespace.inside(ORDERS)) as receiver:
+        taken: list[Delivery] = []
+        while len(taken) < 2:
+            taken += await receiver.receive(2)
+        async with frozen(rabbits.process("primary")):
+            with trio.move_on_after(0.5) as scope:
+                await receiver.settle(taken[0], Complete())
+            assert scope.cancelled_caught
+            yield Completing(receiver, *taken)
+
+
+async def test_a_completion_into_a_frozen_node_is_known_once_the_node_goes_on(rabbits):
+    async with rabbits.namespace("primary") as namespace:
+        inside = namespace.broker
+        with trio.fail_after(PATIENCE):
+            async with completing_into_a_freeze(rabbits, namespace, inside) as frozen_node:
+                receiver, delivery = frozen_node.receiver, frozen_node.delivery
+                with pytest.raises(OutcomeUnknown):
+                    await receiver.settle(delivery, Abandon())
+                with pytest.raises(OutcomeUnknown):
+                    await receiver.renew(delivery)
+                with trio.move_on_after(0.5) as again:
+                    await receiver.settle(delivery, Complete())
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(receiver.settle, delivery, Complete())
+                    os.kill(rabbits.process("primary").pid, signal.SIGCONT)
+                await receiver.settle(frozen_node.other, Complete())
+
+            assert again.cancelled_caught
+            await namespace.send(ORDERS, [message("last")])
+            assert await taken_from(namespace, ORDERS, "last") == ["last"]
+
+
+async def test_a_completion_before_the_connection_is_lost_is_unknown_and_all_others_are_lost(
+    rabbits,
+):
+    async with (
+        rabbits.namespace("primary") as namespace,
+        behind_a_proxy(rabbits) as (broker, proxy),
+    ):
+        with trio.fail_after(PATIENCE):
+            async with completing_into_a_freeze(rabbits, namespace, broker) as frozen_node:
+                receiver = frozen_node.receiver
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(is_unknown, receiver, frozen_node.delivery)
+                    await trio.testing.wait_all_tasks_blocked()
+                    proxy.reset_all()
+                await is_unknown(receiver, frozen_node.delivery)
+                many = [(frozen_node.delivery, Complete()), (frozen_node.other, Complete())]
+                verdicts = await receiver.settle_many(many)
+            await namespace.send(ORDERS, [message("last")])
+            taken = await taken_from(namespace, ORDERS, "other")
+
+    assert [type(verdict) for verdict in verdicts] == [OutcomeUnknown, LockLost]
+    assert "other" in taken
+
+
+async def is_unknown(receiver: Receiver, delivery: Delivery) -> None:
+    with pytest.raises(OutcomeUnknown):
+        await receiver.settle(delivery, Complete())
 
 
 def behind_a_proxy(

@@ -15,10 +15,11 @@ from gateway.frontends.leases import Leases
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
-from tests.harness.faults import Call, Fault, FaultyBroker, Operation
+from tests.harness.faults import Call, Fault, Operation
+from tests.harness.faulty_sessions import FaultySessionsBroker
 
 
-class Faulty(FaultyBroker):
+class Faulty(FaultySessionsBroker):
     """
     A broker with the capabilities of its inner one; a fault of a send strikes all of its batches.
     """

@@ -19,7 +19,7 @@ from gateway.wire.amqp.management.requests import answer_of, request_of
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from gateway.wire.amqp.servicebus.lock_tokens import token_of
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
-from tests.harness.faults import Hang, Operation, SwallowAnswer
+from tests.harness.faults import Hang, LoseAnswer, Operation, SwallowAnswer, no_fault
 
 SQ = EntityPath("sq")
 DEFERRED = amqp.Modified(delivery_failed=True, undeliverable_here=True)
@@ -109,6 +109,47 @@ async def test_what_a_lost_link_had_locked_is_settled_by_its_token(house, sdk, a
     await ask(other, done)
 
     assert await house.broker.peek(ORDERS) == []
+
+
+async def test_a_completion_without_an_answer_is_unknown_on_its_link_and_by_request(
+    house, sdk, autojump_clock
+):
+    await house.broker.send(ORDERS, [Message()])
+    transfer, delivery = await take(sdk, await sdk.receiver(credit=1))
+    house.breaks(Operation.SETTLE, LoseAnswer())
+    first = await sdk.settle(transfer, amqp.ACCEPTED)
+    house.faulty.fault = no_fault
+    tokens = (delivery.lock_token,)
+    done = ops.UpdateDisposition(status=ops.Disposition.COMPLETED, tokens=tokens)
+
+    other = await house.client()
+    replies = [await reply_to(other, each) for each in (done, ops.RenewLocks(tokens=tokens))]
+
+    assert first.error.condition == "com.microsoft:timeout"
+    assert [(each.status, each.condition) for each in replies] == [
+        (408, "com.microsoft:timeout")
+    ] * 2
+
+
+async def test_a_completion_without_an_answer_stays_unknown_when_its_session_is_lost(
+    sessions, sdk, autojump_clock
+):
+    link = await session(sessions, sdk)
+    sdk.engine.grant(link, 1)
+    transfer, delivery = await take(sdk, link)
+    sessions.breaks(Operation.SETTLE, LoseAnswer())
+    first = await sdk.settle(transfer, amqp.ACCEPTED)
+    sessions.faulty.fault = no_fault
+    sdk.engine.detach(link)
+    await trio.sleep(1)
+    done = ops.UpdateDisposition(
+        status=ops.Disposition.COMPLETED, tokens=(delivery.lock_token,), session_id="s"
+    )
+
+    reply = await reply_to(sdk, done, "sq")
+
+    assert first.error.condition == "com.microsoft:timeout"
+    assert (reply.status, reply.condition) == (408, "com.microsoft:timeout")
 
 
 async def test_messages_are_shown_without_being_taken(house, sdk, autojump_clock):

@@ -18,7 +18,15 @@ from tests.frontends.rest_client import (
     locked_target,
     wall_clock,
 )
-from tests.harness.faults import Fault, FaultyBroker, LoseAnswer, Operation, Refuse, no_fault
+from tests.harness.faults import (
+    Fault,
+    FaultyBroker,
+    LoseAnswer,
+    Operation,
+    Refuse,
+    Reset,
+    no_fault,
+)
 
 
 @pytest.fixture
@@ -216,3 +224,34 @@ async def test_queue_that_requires_sessions_has_no_rest_receiver(
 
     assert answer.status == 405
     assert "requires sessions" in detail(answer)
+
+
+@pytest.mark.parametrize("fault", [LoseAnswer(), Reset()], ids=["done", "not done"])
+async def test_a_completion_without_an_answer_is_unknown_and_stays_unknown(
+    autojump_clock: MockClock, client: Client, faulty: FaultyBroker, fault: Fault
+) -> None:
+    await client.ask("POST", "/orders/messages")
+    target = await locked_target(client)
+
+    faulty.fault = on_settle(fault)
+    first = await client.ask("DELETE", target)
+    faulty.fault = no_fault
+    await trio.sleep(61)  # the lock has ended
+    later = [await client.ask(method, target) for method in ("DELETE", "PUT", "POST")]
+
+    assert [answer.status for answer in (first, *later)] == [504] * 4
+    assert {answer.headers.get("X-Pairgate-Outcome") for answer in later} == {"unknown"}
+
+
+async def test_a_completion_that_is_repeated_in_time_is_known(
+    autojump_clock: MockClock, client: Client, faulty: FaultyBroker
+) -> None:
+    await client.ask("POST", "/orders/messages")
+    target = await locked_target(client)
+
+    faulty.fault = on_settle(Reset())
+    first = await client.ask("DELETE", target)
+    faulty.fault = no_fault
+
+    assert (first.status, (await client.ask("DELETE", target)).status) == (504, 200)
+    assert (await client.ask("DELETE", target)).status == 404
