@@ -43,17 +43,25 @@ from tests.harness.wall_clock import WallClock
 _LONGEST_FILE: Final = 4096  # bytes: each of a broker's files is longer
 _SLOW_SYNCS: Final = ("fdatasync:delay_enter=300000", "fsync:delay_enter=300000")  # microseconds
 _IN_THEIR_TERMS: Final = frozenset({Kind.BUSY, Kind.BUSY_LINKS, Kind.THROTTLED})
-_HEAD: Final = b"Retry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_HEAD: Final = (
+    b"HTTP/1.1 %s\r\nRetry-After: %d\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
+)
+# As both services write it: Service Bus its text, Storage Queue its code.
+_ERROR: Final = b"<Error><Code>ServerBusy</Code><Detail>The server is busy.</Detail></Error>"
+_PAGE: Final = b"<html><body>Down for maintenance</body></html>"
 
 
 @attrs.frozen
-class Busy(Pass):
-    """Answers each HTTP request that the client should come back a second later."""
+class TurnedAway(Pass):
+    """Answers each HTTP request that the client should come back so many seconds later."""
 
     status: bytes
+    seconds: int = 1
+    body: bytes = _ERROR
 
     async def up(self, link: Link, data: bytes) -> None:
-        await link.send_down(b"HTTP/1.1 " + self.status + b"\r\n" + _HEAD)
+        answer = _HEAD % (self.status, self.seconds, len(self.body), self.body)
+        await link.send_down(answer)
         link.close()
 
 
@@ -69,9 +77,10 @@ HARM: Final[Mapping[Kind, Pass]] = {
     Kind.HALF_OPEN: HalfOpen(),
     Kind.SLOW: Slow(size=512, delay=0.05, jitter=0.05),
     Kind.CORRUPT: Corrupt(),
-    Kind.BUSY: Busy(b"503 Service Unavailable"),
+    Kind.BUSY: TurnedAway(b"503 Service Unavailable"),
     Kind.BUSY_LINKS: amqp_faults.Detach(amqp_faults.BUSY),
-    Kind.THROTTLED: Busy(b"429 Too Many Requests"),
+    Kind.PROXY_PAGE: TurnedAway(b"503 Service Unavailable", seconds=3600, body=_PAGE),
+    Kind.THROTTLED: TurnedAway(b"429 Too Many Requests"),
     Kind.DETACHED: amqp_faults.Detach(),
     Kind.DETACHED_LATE: amqp_faults.DetachInsteadOfAnswer(),
     Kind.NO_CREDIT: amqp_faults.NoCredit(),

@@ -72,6 +72,7 @@ class Kind(enum.Enum):
     LATE = "late"  # each answer arrives some seconds after it was sent
     CORRUPT = "corrupt"  # a byte of an answer is changed
     BUSY = "busy"  # 503 with Retry-After
+    PROXY_PAGE = "proxy-page"  # 503 with Retry-After, as a proxy's page and not as the service's
     BUSY_LINKS = "busy-links"  # the same in AMQP: links are ended with server-busy
     THROTTLED = "throttled"  # 429 with Retry-After
     DETACHED = "detached"  # AMQP: each link to send on is ended as soon as it is there
@@ -90,7 +91,7 @@ ON_NODES: Final = frozenset({Kind.NODE_KILLED, Kind.NODE_RESTARTED, Kind.NODE_CU
 ON_PROCESSES: Final = HARMS_PROCESSES | ON_NODES | {Kind.WRONG_KEY}
 ON_CLOCKS: Final = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND})
 _IN_AMQP: Final = frozenset({Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT})
-_IN_HTTP: Final = frozenset({Kind.BUSY, Kind.THROTTLED})
+_IN_HTTP: Final = frozenset({Kind.BUSY, Kind.PROXY_PAGE, Kind.THROTTLED})
 _SPEAKS_HTTP: Final = frozenset({Topology.EMBEDDED, Topology.AZURITE})
 _CLUSTERS: Final[Mapping[Target, frozenset[Topology]]] = {
     Target.PRIMARY: frozenset({Topology.CLUSTER}),

@@ -38,9 +38,10 @@ Every error that crosses a port: its outcome, and whether it counts as an outage
 
 The rows follow section 8 of Service Bus's error model. `wire` maps the conditions and status codes
 of each protocol to these classes, and back: `wire/servicebus/errors.py` (HTTP statuses),
-`wire/storage_queue/errors.py`, `wire/amqp/conditions.py`, `wire/rabbitmq/errors.py`. A 503 is
-`Busy` with an error text or Retry-After, `OutcomeUnknown` if bare, and `Unavailable` from a
-Pairgate that says that nothing was sent; `pairing/primary.py` decides what follows.
+`wire/storage_queue/errors.py`, `wire/amqp/conditions.py`, `wire/rabbitmq/errors.py`. `Busy` is only
+what a namespace itself says of an entity over a connection that it accepted: a refused connection
+is `Unreachable`, and a 503 of a server on the way is `OutcomeUnknown`. `pairing/primary.py` decides
+what follows.
 """
 
 import enum

@@ -18,7 +18,7 @@ from gateway.ports import WallClock
 from gateway.wire.http.hardened_xml import MAX_BYTES
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.answers import parse_identity_response, parse_response
-from gateway.wire.servicebus.errors import PAIRGATE, parse_error
+from gateway.wire.servicebus.errors import PAIRGATE, is_of_the_way, parse_error
 from gateway.wire.servicebus.operations import (
     Answer,
     Delivered,
@@ -41,7 +41,8 @@ from gateway.wire.servicebus.sas import sign_sas
 _RENEWED_AT: Final = 0.8  # share of a token's lifetime
 _MAX_TOKENS: Final = 1000
 _BEARER: Final = "Bearer "
-_NOT_IMPLEMENTED: Final = 501
+# The request reached a server that knows no such method.
+_ONLY_OF_A_SERVER: Final = frozenset({400, 405, 501})
 _BILLED: Final[Mapping[type, Billed]] = {
     ReceiveMessages: Billed.EMPTY,
     SettleMessage: Billed.SETTLE,
@@ -133,9 +134,9 @@ class RestPeer:
     """
     Sends operations and reads their results.
 
-    Each answer shows whether a Pairgate gave it, a 401 included; only a 5xx may be an
-    intermediary's. Before the first answer, and after a failure, a request finds out, since another
-    server may answer then.
+    Each answer shows whether a Pairgate gave it, a 401 included; only a 5xx, or a refusal that the
+    service didn't write, may be an intermediary's. Before the first answer, and after a failure, a
+    request finds out, since another server may answer then.
     """
 
     _ask: Ask
@@ -263,6 +264,8 @@ class RestPeer:
                 return parse_identity_response(response)
             case False:
                 raise NotSupported("Service Bus REST doesn't tell the identity of the namespace")
+        if response.status < 500:  # Service Bus has no such path, whatever it says of that
+            raise NotSupported(f"HTTP status {response.status} instead of an identity")
         raise Unavailable(f"HTTP status {response.status} from a server that isn't Pairgate")
 
     def _count(self, operation: Operation, answer: Answer | None, asked: int, told: int) -> None:
@@ -304,6 +307,6 @@ def _answered_by_pairgate(response: Response) -> bool | None:
     """
     if is_from_pairgate(response):
         return True
-    if response.status < 500 or response.status == _NOT_IMPLEMENTED:
+    if 200 <= response.status < 300 or response.status in _ONLY_OF_A_SERVER:
         return False
-    return None
+    return None if is_of_the_way(response) or response.status >= 500 else False

@@ -14,10 +14,14 @@ from typing import Final, Self
 
 import trio
 
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
 from gateway.net.dialing import late_refusal
-from gateway.wire.amqp.conditions import error_from_condition, refusal_from_condition
+from gateway.wire.amqp.conditions import (
+    error_from_condition,
+    refusal_from_condition,
+    refusal_of_connection,
+)
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import (
     AmqpError,
@@ -40,7 +44,7 @@ from gateway.wire.amqp.sasl import Credentials, SaslClient
 
 _HIGH_WATER: Final = 4 * 1024 * 1024  # bytes that wait to be written
 _CLOSE_TIMEOUT: Final = 2.0  # seconds
-_LIMIT: Final = "amqp:resource-limit-exceeded"
+_FORCED: Final = "amqp:connection:forced"
 
 
 class AmqpClient:
@@ -106,7 +110,7 @@ class AmqpClient:
         Raises:
             NotAuthorized: the peer refuses the login.
             Untrusted: it refuses the client certificate.
-            Unavailable: the connection ended. Nothing was sent.
+            Unreachable: the connection ended. Nothing was sent.
         """
         await self._told.wait()
         if self.opened is None:
@@ -114,7 +118,7 @@ class AmqpClient:
             refused = late_refusal(self.name, self._tls, self._connection.broken)
             if refused is not None:
                 raise refused
-            raise refusal_from_condition(self.end.condition, self.end.description)
+            raise refusal_of_connection(self.end.condition, self.end.description)
         return self.opened
 
     @property
@@ -186,19 +190,22 @@ class AmqpClient:
 
 def _end_of(name: str, event: ConnectionClosed) -> AmqpError:
     """
-    The reason why a connection ended. A limit of the connection itself, such as its idle timeout,
-    isn't an entity's quota, and a peer that breaks the protocol has refused no request.
+    The reason why a connection ended. A condition that means "busy", "full" or "not allowed" for a
+    link is about the whole connection here: an outage, unless the login is refused.
     """
     error = event.error
     if error is None:
         return _ended(f"{name}: the connection was lost")
-    if event.is_broken or error.condition == _LIMIT:
+    if event.is_broken:
         return _ended(f"{name}: {error.description}")
-    return error
+    refusal = refusal_of_connection(error.condition, error.description)
+    if isinstance(refusal, NotAuthorized) or error.condition == _FORCED:
+        return error
+    return _ended(f"{name}: {refusal}")
 
 
 def _ended(text: str) -> AmqpError:
-    return AmqpError(condition="amqp:connection:forced", description=text)
+    return AmqpError(condition=_FORCED, description=text)
 
 
 class ClientLink:

@@ -12,10 +12,10 @@ import attrs
 import trio
 from pamqp import base, commands
 
-from gateway.domain.errors import BrokerError, Busy, Unavailable, Unreachable
+from gateway.domain.errors import BrokerError, Unavailable, Unreachable
 from gateway.net.dialing import Place, dial, late_refusal
 from gateway.net.rabbitmq.channel import Channel
-from gateway.wire.rabbitmq.errors import error_of
+from gateway.wire.rabbitmq.errors import error_of, refusal_of_connection
 from gateway.wire.rabbitmq.frames import (
     Blocked,
     ConnectionClosed,
@@ -55,10 +55,10 @@ async def connect(target: Target, nursery: trio.Nursery) -> "RabbitmqConnection"
     Return an open connection, whose tasks run in `nursery` until it ends.
 
     Raises:
-        Unreachable: no broker answered correctly in time.
+        Unreachable: no broker answered correctly in time, or it takes no connections now, as it has
+            as many as it allows.
         Untrusted: its certificate isn't trusted.
         NotAuthorized: the login is refused.
-        Busy: the broker has as many connections as it allows.
     """
     connection: RabbitmqConnection | None = None
     with trio.move_on_after(target.connect_timeout):
@@ -126,8 +126,7 @@ class RabbitmqConnection:
         Open a channel.
 
         Raises:
-            Busy: all channels that the broker allows are in use.
-            BrokerError: the connection has ended.
+            Unavailable: all channels that the broker allows are in use, or the connection ended.
         """
         if self.error is not None:
             await trio.lowlevel.checkpoint()
@@ -183,7 +182,7 @@ class RabbitmqConnection:
         assert self.opened is not None
         most = self.opened.max_channels
         if len(self._channels) >= most:
-            raise Busy(f"{self._target}: all {most} channels are in use", retry_after=1.0)
+            raise Unavailable(f"{self._target}: all {most} channels are in use")
         while True:
             self._last_number = self._last_number % most + 1
             if self._last_number not in self._channels:
@@ -217,7 +216,8 @@ class RabbitmqConnection:
         return refused or self._lost(str(error) or "reset")
 
     def _lost(self, why: str) -> Unavailable:
-        return Unavailable(f"{self._target}: the connection was lost: {why}")
+        kind = Unreachable if self.opened is None else Unavailable
+        return kind(f"{self._target}: the connection was lost: {why}")
 
     def _handle(self, event: Event) -> None:
         match event:
@@ -234,10 +234,13 @@ class RabbitmqConnection:
             case Unblocked():
                 self.blocked = None
             case ConnectionClosed():
-                error = error_of(event.code, event.text)
-                # Once the connection was open, its end is an outage: the next dial finds out the
-                # reason.
-                self.fail(error if self.opened is None else self._lost(str(error)))
+                self.fail(self._end_of(event.code, event.text))
+
+    def _end_of(self, code: int, text: str) -> BrokerError:
+        if self.opened is None:
+            return refusal_of_connection(code, text)
+        # The end of an open connection is an outage: the next dial finds out the reason.
+        return self._lost(str(error_of(code, text)))
 
     async def _write(self) -> None:
         while True:

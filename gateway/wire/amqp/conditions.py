@@ -31,6 +31,7 @@ from gateway.domain.errors import (
     TransactionTimeout,
     TransactionUnknown,
     Unavailable,
+    Unreachable,
 )
 from gateway.wire.rabbitmq.errors import is_of_a_queue_that_is_down
 
@@ -133,6 +134,16 @@ _TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType
 # No condition says that a session is missing; only the description does, in our text and Azure's.
 _SESSION_MISSING: Final = ("requires sessions", "entity requires one", "SessionId was not set")
 
+# RabbitMQ answers not-found for a vhost that doesn't exist.
+_OF_LOGIN: Final = frozenset(
+    {
+        "amqp:unauthorized-access",
+        "com.microsoft:auth-failed",
+        "com.microsoft:publisher-revoked",
+        "amqp:not-found",
+    }
+)
+
 _SESSION_BROKEN: Final = "amqp:session:"  # window-violation, errant-link and others
 
 _BUSY_FOR: Final = 10.0  # seconds that Azure recommends
@@ -177,6 +188,17 @@ def refusal_from_condition(condition: str, description: str) -> BrokerError:
     """
     error = error_from_condition(condition, description)
     return Unavailable(str(error)) if error.outcome is Outcome.UNKNOWN else error
+
+
+def refusal_of_connection(condition: str, description: str) -> BrokerError:
+    """
+    The error for a connection that the peer ended before it was open.
+
+    A condition means another thing here than for a link: a limit, or a busy peer, concerns the
+    connection and so all entities. Only the login can be the caller's fault.
+    """
+    text = f"{description} ({condition})" if description else condition
+    return NotAuthorized(text) if condition in _OF_LOGIN else Unreachable(text)
 
 
 def condition_of(error: GatewayError) -> str:

@@ -4,7 +4,6 @@ from typing import Final
 
 from gateway.domain.errors import (
     BrokerError,
-    Busy,
     EntityNotFound,
     InvalidRequest,
     MessageTooLarge,
@@ -12,6 +11,7 @@ from gateway.domain.errors import (
     NotSupported,
     OutcomeUnknown,
     Unavailable,
+    Unreachable,
 )
 
 CONNECTION_FORCED: Final = 320
@@ -44,6 +44,9 @@ _STILL_THERE: Final = (
 )
 
 
+_NOT_THE_LOGIN: Final = ("limit", "is down")
+
+
 def is_of_a_queue_that_is_down(text: str) -> bool:
     """True if "not found" means that the queue exists, and is unavailable."""
     return any(reason in text.lower() for reason in _STILL_THERE)
@@ -59,11 +62,23 @@ def error_of(code: int, text: str) -> BrokerError:
     lower = text.lower()
     if code == PRECONDITION_FAILED and "message size" in lower:
         return MessageTooLarge(said)
-    if code == NOT_ALLOWED and "limit" in lower:
-        return Busy(said)
     if code == NOT_FOUND and is_of_a_queue_that_is_down(text):
         return Unavailable(said)
     return _CLASSES.get(code, Unavailable)(said)
+
+
+def refusal_of_connection(code: int, text: str) -> BrokerError:
+    """
+    The error for a connection that the broker closed before it was open.
+
+    What isn't about the login is an outage: a limit of connections (of the node, the vhost or the
+    user), or a vhost that is down, concerns all queues, and no later answer says when it ends.
+    """
+    said, lower = f"{text} ({code})", text.lower()
+    of_login = code in {402, ACCESS_REFUSED, NOT_ALLOWED}
+    if of_login and not any(each in lower for each in _NOT_THE_LOGIN):
+        return NotAuthorized(said)
+    return Unreachable(said)
 
 
 def error_after_hand_over(code: int, text: str, in_flight: int) -> BrokerError:

@@ -6,6 +6,10 @@ Errors as Service Bus REST answers them: one table, for a front end and, in reve
 Several errors share a status, so a Pairgate also sends X-Pairgate-Error (the class in kebab case),
 and X-Pairgate-Outcome if the status alone would mean "unknown". Answers of other servers are
 interpreted by status and text (reference: the error model of Service Bus, section 8.2).
+
+Service Bus gives each refusal an <Error>. A refusal without one comes from a server on the way,
+such as a proxy: it says nothing about entities, rights or load, and nobody knows whether the
+request went on. Only a refusal of a request for its form or size is one wherever it comes from.
 """
 
 import math
@@ -83,6 +87,14 @@ _CONFLICT_PAUSE: Final = 30.0  # seconds: another operation on that entity is in
 # Errors about the namespace or its rights are reported with their status; a Pairgate's own texts,
 # and errors about one entity or message, need none.
 _TOLD: Final = frozenset({401, 403, 408, 429})
+# A refusal of the request itself, whichever server gives it: the request would fail again.
+_OF_REQUEST: Final[dict[int, type[BrokerError]]] = {
+    400: InvalidRequest,
+    411: InvalidRequest,
+    413: MessageTooLarge,
+    414: InvalidRequest,
+    431: InvalidRequest,
+}
 _THROTTLED: Final = re.compile(r"\b(50001|50002|50004|50008|50009)\b|throttl|server ?busy", re.I)
 _IN_PROGRESS: Final = re.compile(r"\b4090[01]\b|in progress|conflicting operation", re.I)
 _TOO_LARGE: Final = re.compile(r"too large|message size|size of the (received )?message", re.I)
@@ -138,10 +150,10 @@ def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
     """
     Parse an answer that isn't a success; never raises.
 
-    A bare 5xx, every success other than the expected one, and a redirect without a Location (RFC
-    9110, 15.4), is an unknown outcome. With `settling`, 404 and 410 are about the lock.
+    A refusal without an <Error>, every success other than the expected one, and a redirect is an
+    unknown outcome. With `settling`, 404 and 410 are about the lock.
     """
-    detail = _detail(response.body)
+    detail = _written(response.body) or ""
     name = response.headers.get(ERROR) or ""
     known = _BY_NAME.get(name)
     said = f"{name}, " if known else ""  # the answer to HEAD has no other text
@@ -154,39 +166,36 @@ def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
         return known(text)
     if response.headers.get(OUTCOME) == Unavailable.outcome.value:
         return Unavailable(text)
+    if is_of_the_way(response):
+        return of_the_way(text, response)
     if settling and response.status in {404, 410}:
         return LockLost(text)
-    judge = _JUDGES.get(response.status)
-    if judge is not None:
-        return judge(text, response)
-    return _unlisted(text, response)
+    return _JUDGES.get(response.status, _unlisted)(text, response)
+
+
+def is_of_the_way(response: Response) -> bool:
+    """True if a refusal was written neither by Service Bus nor by a Pairgate."""
+    return response.headers.get(PAIRGATE[0]) is None and _written(response.body) is None
+
+
+def of_the_way(text: str, response: Response) -> BrokerError:
+    """The error of a refusal that the service didn't write."""
+    kind = _OF_REQUEST.get(response.status)
+    if kind is not None:
+        return kind(text)
+    if 300 <= response.status < 400:
+        return OutcomeUnknown(f"redirects aren't followed: {text}")
+    return OutcomeUnknown(
+        f"{text}, without an error of the service: a proxy on the way may say this"
+    )
 
 
 def _unlisted(text: str, response: Response) -> BrokerError:
-    status = response.status
-    # 301 is 201 with one bit changed: only an answer with a Location is a redirect.
-    if 300 <= status < 400 and response.headers.get("Location"):
-        return NotSupported(f"redirects aren't followed: {text}")
-    if 400 <= status < 500:
-        return InvalidRequest(text)
-    return OutcomeUnknown(text)
+    return InvalidRequest(text) if 400 <= response.status < 500 else OutcomeUnknown(text)
 
 
 def _busy(text: str, response: Response) -> BrokerError:
     return Busy(text, retry_after=retry_after(response))
-
-
-def _unavailable_or_busy(text: str, response: Response) -> BrokerError:
-    # Service Bus's own 503 asks for a pause, with or without a code. A 503 with neither <Error> nor
-    # Retry-After comes from a proxy, which may have forwarded the request.
-    if _detail(response.body) or response.headers.get("Retry-After"):
-        return _busy(text, response)
-    return OutcomeUnknown(text)
-
-
-def _not_implemented(text: str, response: Response) -> BrokerError:
-    # With an <Error> the answer comes from the server that would have done the operation.
-    return NotSupported(text) if _detail(response.body) else OutcomeUnknown(text)
 
 
 def _internal(text: str, response: Response) -> BrokerError:
@@ -226,8 +235,8 @@ _JUDGES: Final[dict[int, Callable[[str, Response], BrokerError]]] = {
     413: _always(MessageTooLarge),
     429: _busy,
     500: _internal,
-    501: _not_implemented,
-    503: _unavailable_or_busy,
+    501: _always(NotSupported),
+    503: _busy,
     507: _always(StorageFull),
 }
 
@@ -240,11 +249,12 @@ def retry_after(response: Response) -> float:
     return min(float(text), _MAX_RETRY_AFTER)
 
 
-def _detail(body: bytes) -> str:
-    """The text of an <Error>; empty if the body isn't one."""
+def _written(body: bytes) -> str | None:
+    """The text of an <Error>; None if the body isn't one."""
     try:
         root = parse_xml(body)
     except XmlError:
-        return ""
-    detail = text_of(root, "Detail") if root.tag.rpartition("}")[2] == "Error" else ""
-    return re.sub(r"\s*\.? ?TrackingId:.*", "", detail, flags=re.S)[:_MAX_DETAIL]
+        return None
+    if root.tag.rpartition("}")[2] != "Error":
+        return None
+    return re.sub(r"\s*\.? ?TrackingId:.*", "", text_of(root, "Detail"), flags=re.S)[:_MAX_DETAIL]

@@ -47,7 +47,7 @@ from gateway.domain.errors import (
 )
 from gateway.wire.http.hardened_xml import XmlError, parse_xml, text_of, without_illegal
 from gateway.wire.http.messages import Headers, Response
-from gateway.wire.servicebus.errors import ERROR, kebab, retry_after
+from gateway.wire.servicebus.errors import ERROR, kebab, of_the_way, retry_after
 
 CODE_HEADER: Final = "x-ms-error-code"
 XML_TYPE: Final = "application/xml"
@@ -148,7 +148,7 @@ _OF_BROKER: Final[Mapping[type[BrokerError], str]] = {
     Unavailable: "ServerBusy",
     OutcomeUnknown: "OperationTimedOut",
 }
-# In reverse, for a client of the service. Any code that isn't here is interpreted by its status.
+# In reverse, for a client of the service. Any other code is interpreted by its status.
 _TO_BROKER: Final[Mapping[str, type[BrokerError]]] = {
     "QueueNotFound": EntityNotFound,
     "ResourceNotFound": EntityNotFound,
@@ -237,14 +237,17 @@ def parse_error(response: Response) -> BrokerError:
     """
     Parse an answer that isn't a success; never raises.
 
-    A 5xx without a known code is an unknown outcome: it comes from a proxy, which may have
-    forwarded the request. So is an unexpected success.
+    An answer without a code comes from a server on the way, such as a proxy, which may have
+    forwarded the request: its outcome is unknown, unless it refuses the request for its form or
+    size. So is a 5xx without a known code, and an unexpected success.
     """
     code, text = _code_and_text(response)
     status = f"HTTP status {response.status}"
     words = f"{code}: {text}" if text else code
     said = f"{words} ({status})" if words else status
     named = _BY_NAME.get(response.headers.get(ERROR) or "")
+    if named is None and not code:
+        return of_the_way(said, response)
     kind = named or _TO_BROKER.get(code) or _BY_STATUS.get(response.status)
     if kind is Busy:
         if response.headers.get("Retry-After") is None:  # Azure's, which names no time

@@ -47,7 +47,7 @@ class Served:
         self.server.news.unpark_all()
         match event:
             case ConnectionOpened():
-                self.engine.open(properties=self.server.properties)
+                self.server.on_open(self, event)
             case LinkAttached():
                 self.links[event.link] = event
                 self.server.on_attach(self, event)
@@ -62,6 +62,10 @@ class Served:
         for link in list(self.links):
             del self.links[link]
             self.engine.detach(link, error)
+
+
+def open_connection(served: Served, event: ConnectionOpened) -> None:
+    served.engine.open(properties=served.server.properties)
 
 
 def take(served: Served, attached: LinkAttached) -> None:
@@ -82,6 +86,7 @@ def confirm(served: Served, event: DispositionReceived) -> None:
 class Scripted:
     """Takes links and messages as its test says; by default all of them."""
 
+    on_open: Answer = open_connection
     on_attach: Answer = take
     on_transfer: Answer = accept
     on_settle: Answer = confirm

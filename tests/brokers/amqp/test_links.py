@@ -22,9 +22,11 @@ from gateway.domain.errors import (
     MessageTooLarge,
     NotAuthorized,
     NotSupported,
+    Outcome,
     OutcomeUnknown,
     QuotaExceeded,
     Unavailable,
+    Unreachable,
 )
 from gateway.domain.message import Abandon, AcceptedBy, Complete, DeadLetter, Message
 from gateway.wire.amqp.events import (
@@ -303,6 +305,52 @@ async def test_a_limit_that_a_connection_meets_is_an_outage_and_no_full_queue(se
     assert "local-idle-timeout" in str(error)
 
 
+LIMITS = [
+    "amqp:resource-limit-exceeded",
+    "amqp:connection:forced",
+    "amqp:not-allowed",
+    "com.microsoft:server-busy",
+]
+
+
+@pytest.mark.parametrize("condition", LIMITS)
+async def test_a_refused_connection_is_an_outage_whatever_the_peer_says_of_it(
+    server, broker, condition
+):
+    full = AmqpError(condition=condition, description="5000 connections are open")
+
+    def refuse(served, event):
+        served.engine.open()
+        served.engine.close(full)
+
+    server.on_open = refuse
+    errors = [await failure_of(broker.try_send(ORDERS, ONE)) for _ in range(3)]
+
+    assert all(error.counts_as_outage for error in errors)
+    assert all(error.outcome is Outcome.NOT_SENT for error in errors)
+    assert "5000 connections" in str(errors[-1])
+
+
+@pytest.mark.parametrize("condition", LIMITS)
+async def test_a_connection_that_a_busy_peer_ends_makes_no_entity_busy(server, broker, condition):
+    end = AmqpError(condition=condition, description="too much")
+    server.on_attach = lambda served, attached: served.engine.close(end)
+
+    error = await failure_of(broker.send(ORDERS, ONE))
+
+    assert type(error) is Unavailable
+    assert "too much" in str(error)
+
+
+async def test_a_refused_login_is_no_outage(server, broker):
+    refused = AmqpError(condition="amqp:unauthorized-access", description="who are you")
+    server.on_open = lambda served, event: served.engine.close(refused)
+
+    error = await failure_of(broker.send(ORDERS, ONE))
+
+    assert type(error) is NotAuthorized
+
+
 async def test_a_receiver_outlives_an_idle_detach(server, broker):
     def hand_out(served, attached):
         take(served, attached)
@@ -399,7 +447,7 @@ async def test_who_is_no_amqp_server_is_unavailable(nursery):
         error = await failure_of(broker.send(ORDERS, ONE))
 
     assert error.counts_as_outage
-    assert type(error) is Unavailable
+    assert type(error) is Unreachable
 
 
 async def test_after_a_connection_that_failed_there_is_a_pause(nursery):
@@ -416,7 +464,7 @@ async def test_after_a_connection_that_failed_there_is_a_pause(nursery):
             while len(knocks) < 2:
                 errors.append(await failure_of(broker.send(ORDERS, ONE)))
 
-    assert {type(error) for error in errors} == {Unavailable}
+    assert {type(error) for error in errors} == {Unreachable}
     assert knocks[1] - knocks[0] > 0.07  # a tenth of a second, jittered
 
 

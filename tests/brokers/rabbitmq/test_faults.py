@@ -16,7 +16,6 @@ from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
-    Busy,
     EntityNotFound,
     LockLost,
     NotAuthorized,
@@ -24,6 +23,7 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     QuotaExceeded,
     Unavailable,
+    Unreachable,
 )
 from gateway.domain.message import Abandon, Complete, Delivery, Message
 from gateway.ports import Receiver
@@ -67,7 +67,7 @@ async def send_patiently(
         while True:
             try:
                 await broker.send(queue, [what])
-            except (Busy, Unavailable, OutcomeUnknown):
+            except (Unavailable, OutcomeUnknown):
                 await trio.sleep(0.05)
             else:
                 return
@@ -459,14 +459,14 @@ class Counted(Pass):
         await trio.lowlevel.checkpoint()
 
 
-async def test_a_limit_of_connections_is_busy_and_no_storm(tmp_path):
+async def test_a_limit_of_connections_is_an_outage_and_no_storm(tmp_path):
     async with rabbitmq(tmp_path) as (node, port), client(port) as early:
         await early.create_queue(ORDERS, QueueProperties())
         await control(node, "set_vhost_limits", "-p", "/", '{"max-connections": 1}')
         async with behind_a_proxy_at(port) as (late, proxy):
             proxy.fault = counted = Counted()
             for _ in range(100):
-                with trio.fail_after(PATIENCE), pytest.raises(Busy, match="limit"):
+                with trio.fail_after(PATIENCE), pytest.raises(Unreachable, match="limit"):
                     await late.try_send(ORDERS, [message("refused")])
                 await trio.sleep(0.01)
             await control(node, "clear_vhost_limits", "-p", "/")

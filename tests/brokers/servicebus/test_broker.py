@@ -36,7 +36,7 @@ from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus import answers as servicebus_answers
 from gateway.wire.servicebus import atom_answers, atom_operations, operations
 from gateway.wire.servicebus import rest as servicebus_rest
-from gateway.wire.servicebus.errors import PAIRGATE, build_error
+from gateway.wire.servicebus.errors import PAIRGATE, build_error, build_refusal
 from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")
@@ -271,7 +271,9 @@ async def test_a_refused_token_is_renewed_once(autojump_clock):
 
 
 async def test_a_token_that_stays_refused_is_not_authorized(autojump_clock):
-    script = Script([PROBED, Response(status=401)])
+    script = Script(
+        [PROBED, attrs.evolve(build_refusal(401, "InvalidSignature"), headers=Headers())]
+    )
     broker = broker_of(script)
     await broker.probe(ORDERS)
     await trio.sleep(1.0)
@@ -279,6 +281,23 @@ async def test_a_token_that_stays_refused_is_not_authorized(autojump_clock):
     with pytest.raises(NotAuthorized):
         await broker.send(ORDERS, [Message()])
     assert len(script.requests) == 3
+
+
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 429, 503])
+async def test_a_proxy_s_page_is_no_sign_that_the_namespace_is_another(
+    status: int, autojump_clock: trio.abc.Clock
+) -> None:
+    page = Response(status=status, headers=Headers.of({"Retry-After": "9"}), body=b"<html>no")
+    script = Script([PROBED, page])
+    broker = broker_of(script)
+    await broker.probe(ORDERS)
+    with pytest.raises(OutcomeUnknown):
+        await broker.send(ORDERS, [Message()])
+    with pytest.raises(Unavailable, match=f"HTTP status {status}"):
+        await broker.send(ORDERS, [Message(session_id="s")])
+    script.answers = [PROBED, SENT]
+
+    await broker.send(ORDERS, [Message(session_id="s")])
 
 
 async def test_a_token_is_kept_for_most_of_its_life():

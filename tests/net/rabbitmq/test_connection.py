@@ -14,7 +14,6 @@ from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import (
     BrokerError,
-    Busy,
     EntityNotFound,
     MessageTooLarge,
     NotAuthorized,
@@ -208,7 +207,7 @@ async def test_no_more_channels_than_the_broker_allows(autojump_clock) -> None:
         peer = Peer()
         connection = await peer.open(nursery, channels=1)
         await peer.open_channel(1)
-        with pytest.raises(Busy, match="all 1 channels"):
+        with pytest.raises(Unavailable, match="all 1 channels"):
             await connection.open_channel()
         nursery.cancel_scope.cancel()
 

@@ -11,7 +11,6 @@ from pamqp import base, commands
 
 from gateway.domain.errors import (
     BrokerError,
-    Busy,
     EntityNotFound,
     InvalidRequest,
     MessageError,
@@ -19,9 +18,10 @@ from gateway.domain.errors import (
     NotAuthorized,
     OutcomeUnknown,
     Unavailable,
+    Unreachable,
 )
 from gateway.wire.rabbitmq.content import write_content_header
-from gateway.wire.rabbitmq.errors import error_after_hand_over, error_of
+from gateway.wire.rabbitmq.errors import error_after_hand_over, error_of, refusal_of_connection
 from gateway.wire.rabbitmq.frames import (
     Blocked,
     ConnectionClosed,
@@ -295,7 +295,6 @@ def test_a_value_that_no_frame_holds_is_refused() -> None:
         (406, "PRECONDITION_FAILED - inequivalent arg", InvalidRequest),
         (406, "PRECONDITION_FAILED - message size 2 larger than max size 1", MessageTooLarge),
         (530, "NOT_ALLOWED - vhost x not found", NotAuthorized),
-        (530, "NOT_ALLOWED - access refused: connection limit (1) is reached", Busy),
         (320, "CONNECTION_FORCED - broker forced connection closure", Unavailable),
         (541, "INTERNAL_ERROR", Unavailable),
         (501, "FRAME_ERROR", Unavailable),
@@ -303,6 +302,39 @@ def test_a_value_that_no_frame_holds_is_refused() -> None:
 )
 def test_the_codes_of_the_broker(code: int, text: str, error: type[BrokerError]) -> None:
     assert type(error_of(code, text)) is error
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "error"),
+    [
+        (403, "ACCESS_REFUSED - Login was refused", NotAuthorized),
+        (530, "NOT_ALLOWED - vhost shop not found", NotAuthorized),
+        (530, "NOT_ALLOWED - access to vhost '/' refused for user 'gw'", NotAuthorized),
+        (
+            530,
+            "NOT_ALLOWED - access to vhost '/' refused for user 'gw': connection limit (0) is"
+            " reached",
+            Unreachable,
+        ),
+        (
+            530,
+            "NOT_ALLOWED - Connection refused for user 'gw': user connection limit (1) is reached",
+            Unreachable,
+        ),
+        (
+            530,
+            "NOT_ALLOWED - access to vhost 'a' refused for user 'gw': vhost 'a' is down",
+            Unreachable,
+        ),
+        (404, "NOT_FOUND", Unreachable),
+        (320, "CONNECTION_FORCED - broker forced connection closure", Unreachable),
+        (541, "INTERNAL_ERROR", Unreachable),
+    ],
+)
+def test_a_refused_connection_is_an_outage_unless_the_login_is_wrong(
+    code: int, text: str, error: type[BrokerError]
+) -> None:
+    assert type(refusal_of_connection(code, text)) is error
 
 
 def test_a_refusal_is_sure_of_a_single_message_only() -> None:

@@ -84,7 +84,7 @@ def test_an_error_without_its_body_still_says_what_it_is():
     response = attrs.evolve(build_error(EntityNotFound("no queue 'orders'")), body=b"")
 
     assert str(parse_error(response)) == "entity-not-found, HTTP status 404"
-    assert str(parse_error(answer(404))) == "HTTP status 404"
+    assert str(parse_error(answer(413))) == "HTTP status 413"
 
 
 def test_busy_says_how_long():
@@ -120,40 +120,75 @@ def test_a_text_is_written_so_that_any_parser_reads_it():
         (answer(400, "bad"), InvalidRequest),
         (answer(401, "InvalidSignature"), NotAuthorized),
         (answer(403, "The queue's size quota has been exceeded"), QuotaExceeded),
-        (answer(403), QuotaExceeded),
+        (answer(403, "the queue is full"), QuotaExceeded),
         (answer(403, "The message size exceeds the limit"), MessageTooLarge),
         (answer(403, "Messaging entity 'q' is currently disabled"), EntityDisabled),
         (answer(403, "Ip has been prevented to connect to the endpoint"), NotAuthorized),
         (answer(404, "no such queue"), EntityNotFound),
-        (answer(408), OutcomeUnknown),
+        (answer(408, "timeout"), OutcomeUnknown),
         (answer(409, "SubCode=40000. it exists"), EntityExists),
         (answer(409, "SubCode=40901. Another conflicting operation is in progress"), Busy),
-        (answer(410), EntityNotFound),
-        (answer(412), PreconditionFailed),
+        (answer(410, "no such queue"), EntityNotFound),
+        (answer(412, "stale"), PreconditionFailed),
         (answer(413), MessageTooLarge),
-        (answer(418), InvalidRequest),
-        (answer(429), Busy),
+        (answer(418, "a teapot"), InvalidRequest),
+        (answer(429, "slow down"), Busy),
         (answer(500, "SubCode=50000. internal"), OutcomeUnknown),
         (answer(500, "SubCode=50001. overloaded"), Busy),
         (answer(501, "no such operation"), NotSupported),
-        (answer(501), OutcomeUnknown),
         (answer(502, "bad gateway"), OutcomeUnknown),
         (answer(503, "50009: the namespace is being throttled"), Busy),
         (answer(503, "the service is not available"), Busy),
-        (answer(503, Retry_After="7"), Busy),
-        (answer(503), OutcomeUnknown),
+        (answer(503, "later", Retry_After="7"), Busy),
         (answer(503, X_Pairgate_Outcome="not-sent"), Unavailable),
         (answer(504), OutcomeUnknown),
         (answer(504, X_Pairgate_Outcome="unknown"), OutcomeUnknown),
-        (answer(507), StorageFull),
-        (answer(301, Location="https://elsewhere.example/"), NotSupported),
-        (answer(301), OutcomeUnknown),  # 201 with one changed bit
+        (answer(507, "the disk is full"), StorageFull),
+        (answer(301, "moved"), OutcomeUnknown),
         (answer(200), OutcomeUnknown),
         (answer(599, X_Pairgate_Error="from-the-future"), OutcomeUnknown),
     ],
 )
 def test_what_somebody_else_answers_is_judged_by_status_and_text(response, kind):
     assert type(parse_error(response)) is kind
+
+
+BODIES = [b"", b"<html>blocked</html>", b"maintenance", b'{"error": "rate limit"}', b"<Errors/>"]
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("status", [301, 302, 401, 403, 404, 407, 409, 410, 429, 500, 501, 503])
+def test_a_refusal_that_the_service_did_not_write_says_nothing_but_that_the_way_is_broken(
+    status: int, body: bytes
+) -> None:
+    fields = {"Retry-After": "3600", "Location": "https://login.example/"}
+    error = parse_error(Response(status=status, headers=Headers.of(fields), body=body))
+
+    assert type(error) is OutcomeUnknown
+    assert error.counts_as_outage
+    assert f"HTTP status {status}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequest),
+        (411, InvalidRequest),
+        (413, MessageTooLarge),
+        (414, InvalidRequest),
+        (431, InvalidRequest),
+    ],
+)
+def test_a_proxy_that_refuses_the_form_of_a_request_is_no_outage(
+    status: int, kind: type[BrokerError]
+) -> None:
+    assert type(parse_error(Response(status=status, body=b"<html>too large</html>"))) is kind
+
+
+def test_a_proxy_that_has_no_such_page_has_settled_nothing() -> None:
+    error = parse_error(Response(status=404, body=b"<html>"), settling=True)
+
+    assert error.outcome is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize("status", [404, 410])
@@ -165,7 +200,7 @@ def test_for_a_settlement_not_found_is_about_the_lock(status):
     ("text", "seconds"), [("7", 7.0), ("", 10.0), ("soon", 10.0), ("999999", 3600.0), ("-1", 10.0)]
 )
 def test_a_pause_is_bounded(text, seconds):
-    assert parse_error(answer(429, Retry_After=text)).retry_after == seconds
+    assert parse_error(answer(429, "slow down", Retry_After=text)).retry_after == seconds
 
 
 def test_the_tracking_of_service_bus_is_left_out():
@@ -179,7 +214,7 @@ def test_no_answer_makes_reading_it_fail(status, body, settling):
     error = parse_error(Response(status=status, body=body), settling=settling)
 
     assert isinstance(error, BrokerError)
-    if status >= 500 and status != 507:
+    if status >= 500:
         assert error.outcome is Outcome.UNKNOWN
 
 

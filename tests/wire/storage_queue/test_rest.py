@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain import errors
-from gateway.domain.errors import BrokerError, EntityNotFound, Outcome, OutcomeUnknown
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    InvalidRequest,
+    Outcome,
+    OutcomeUnknown,
+)
 from gateway.wire.http.hardened_xml import is_legal
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
@@ -588,11 +594,32 @@ def test_a_number_of_deliveries_that_is_none_is_not_told() -> None:
     assert [item.dequeues for item in found.items] == [None]
 
 
-def test_what_nobody_understands_is_an_unknown_outcome() -> None:
-    assert type(parse_error(Response(status=500, body=b"<html>"))) is OutcomeUnknown
-    assert type(parse_error(Response(status=503, body=b"<html>"))) is OutcomeUnknown
-    assert type(parse_error(Response(status=429))) is errors.Busy
-    assert type(parse_error(Response(status=404))) is EntityNotFound
+@pytest.mark.parametrize("body", [b"", b"<html>", b"maintenance"])
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 409, 429, 500, 503])
+def test_a_refusal_without_a_code_comes_from_the_way_and_not_from_the_service(
+    status: int, body: bytes
+) -> None:
+    headers = Headers.of({"Retry-After": "3600"})
+
+    assert type(parse_error(Response(status=status, headers=headers, body=body))) is OutcomeUnknown
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, InvalidRequest), (413, errors.MessageTooLarge)])
+def test_the_form_of_a_request_may_be_refused_by_anybody(
+    status: int, kind: type[BrokerError]
+) -> None:
+    assert type(parse_error(Response(status=status, body=b"<html>"))) is kind
+
+
+def test_a_code_in_the_head_alone_is_the_service_s() -> None:
+    def of(status: int, code: str) -> BrokerError:
+        headers = Headers.of({"x-ms-error-code": code})
+        return parse_error(Response(status=status, headers=headers))
+
+    assert type(of(503, "ServerBusy")) is errors.Busy
+    assert type(of(404, "QueueNotFound")) is EntityNotFound
+    assert type(of(429, "TooManyRequests")) is errors.Busy
+    assert type(of(403, "AuthenticationFailed")) is errors.NotAuthorized
 
 
 @given(
