@@ -8,6 +8,7 @@ from typing import ClassVar, TypeVar
 
 from gateway.capabilities import (
     Batches,
+    Clears,
     DeletesByVersion,
     DeletesMessages,
     Diverts,
@@ -44,6 +45,7 @@ class ForwardingBroker(Wrapper):
 
     forwards: ClassVar[frozenset[type]] = frozenset(
         (
+            Clears,
             DeletesByVersion,
             DeletesMessages,
             Identifies,

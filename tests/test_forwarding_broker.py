@@ -15,6 +15,7 @@ from gateway.brokers.sharding.sessions import ShardedSession
 from gateway.capabilities import (
     BoundsSends,
     ChangesBody,
+    Clears,
     DeletesByVersion,
     DeletesMessages,
     Diverts,
@@ -63,6 +64,7 @@ from tests.harness.clocks import VirtualClock
 
 TOPIC = EntityPath("t")
 EVERYWHERE = {
+    Clears,
     DeletesByVersion,
     SendsTogether,
     Topology,
@@ -70,6 +72,7 @@ EVERYWHERE = {
     Verifies,
 }  # passed on by all brokers
 OF_SHARDS: set[type] = {
+    Clears,
     DeletesByVersion,
     DeletesMessages,
     Diverts,
@@ -98,6 +101,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     ),
     CutBroker: (
         {
+            Clears,
             DeletesMessages,
             Diverts,
             FailsFast,

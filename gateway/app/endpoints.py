@@ -272,6 +272,7 @@ def make_basis(
         is_open=lambda: authorizer.is_open and not is_file,
         allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
         has_certificate=lambda: authorizer.claim_of_certificate() is not None,
+        takes_links=endpoint.protocol == "admin",
     )
     # Without credentials clients have rights over AMQP only.
     of_websockets = attrs.evolve(

@@ -334,6 +334,22 @@ class DeletesMessages(Protocol):
         ...
 
 
+@capability(Broker, "this namespace can't clear a queue")
+class Clears(Protocol):
+    """A namespace that deletes all messages of a queue in one step (Azure: Clear Messages)."""
+
+    async def clear_queue(self, entity: EntityPath) -> None:
+        """
+        Return once all messages of the queue are deleted, durably: locked and scheduled ones, too;
+        its dead letters stay. The outcome of a cancelled call is unknown.
+
+        Raises:
+            EntityNotFound: there is no such queue.
+            OutcomeUnknown: some messages may be left, because there are too many; call it again.
+        """
+        ...
+
+
 class Visibility(Protocol):
     """
     The queues of a namespace with Azure Storage Queue's semantics: a message that is taken is
@@ -399,5 +415,11 @@ class Visibility(Protocol):
         ...
 
     async def clear(self, entity: EntityPath) -> None:
-        """Remove all messages that nobody has locked. If cancelled, some are removed."""
+        """
+        Remove all messages; those that a receiver has locked may be left. If cancelled, some are
+        removed.
+
+        Raises:
+            OutcomeUnknown: messages are left that can't be received now; call it again.
+        """
         ...

@@ -18,7 +18,7 @@ from gateway.domain.topics.filters import (
     TrueFilter,
     matches,
 )
-from gateway.domain.topics.property_values import MessageReader, id_text
+from gateway.domain.topics.property_values import MOST_STEPS_OF_ALL, MessageReader, id_text
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal, put_entry
@@ -59,10 +59,10 @@ class Subscription:
     properties: SubscriptionProperties
     queue: "Queue"
     rules: dict[str, Rule] = attrs.field(factory=dict)
-    compiled: dict[str, "_Compiled"] = attrs.field(factory=dict)
+    compiled: dict[str, "Compiled"] = attrs.field(factory=dict)
 
 
-_Compiled = tuple[Test, Change | None]
+Compiled = tuple[Test, Change | None]
 _Entry = tuple[Subscription, Rule, Test, Change | None]
 
 
@@ -128,6 +128,7 @@ class TopicRouting:
     subscriptions: dict[str, Subscription] = attrs.field(factory=dict)  # by key
     rules: int = 0
     sql_rules: int = 0
+    sql_length: int = 0  # characters of all SQL expressions
     correlation_rules: int = 0
     _index: _Index | None = None
 
@@ -146,11 +147,15 @@ class TopicRouting:
         for rule in list(subscription.rules.values()):
             self.drop_rule(subscription, rule.name)
 
-    def put_rule(self, subscription: Subscription, rule: Rule) -> None:
-        """Add or replace a rule that was checked already."""
+    def put_rule(
+        self, subscription: Subscription, rule: Rule, compiled: Compiled | None = None
+    ) -> None:
+        """Add or replace a rule that was checked already, and perhaps `compiled`."""
         self.drop_rule(subscription, rule.name)
         self.journal.note(_put_back, subscription, rule.name.lower(), None)
         subscription.rules[rule.name.lower()] = rule
+        if compiled is not None:
+            subscription.compiled[rule.name.lower()] = compiled
         self._count(rule, 1)
 
     def drop_rule(self, subscription: Subscription, name: str) -> None:
@@ -167,9 +172,10 @@ class TopicRouting:
         self._index = None
         self.rules += change
         self.sql_rules += change * has_sql(rule)
+        self.sql_length += change * sql_length(rule)
         self.correlation_rules += change * isinstance(rule.filter, CorrelationFilter)
 
-    def compiled(self, rule: Rule) -> _Compiled:
+    def compiled(self, rule: Rule) -> Compiled:
         """
         Return the filter and the action as functions; None: the rule has no action.
 
@@ -188,21 +194,14 @@ class TopicRouting:
         or dropped if the subscription keeps no such dead letters.
 
         Raises:
-            InvalidRequest: the message can't be read, or a stored rule can't be parsed.
+            InvalidRequest: the message can't be read, or the rules take too many steps on it, or a
+                stored rule can't be parsed.
             MessageTooLarge: the changed copies together are too large.
         """
-        index = self._index
-        if index is None:
-            index = self._index = self._build()
-        found, changing = dict[int, Subscription](), list[_Entry]()
-        message = self._read(row) if index.needs_message else None
-        for entry in index.always:
-            _sort(entry, found, changing)
-        if message is not None:
-            subject = MessageReader(message)
-            for entry in index.candidates(message):
-                if entry[2](subject):
-                    _sort(entry, found, changing)
+        if self._index is None:
+            self._index = self._build()
+        message = self._read(row) if self._index.needs_message else None
+        found, changing = _matching(self._index, message)
         copies: list[Copy] = [(subscription.queue, row) for subscription in found.values()]
         size = 0
         for entry in changing:
@@ -253,7 +252,7 @@ class TopicRouting:
                 index.put((subscription, rule, *subscription.compiled[key]))
         return index
 
-    def _compiled_stored(self, rule: Rule) -> _Compiled:
+    def _compiled_stored(self, rule: Rule) -> Compiled:
         """
         As `compiled`. An action that an earlier version stored without parsing it may be invalid:
         it then fails on each message, instead of stopping the whole topic.
@@ -289,6 +288,42 @@ def _telling(rule_filter: CorrelationFilter) -> str | None:
 def has_sql(rule: Rule | None) -> bool:
     """True if the rule counts as one with SQL."""
     return rule is not None and (isinstance(rule.filter, SqlFilter) or rule.action is not None)
+
+
+def sql_length(rule: Rule | None) -> int:
+    """The characters of the rule's SQL expressions."""
+    if rule is None:
+        return 0
+    action = 0 if rule.action is None else len(rule.action.expression)
+    return action + (len(rule.filter.expression) if isinstance(rule.filter, SqlFilter) else 0)
+
+
+def _matching(
+    index: _Index, message: Message | None
+) -> tuple[dict[int, Subscription], list[_Entry]]:
+    """
+    The subscriptions that get the message as it is, by identity, and the entries whose actions
+    change a copy of it.
+
+    Raises:
+        InvalidRequest: the filters take too many steps. A filter without a result isn't taken for
+            one that doesn't match: its subscription would miss the message, and nobody would know.
+    """
+    found, changing = dict[int, Subscription](), list[_Entry]()
+    for entry in index.always:
+        _sort(entry, found, changing)
+    if message is None:
+        return found, changing
+    subject = MessageReader(message)
+    for entry in index.candidates(message):
+        if entry[2](subject):
+            _sort(entry, found, changing)
+    if subject.is_exhausted:
+        raise InvalidRequest(
+            f"the LIKEs of all rules of the topic take more than {MOST_STEPS_OF_ALL} steps on this"
+            " message: shorten its texts, or make the patterns simpler"
+        )
+    return found, changing
 
 
 def _sort(entry: _Entry, found: dict[int, Subscription], changing: list[_Entry]) -> None:

@@ -12,14 +12,14 @@ held here.
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.capabilities import Peeks
+from gateway.capabilities import Clears, Peeks
 from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
@@ -29,7 +29,9 @@ from gateway.domain.errors import (
     EntityNotFound,
     LockLost,
     MessageNotFound,
+    NotAuthorized,
     NotSupported,
+    OutcomeUnknown,
     Unavailable,
 )
 from gateway.domain.events.gateway import MovedToPoison
@@ -135,22 +137,30 @@ class LeasedVisibility:
     async def _received(
         self, entity: EntityPath, limit: int, hidden: timedelta
     ) -> Sequence[Delivery]:
-        with trio.move_on_after(LOOK) as scope:
-            if await self._leases.hides(entity):
-                scope.deadline = math.inf  # if cancelled, messages would stay hidden for that time
-                return await self._leases.receive_hidden(entity, limit, hidden)
+        if await self._leases.hides(entity):
+            return await self._leases.receive_hidden(entity, limit, hidden)
+        if await self._leases.asks_once(entity):
+            return await self._leases.poll(entity, limit)
+        return await self._looked(entity, limit)
+
+    async def _looked(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+        with trio.move_on_after(LOOK):
             return await self._leases.receive(entity, limit)
         return ()  # noqa: ASYNC910 it has waited
 
     async def _told(self, entity: EntityPath) -> str | None:
-        """The queue's user metadata; if it can't be read now, the last known one."""
+        """
+        The queue's user metadata; if it can't be read now, the last known one. The first answer is
+        waited for as long as the client waits.
+        """
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
+        is_known = entity.key in self._texts
         known, until = self._texts.get(entity.key, (None, now))
         if until > now:
             return known
         try:
-            with trio.move_on_after(LOOK):
+            with trio.move_on_after(LOOK if is_known else math.inf):
                 known = (await self._broker.inspect(entity)).properties.user_metadata
         except BrokerError:
             # A client that may receive may not read the metadata; and if the namespace fails, the
@@ -267,16 +277,41 @@ class LeasedVisibility:
         await self._settle(self._find(entity, receipt), Complete())
 
     async def clear(self, entity: EntityPath) -> None:
-        """As `Visibility.clear`, message by message."""
-        while True:
-            deliveries: Sequence[Delivery] = ()
-            with trio.move_on_after(LOOK):
-                deliveries = await self._leases.receive(entity, _CLEAR)
-            if not deliveries:
-                return
+        """
+        As `Visibility.clear`: message by message, if the namespace can't do it, and those first
+        that are hidden here.
+        """
+        held = [each for (key, _), of in self._held.items() if key == entity.key for each in of]
+        if await self._cleared_at_once(entity):
+            for each in held:
+                self._forget(each)
+            return
+        for each in held:
+            with suppress(LockLost):  # it was settled, or is received below
+                await self._settle(each, Complete())
+        while deliveries := await self._looked(entity, _CLEAR):
             for delivery in deliveries:
                 assert delivery.lock_token is not None, "a lease has one"
                 await self._leases.settle(entity, delivery.lock_token, Complete())
+        await self._check_cleared(entity)
+
+    async def _cleared_at_once(self, entity: EntityPath) -> bool:
+        try:
+            await required(self._broker, Clears).clear_queue(entity)
+        except NotSupported:
+            return False
+        return True
+
+    async def _check_cleared(self, entity: EntityPath) -> None:
+        try:
+            info = await self._broker.inspect(entity)
+        except (NotAuthorized, NotSupported):
+            return  # who may receive may not count
+        left = (info.active or 0) + (info.scheduled or 0)
+        if left:
+            raise OutcomeUnknown(
+                f"{entity}: {left} messages are left, which are locked or scheduled; clear it again"
+            )
 
     def _hide(
         self, nursery: trio.Nursery, entity: EntityPath, delivery: Delivery, hidden: timedelta

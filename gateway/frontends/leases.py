@@ -160,6 +160,22 @@ class Leases:
         kinds = (SettlesByToken, HidesMessages, Polls)
         return all(offered(receiver, each) is not None for each in kinds)
 
+    async def asks_once(self, entity: EntityPath) -> bool:
+        """
+        Return True if `poll` is one short request: the namespace hides messages, and never waits
+        for them. Raises as `open`.
+        """
+        receiver = await self.open(entity)
+        return all(offered(receiver, each) is not None for each in (HidesMessages, Polls))
+
+    async def poll(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+        """As `receive`, but the result is empty if a single request has found nothing."""
+
+        async def take(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+            return await required(receiver, Polls).poll(limit)
+
+        return await self._take(entity, limit, take)
+
     async def receive_hidden(
         self, entity: EntityPath, limit: int, duration: timedelta
     ) -> Sequence[Delivery]:

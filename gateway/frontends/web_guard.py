@@ -7,7 +7,9 @@ and the name that it connects to (`Host`), which after DNS rebinding is the othe
 access policies a page has no key, and this module checks nothing.
 
 A form that a page posts has an `Origin` too. The SDKs of Node and Python, curl and Prometheus send
-no `Origin`.
+no `Origin`. A link, an image and a frame have none, either: browsers mark their requests in other
+headers (Fetch Metadata). Browsers from before 2023 don't, but name themselves: whatever can take a
+message then needs a header that no page can set without asking first (a preflight, Fetch 3.2).
 """
 
 import functools
@@ -22,6 +24,8 @@ import trio
 from gateway.wire.http.messages import Headers, Request, Response
 
 _FOREIGN: Final = frozenset({"cross-site", "same-site"})
+_BROWSER: Final = "Mozilla/"
+_SET_BY_PROGRAMS: Final = ("Authorization", "x-ms-version", "x-ms-date", "x-ms-client-request-id")
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
@@ -36,6 +40,8 @@ class WebGuard:
     # True if this connection's client has rights by its certificate. A browser shows its
     # certificate in requests of any site's pages.
     has_certificate: Callable[[], bool] = lambda: False
+    # True if a GET changes nothing here, so that another site may have a link to it.
+    takes_links: bool = False
 
     def refusal(self, headers: Headers) -> str | None:
         """The reason why the request is refused; None: it is allowed."""
@@ -51,11 +57,25 @@ class WebGuard:
 
     def _foreign_origin(self, headers: Headers, host: str) -> str | None:
         if headers.get("Origin") is None:  # all clients but browsers
-            return _foreign_part(headers)
+            return self._foreign_part(headers)
         for origin in map(str.lower, headers.all("Origin")):
             # A page that this endpoint serves itself is allowed: its origin's host is this machine.
             if origin not in self.allowed_origins and origin.partition("://")[2] != host:
                 return f"Origin {origin:.100}: add it to the endpoint's allowed_origins"
+        return None
+
+    def _foreign_part(self, headers: Headers) -> str | None:
+        """The reason why a request without an origin is refused; None: it is allowed."""
+        site = headers.get("Sec-Fetch-Site")
+        if site in _FOREIGN:
+            if self.takes_links and headers.get("Sec-Fetch-Dest") == "document":
+                return None
+            return f"Sec-Fetch-Site {site}: the request comes from another site's page"
+        if site is None and not self.takes_links and _may_be_of_page(headers):
+            return (
+                f"User-Agent {headers.get('User-Agent'):.100}: a browser that doesn't say which"
+                " page asks; a program may send x-ms-version"
+            )
         return None
 
     def _allowed_hosts(self) -> frozenset[str]:
@@ -105,16 +125,10 @@ class Guarded:
         return self.frontend.check_head(request)  # noqa: ASYNC910 the server waits for the body
 
 
-def _foreign_part(headers: Headers) -> str | None:
-    """
-    The reason why a request without an origin is refused; None: it is allowed. The request of an
-    image or a frame of a page has no origin, and may be a GET that takes a message; browsers mark
-    it in other headers (Fetch Metadata). A link to a whole page is allowed.
-    """
-    site = headers.get("Sec-Fetch-Site")
-    if site not in _FOREIGN or headers.get("Sec-Fetch-Dest") == "document":
-        return None
-    return f"Sec-Fetch-Site {site}: the request is part of another site's page"
+def _may_be_of_page(headers: Headers) -> bool:
+    """True if any page can make an old browser send a request with these headers."""
+    is_browser = (headers.get("User-Agent") or "").startswith(_BROWSER)
+    return is_browser and all(headers.get(name) is None for name in _SET_BY_PROGRAMS)
 
 
 @functools.lru_cache(maxsize=64)  # all requests of a client have the same host

@@ -2,6 +2,7 @@
 Topics, subscriptions and rules: their reported properties, their limits, and their stored form.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import attrs
@@ -26,7 +27,7 @@ from gateway.domain.topics.filters import (
     SqlAction,
     SqlFilter,
 )
-from gateway.domain.topics.property_values import MessageReader
+from gateway.domain.topics.property_values import MOST_STEPS, MOST_STEPS_OF_ALL, MessageReader
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.engine import topics as limits
 from gateway.engine.content_needs import Packing
@@ -189,6 +190,7 @@ def test_the_limits_of_a_topic() -> None:
         100_000,
         2000,
     )
+    assert limits.MAX_SQL_LENGTH == 256 * 1024
 
 
 @pytest.fixture
@@ -241,6 +243,38 @@ def test_a_rule_with_an_action_counts_as_one_with_sql() -> None:
 
     with pytest.raises(QuotaExceeded, match="1 rules with SQL"):
         made.add_rule(NEWS, "s", acting("b"), at(0))
+
+
+def test_the_sql_of_a_topic_has_a_bounded_length() -> None:
+    made = attrs.evolve(topics(), max_sql_length=30)
+    long, short = sql("x = 1 OR x = 2"), sql("x = 1")  # 14 and 5 characters
+    made.add_rule(NEWS, "s", Rule(name="a", filter=long), at(0))
+    made.add_rule(NEWS, "s", acting("b"), at(0))  # 9
+
+    with pytest.raises(QuotaExceeded, match="has 37 characters, and at most 30"):
+        made.add_rule(NEWS, "s", Rule(name="c", filter=long), at(0))
+    with pytest.raises(QuotaExceeded, match="has 37 characters"):
+        made.update_rule(NEWS, "s", Rule(name="$Default", filter=long), at(0))
+    made.update_rule(NEWS, "s", Rule(name="a", filter=short), at(0))
+    made.add_rule(NEWS, "s", Rule(name="c", filter=long), at(0))
+    made.drop_rule(NEWS, "s", "c")
+
+    assert space_of(made).routing(NEWS).sql_length == 14
+
+
+def test_rules_beyond_the_limit_of_an_earlier_version_may_become_shorter() -> None:
+    made = topics()
+    made.add_rule(NEWS, "s", Rule(name="a", filter=sql("x = 1 OR x = 2")), at(0))
+    made.add_rule(NEWS, "s", Rule(name="b", filter=sql("x = 1 OR x = 2")), at(0))
+    made = attrs.evolve(made, max_sql_length=5)
+
+    made.update_rule(NEWS, "s", Rule(name="a", filter=sql("x = 1")), at(0))
+
+    assert space_of(made).routing(NEWS).sql_length == 19
+
+
+def sql(expression: str) -> SqlFilter:
+    return SqlFilter(expression=expression)
 
 
 def acting(name: str) -> Rule:
@@ -379,6 +413,44 @@ def test_all_filters_of_a_topic_read_a_message_by_one_reader() -> None:
 
     first, second = readers
     assert first is second
+
+
+@pytest.mark.parametrize("rules", [4, 5])
+def test_the_filters_of_a_topic_together_have_a_bounded_number_of_steps(rules: int) -> None:
+    made = topics()
+    compiled = space_of(made).routing(NEWS).subscriptions["s"].compiled
+    for number in range(rules):
+        made.add_rule(NEWS, "s", Rule(name=f"r{number}", filter=SQL), at(0))
+        compiled[f"r{number}"] = (takes_all_steps, None)
+
+    if rules == 5:
+        with pytest.raises(InvalidRequest, match=f"more than {MOST_STEPS_OF_ALL} steps"):
+            send(made)
+    else:
+        send(made)
+
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == (rules == 4)
+
+
+def takes_all_steps(reader: MessageReader) -> bool:
+    reader.begin()
+    return reader.spend(MOST_STEPS)
+
+
+def test_a_rule_is_compiled_when_it_comes_and_not_by_the_first_message() -> None:
+    compilations: list[SqlAction] = []
+
+    def compiled(action: SqlAction) -> Callable[[Message], Message]:
+        compilations.append(action)
+        return lambda each: each
+
+    made = topics(compile_action=compiled)
+    made.add_rule(NEWS, "s", acting("a"), at(0))
+    made.update_rule(NEWS, "s", acting("$Default"), at(0))
+    send(made)
+    send(made)
+
+    assert len(compilations) == 2
 
 
 def test_a_message_that_several_rules_take_comes_once() -> None:

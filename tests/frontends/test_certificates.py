@@ -183,7 +183,7 @@ async def test_a_page_of_another_site_can_not_use_the_certificate_of_a_browser(
     [
         ("cross-site", "image", True),
         ("same-site", "iframe", True),
-        ("cross-site", "document", False),
+        ("cross-site", "document", True),
         ("same-origin", "image", False),
         ("none", "document", False),
     ],

@@ -1,11 +1,15 @@
 """Pages of other sites, where the only key is the well-known one."""
 
 from collections.abc import Callable
+from urllib.parse import urlencode
 
+import attrs
 import pytest
 
+from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
 from gateway.frontends.web_guard import WebGuard
 from gateway.wire.http.messages import Headers
+from gateway.wire.storage_queue.sas import build_sas
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.security.gateway import NAMESPACE, ask, every_port, head, port_of, status, token
 
@@ -156,3 +160,57 @@ def test_each_origin_counts() -> None:
 
     assert guard.refusal(Headers.of(fields)) is not None
     assert guard.refusal(Headers.of(fields[:2])) is None
+
+
+OLD_BROWSER = {"User-Agent": "Mozilla/5.0 (Windows NT 10.0)"}
+PARTS = ("document", "image", "iframe", "script", "object", "empty")
+SITES = ("cross-site", "same-site", "same-origin", "none")
+
+
+@pytest.mark.parametrize("takes_links", [False, True])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("site", SITES)
+def test_another_site_has_links_alone_and_only_to_where_they_change_nothing(
+    site: str, part: str, takes_links: bool
+) -> None:
+    guard = WebGuard(is_open=lambda: True, takes_links=takes_links)
+    fields = {"Host": "localhost", "Sec-Fetch-Site": site, "Sec-Fetch-Dest": part, **OLD_BROWSER}
+
+    refused = guard.refusal(Headers.of(fields)) is not None
+
+    is_foreign = site in {"cross-site", "same-site"}
+    assert refused is (is_foreign and not (takes_links and part == "document"))
+
+
+@pytest.mark.parametrize("name", ["Authorization", "x-ms-version", "x-ms-date"])
+def test_a_browser_that_names_no_site_needs_a_header_that_no_page_can_set(name: str) -> None:
+    guard = WebGuard(is_open=lambda: True)
+
+    assert guard.refusal(Headers.of(OLD_BROWSER)) is not None
+    assert guard.refusal(Headers.of({**OLD_BROWSER, name: "x"})) is None
+    assert attrs.evolve(guard, takes_links=True).refusal(Headers.of(OLD_BROWSER)) is None
+    assert guard.refusal(Headers.of({"User-Agent": "curl/8.5.0"})) is None
+
+
+async def test_a_link_of_another_site_takes_no_message(gateways: Gateways) -> None:
+    gateway = await started(gateways)
+    ports = {
+        name: port_of(gateway, name) for name in ("service-bus-http", "storage-queue", "admin")
+    }
+    send = (ports["service-bus-http"], "POST", "/orders/messages", 201)
+    await asked(send, "127.0.0.1:PORT")
+    link = (("Sec-Fetch-Site", "cross-site"), ("Sec-Fetch-Dest", "document"))
+    values = {"sv": "2021-12-02", "se": "2126-01-01T00:00:00Z", "sp": "rp", "ss": "q", "srt": "sco"}
+    name, [key] = EMULATOR_ACCOUNT.name, EMULATOR_ACCOUNT.keys
+    values["sig"] = build_sas(values, account=name, queue=None, key=key)
+    target = f"/devstoreaccount1/orders/messages?{urlencode(values)}&visibilitytimeout=604800"
+    take = (ports["storage-queue"], head("GET", target, ("Host", "127.0.0.1")))
+    followed = (ports["storage-queue"], head("GET", target, ("Host", "127.0.0.1"), *link))
+
+    refused = await ask(*followed)
+    page, _ = await asked((ports["admin"], "GET", "/", 200), "127.0.0.1:PORT", *link)
+    taken = await ask(*take)
+
+    assert (status(refused), page, status(taken)) == (403, 200, 200)
+    assert b"AuthorizationFailure" in refused
+    assert taken.count(b"<QueueMessage>") == 1  # it was still there

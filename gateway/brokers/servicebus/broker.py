@@ -249,11 +249,12 @@ class ServiceBusRestBroker(RestManagement):
             most=self._options.receive_batch,
             clock=self._clock,
         )
-        try:
-            yield receiver
-        finally:
-            with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await receiver.give_back()
+        async with receiver.looks:
+            try:
+                yield receiver
+            finally:
+                with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                    await receiver.give_back()
 
     async def probe(self, entity: EntityPath) -> None:
         """

@@ -7,11 +7,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.brokers.looks import Looks
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.capabilities import LONGEST_TOKEN
 from gateway.domain.bounded import Bounded
@@ -103,6 +105,10 @@ class RestReceiver:
     )
     _adopted: dict[str, timedelta] = attrs.field(factory=dict)  # the locks' durations, by token
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
+    looks: Looks = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.looks = Looks(clock=self._clock, release=self._release)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
@@ -122,16 +128,21 @@ class RestReceiver:
         As `Polls.poll`. Waits at the namespace, unless as many receives as `LongPolls` allows wait
         there. The queue's lock duration applies; `lock` is ignored.
 
-        The namespace answers before the caller's deadline: messages of an answer that nobody reads
-        would stay locked, and their deliveries be counted.
+        The namespace is to answer before the caller's deadline. The messages of a later answer are
+        for the next receive.
         """
+        waits = min(self._poll, _answerable())
+        most = min(limit, self._most, MAX_LIMIT)
+        return await self.looks.take(partial(self._ask, most, waits), most, waits=waits)
+
+    async def _ask(self, limit: int, waits: float) -> Sequence[Delivery]:
         is_pairgate = await self._peer.is_pairgate(self._entity)
-        with self._long_polls.turn(min(self._poll, _answerable())) as timeout:
+        with self._long_polls.turn(waits) as timeout:
             operation = ReceiveMessages(
                 entity=self._entity,
                 mode=self._mode,
                 timeout=timeout if is_pairgate else math.floor(timeout),
-                limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
+                limit=limit if is_pairgate else None,
             )
             answer = await self._polls.run(operation)
         if not isinstance(answer, Delivered):
@@ -217,10 +228,24 @@ class RestReceiver:
 
     async def give_back(self) -> None:
         """Abandon all locked messages, as far as the namespace can be reached. Runs until done."""
+        unseen = {each.lock_token for each in self.looks.close()}
+        held = [delivery for delivery, _ in self._held.values()]
+        async with trio.open_nursery() as nursery:
+            seen = [each for each in held if each.lock_token not in unseen]
+            nursery.start_soon(self._give_all, seen, Abandon())
+            nursery.start_soon(self._release, [each for each in held if each.lock_token in unseen])
+
+    async def _release(self, deliveries: Sequence[Delivery]) -> None:
+        """Abandon deliveries that no receive has got."""
+        await self._give_all(deliveries, Abandon(delivered=False))
+
+    async def _give_all(self, deliveries: Sequence[Delivery], settlement: Abandon) -> None:
         limiter = trio.CapacityLimiter(_GIVERS)
         async with trio.open_nursery() as nursery:
-            for token, (delivery, _) in list(self._held.items()):
-                abandon = self._settlement(delivery, token, Abandon())
+            for delivery in deliveries:
+                token = _token_of(delivery)
+                self._held.pop(token, None)
+                abandon = self._settlement(delivery, token, settlement)
                 nursery.start_soon(self._give, abandon, limiter)
 
     async def _give(self, abandon: Operation, limiter: trio.CapacityLimiter) -> None:

@@ -41,6 +41,7 @@ from gateway.brokers.sharding.table import ShardTable
 from gateway.capabilities import (
     Batches,
     BoundsSends,
+    Clears,
     DeletesByVersion,
     DeletesMessages,
     Peeks,
@@ -55,7 +56,7 @@ from gateway.capabilities import (
     Verifies,
 )
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.offering import offered, required
@@ -238,6 +239,30 @@ class ShardedBroker(SendWrapper):
                 queue, entity, session_id, lambda shard: delete(shard, limit, session_id=session_id)
             )
         return await ShardedDeletion(queue=queue, entity=entity, limit=limit, delete=delete).run()
+
+    async def clear_queue(self, entity: EntityPath) -> None:
+        """
+        As `Clears.clear_queue`, one shard after the other. After an error, the outcome is unknown
+        if another shard was cleared.
+        """
+        clears = required(self.broker, Clears)
+        queue = self.table.find(entity)
+        if queue is None:
+            await clears.clear_queue(entity)
+            return
+        cleared = 0
+        for number in queue.numbers:
+            try:
+                await clears.clear_queue(entity.shard(number))
+            except BrokerError as error:
+                if isinstance(error, EntityNotFound) and number in queue.joining:
+                    continue  # the shard doesn't exist yet
+                if not cleared:
+                    raise
+                raise OutcomeUnknown(
+                    f"{entity}: {cleared} shards were cleared; shard {number}: {error}"
+                ) from error
+            cleared += 1
 
     # --- queues
 

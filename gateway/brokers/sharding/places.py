@@ -15,6 +15,7 @@ from gateway.brokers.sharding.halfway import halfway
 from gateway.brokers.sharding.table import ShardTable
 from gateway.capabilities import (
     Batches,
+    Clears,
     DeletesByVersion,
     DeletesMessages,
     Diverts,
@@ -196,6 +197,10 @@ class ShardPlaces(ForwardingBroker):
         """As `DeletesMessages.delete_messages`."""
         deletes = required(self.of(entity), DeletesMessages)
         return await deletes.delete_messages(entity, limit, before=before, session_id=session_id)
+
+    async def clear_queue(self, entity: EntityPath) -> None:
+        """As `Clears.clear_queue`."""
+        await required(self.of(entity), Clears).clear_queue(entity)
 
     async def probe(self, entity: EntityPath) -> None:
         await self.of(entity).probe(entity)

@@ -16,6 +16,7 @@ import trio
 from gateway.brokers.entra.tokens import AccessTokens
 from gateway.brokers.meter import Meter
 from gateway.brokers.storage_queue.arrivals import Arrivals
+from gateway.brokers.storage_queue.busy import BusyRows
 from gateway.brokers.storage_queue.deliveries import Numbers, peeked
 from gateway.brokers.storage_queue.names import POISON, beginnings, entity_of, queue_name
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
@@ -26,6 +27,7 @@ from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
+    Busy,
     EntityExists,
     EntityNotFound,
     InvalidRequest,
@@ -102,7 +104,7 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class StorageQueueBroker:
-    """`ports.Broker`, with `Peeks` and `Updates`. Connects on first use."""
+    """`ports.Broker`, with `Clears`, `Peeks` and `Updates`. Connects on first use."""
 
     _client: HttpClient | None
     _account: StorageAccountPeer
@@ -112,11 +114,13 @@ class StorageQueueBroker:
     _rng: random.Random
     _max_kept: int = MAX_KEPT  # bytes of the messages that a receiver holds
     _numbers: Numbers = attrs.field(init=False)
+    _busy: BusyRows = attrs.field(init=False)
     _arrivals: Arrivals = attrs.field(factory=Arrivals, init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._numbers = Numbers(self._clock, self._rng)
+        self._busy = BusyRows(rng=self._rng)
 
     async def __aenter__(self) -> Self:
         if self._access is not None:
@@ -162,12 +166,15 @@ class StorageQueueBroker:
                 accepted += 1
         except BrokerError as error:
             if not accepted:
+                if isinstance(error, Busy):
+                    raise self._busy.refused(queue.name, error) from error
                 raise
             raise OutcomeUnknown(
                 f"{accepted} of {len(puts)} messages were accepted, then: {error}"
             ) from error
         finally:
             if accepted:
+                self._busy.accepted(queue.name)
                 self._arrivals.notify(entity.key, accepted)
 
     @asynccontextmanager
@@ -189,11 +196,12 @@ class StorageQueueBroker:
                 rng=self._rng,
                 max_kept=self._max_kept,
             )
-            try:
-                yield receiver
-            finally:
-                with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                    await receiver.give_back()
+            async with receiver.looks:
+                try:
+                    yield receiver
+                finally:
+                    with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                        await receiver.give_back()
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
@@ -210,6 +218,12 @@ class StorageQueueBroker:
             if number >= from_sequence:
                 found.append(peeked(item, parse_item(item), number))
         return found[:limit]
+
+    async def clear_queue(self, entity: EntityPath) -> None:
+        """As `Clears.clear_queue`."""
+        await trio.lowlevel.checkpoint()
+        queue = self._queue_of(entity)
+        await queue.peer.run(storage.ClearMessages(queue=queue.name))
 
     # --- queues
 

@@ -13,11 +13,13 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.brokers.looks import Looks
 from gateway.brokers.storage_queue.arrivals import ArrivalNotifier
 from gateway.brokers.storage_queue.deliveries import Held, Numbers, Taken, read_taken, read_token
 from gateway.brokers.storage_queue.peer import AccountQueue
@@ -78,11 +80,14 @@ class StorageQueueReceiver:
     _kept: int = 0  # bytes of the held messages
     # Ids of messages for which a delete request had no answer.
     _maybe_gone: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_HELD))
+    looks: Looks = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.looks = Looks(clock=self._clock, release=self._show)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
-        As `Receiver.receive`. A cancelled receive may leave messages hidden until their locks
-        expire.
+        As `Receiver.receive`. The next receive gets what a cancelled one had asked for.
 
         While the service is busy, it waits as long as the service asks.
         """
@@ -105,8 +110,9 @@ class StorageQueueReceiver:
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`."""
         lock = None if lock is None else min(lock, timedelta(seconds=storage.MAX_VISIBILITY))
-        await self._read_properties()
-        return await self._take(min(limit, storage.MAX_MESSAGES), lock or self._lock)
+        most = min(limit, storage.MAX_MESSAGES)
+        found = await self.looks.take(partial(self._take, most, lock), most, lock=lock)
+        return found if self._mode is ReceiveMode.PEEK_LOCK else await self._taken_away(found)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
@@ -205,13 +211,25 @@ class StorageQueueReceiver:
     async def give_back(self) -> None:
         """Show all held messages, the oldest first, as far as the service can be reached."""
         await trio.lowlevel.checkpoint()
-        for held in list(self._held.values()):
+        self.looks.close()
+        await self._show_all(list(self._held.values()))
+
+    async def _show(self, deliveries: Sequence[Delivery]) -> None:
+        tokens = [each.lock_token or "" for each in deliveries]
+        await self._show_all([self._held[each] for each in tokens if each in self._held])
+
+    async def _show_all(self, all_held: Sequence[Held]) -> None:
+        for held in all_held:
+            self._drop(held.token)
             with suppress(BrokerError):  # the message's lock expires instead
                 await self._hide(held, timedelta(0))
+                self._notifier.notify(1)
 
     # --- receiving
 
-    async def _take(self, limit: int, lock: timedelta) -> list[Delivery]:
+    async def _take(self, limit: int, wanted: timedelta | None) -> list[Delivery]:
+        await self._read_properties()
+        lock = wanted or self._lock
         asked = self._clock()
         hidden = -(-lock // timedelta(seconds=1))  # rounded up
         answer = await self._queue.peer.run(
@@ -227,7 +245,7 @@ class StorageQueueReceiver:
             self._maybe_gone.pop(taken.held.id, None)
             try:
                 if await self._is_for_somebody(taken):
-                    found.append(self._handed_over(taken))
+                    found.append(self._hold(taken))
             except BrokerError as error:  # delivered again after its lock expires
                 problem = error
         if problem is not None and not found:
@@ -239,9 +257,10 @@ class StorageQueueReceiver:
         True if the message is to be delivered. A message that has expired, is scheduled for later,
         or was delivered too often is deleted, hidden or dead-lettered instead.
         """
+        await trio.lowlevel.checkpoint()
         held, message, now = taken.held, taken.delivery.message, self._clock()
         if self._poison is None:
-            return await self._deleted(held)
+            return True
         if taken.is_expired:
             await self._delete(held)
             return False
@@ -253,23 +272,31 @@ class StorageQueueReceiver:
         if held.deliveries > self._most:
             await self._dead_letter(held, self._too_often())
             return False
-        return await self._deleted(held)
-
-    async def _deleted(self, held: Held) -> bool:
-        """
-        Delete the message in receive-and-delete mode. Return True: it is to be delivered in any
-        case.
-        """
-        await trio.lowlevel.checkpoint()
-        if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
-            # The message may be deleted: a second delivery is better than none.
-            with suppress(OutcomeUnknown):
-                await self._delete(held)
         return True
 
-    def _handed_over(self, taken: Taken) -> Delivery:
-        if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
-            return attrs.evolve(taken.delivery, lock_token=None, locked_until=None)
+    async def _taken_away(self, locked: Sequence[Delivery]) -> list[Delivery]:
+        """
+        Delete the messages; return the deleted ones. The others are delivered again after their
+        locks expire.
+        """
+        await trio.lowlevel.checkpoint()
+        found: list[Delivery] = []
+        problem: BrokerError | None = None
+        for delivery in locked:
+            try:
+                # The message may be deleted: a second delivery is better than none.
+                with suppress(OutcomeUnknown):
+                    await self._delete(self._held_of(delivery))
+            except BrokerError as error:
+                problem = error
+            else:
+                found.append(attrs.evolve(delivery, lock_token=None, locked_until=None))
+            self._drop(delivery.lock_token or "")
+        if problem is not None and not found:
+            raise problem
+        return found
+
+    def _hold(self, taken: Taken) -> Delivery:
         self._held[taken.held.token] = taken.held
         self._kept += taken.held.weight
         while len(self._held) > _MAX_HELD:  # the oldest, whose lock ended first

@@ -173,7 +173,7 @@ class CoordinatorLink:
         transactions, seconds = self._context.transactions, self._context.options.send_timeout
         try:
             await transactions.wait_for_requests(transaction)
-            if transaction.failure is not None:
+            if transaction.failure:
                 raise TransactionRolledBack(f"a part of it was refused: {transaction.failure}")
             if not transaction.work:
                 return

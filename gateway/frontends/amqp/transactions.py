@@ -62,7 +62,9 @@ class Transaction:
     enlisted: list[Enlisted] = attrs.field(factory=list)
     count: int = 0  # messages and settlements
     size: int = 0  # bytes of memory
-    failure: BrokerError | None = None  # why it can only be rolled back
+    # Why it can only be rolled back. A text: an error holds the frames that raised it, and so the
+    # messages that were refused.
+    failure: str = ""
     requests: int = 0  # to $management that have joined and aren't answered yet
     fewer: Waiters = attrs.field(factory=Waiters)  # woken when a request is answered
     timer: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -198,7 +200,7 @@ class Transactions:
     @staticmethod
     def fail(transaction: Transaction, error: BrokerError) -> BrokerError:
         """Note that a part of the transaction was refused; return the error."""
-        transaction.failure = transaction.failure or error
+        transaction.failure = transaction.failure or str(error) or type(error).__name__
         transaction.work.clear()
         return error
 
@@ -229,7 +231,7 @@ class Transactions:
             self._end(each)
 
     def _add(self, to: Transaction, work: TransactedWork, count: int, size: int) -> None:
-        if to.failure is not None:
+        if to.failure:
             raise TransactionRolledBack(f"the transaction can only be rolled back: {to.failure}")
         options = self._options
         if to.count + count > options.max_transaction_work:

@@ -27,6 +27,8 @@ from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
 
 PATIENCE: Final = 1.0  # seconds that a namespace has for its answer
+# The same, as long as no answer is known: doubled with each one that came too late, up to this.
+MOST_PATIENCE: Final = 4.0  # less than the shortest try of a request
 MOST_REMEMBERED: Final = 1000  # queues
 SETTINGS: Final = EntityPath("x-pairgate/storage-queue")
 _TRIES: Final = 10  # tries of an update that concurrent updates interfere with
@@ -45,6 +47,7 @@ class LastNotes:
 
     _broker: Broker
     _last: Bounded[str, Notes] = attrs.field(factory=lambda: Bounded(MOST_REMEMBERED, renews=True))
+    _patience: Bounded[str, float] = attrs.field(factory=lambda: Bounded(MOST_REMEMBERED))
 
     async def read(self, queue: EntityPath) -> Notes:
         """
@@ -55,10 +58,12 @@ class LastNotes:
                 the request.
         """
         await trio.lowlevel.checkpoint()
+        patience = PATIENCE if queue.key in self._last else self._patience.get(queue.key, PATIENCE)
         problem: BrokerError = Unavailable(f"the access policies of {queue} can't be read")
         try:
-            with trio.move_on_after(PATIENCE):
+            with trio.move_on_after(patience):
                 return self._noted(queue, notes_of(await self._broker.inspect(queue)))
+            self._patience[queue.key] = min(2 * patience, MOST_PATIENCE)
         except EntityNotFound:
             return self._noted(queue, Notes())
         except BrokerError as error:

@@ -16,6 +16,7 @@ import trio
 from gateway.capabilities import (
     Batches,
     ChangesBody,
+    Clears,
     DeletesByVersion,
     DeletesMessages,
     Enlists,
@@ -252,6 +253,11 @@ class CutBroker(SendWrapper):
         await self.cut.cross(entity)
         inner = required(self._inner, DeletesMessages)
         return await inner.delete_messages(entity, limit, before=before, session_id=session_id)
+
+    async def clear_queue(self, entity: EntityPath) -> None:
+        """As `Clears.clear_queue`."""
+        await self.cut.cross(entity)
+        await required(self._inner, Clears).clear_queue(entity)
 
     def open_session(
         self,

@@ -434,6 +434,43 @@ async def test_leaving_a_receiver_takes_no_longer_than_five_seconds(autojump_clo
     assert trio.current_time() - began == 5.0
 
 
+@attrs.define
+class Slow(Script):
+    """Each answer comes a second and a half after its request."""
+
+    async def request(self, request: Request, max_body: int | None = None) -> Response:
+        response = await Script.request(self, request, max_body)
+        await trio.sleep(1.5)
+        return response
+
+
+async def test_receives_with_short_deadlines_get_what_a_slow_namespace_has(autojump_clock):
+    """Each of them would otherwise begin with the question whether it is a Pairgate."""
+    script = Slow([PROBED, delivering])
+    found = []
+    async with broker_of(script).open_receiver(ORDERS) as receiver:
+        for _ in range(4):
+            with trio.move_on_after(1):
+                found += await receiver.receive(1)
+                break
+
+    assert [each.lock_token for each in found] == ["t"]
+    assert script.asked[:2] == ["OPTIONS /orders/messages", "POST /orders/messages/head"]
+    assert len(script.asked) == 3, "the third abandons the message, at the end"
+
+
+async def test_a_message_of_an_answer_that_came_too_late_is_released_uncounted(autojump_clock):
+    script = Slow([PROBED, delivering])
+    async with broker_of(script).open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(1):
+            await receiver.receive(1)
+        await trio.sleep(10)
+        released = script.requests[-1]
+
+    assert servicebus_rest.parse_request(released).settlement == Abandon(delivered=False)
+    assert len(script.asked) == 3, "the end of the receiver finds nothing to release"
+
+
 async def test_an_empty_poll_is_followed_by_the_next(autojump_clock):
     began = trio.current_time()
     nothing = Response(status=204, headers=OURS)

@@ -185,7 +185,8 @@ async def test_a_busy_service_without_a_time_wants_its_callers_to_back_off(autoj
 
         with pytest.raises(Busy) as caught:
             await here.broker.send(ORDERS, numbered(1))
-    assert (caught.value.retry_after, caught.value.backs_off) == (1.0, True)
+    assert caught.value.retry_after == pytest.approx(1.0, rel=0.2)
+    assert caught.value.backs_off
 
 
 # --- batches and shards
@@ -453,27 +454,149 @@ async def test_a_clock_that_is_wrong_ends_no_message_s_life(autojump_clock, skew
         assert delivery.message == sent
 
 
-async def test_a_cancelled_receive_gives_its_messages_back_after_their_lock(autojump_clock):
+def delaying(seconds: float, part: str = "") -> Any:
+    """The answers come so much later."""
+
+    async def fault(request: Request, handle: Handle) -> Response:
+        response = await handle(request)
+        if part in f"{request.method} {request.target}":
+            await trio.sleep(seconds)
+        return response
+
+    return fault
+
+
+async def test_the_next_receive_gets_the_messages_of_a_cancelled_one(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=30 * SECOND))
-        await here.broker.send(ORDERS, numbered(1))
-
-        async def slow(request: Request, handle: Handle) -> Response:
-            response = await handle(request)
-            await trio.sleep(5)
-            return response
-
+        await here.broker.send(ORDERS, numbered(1, 2, 3))
         async with here.broker.open_receiver(ORDERS) as receiver:
-            here.account.fault = slow
-            with trio.move_on_after(8):
-                await receiver.receive(1)
-            here.account.fault = None
+            here.account.fault = delaying(5, "messages?")
+            with trio.move_on_after(4):
+                await receiver.receive(2)
             delivery = await take_one(receiver)
+            other = await take_one(receiver)
+            asked = here.account.count("GET", "/messages")
+
+        assert (delivery.delivery_count, other.delivery_count, asked) == (1, 1, 1)
+
+
+async def test_receives_with_short_deadlines_get_what_a_slow_account_has(autojump_clock):
+    """Each of them would otherwise begin with the queue's properties again."""
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        await here.broker.send(ORDERS, numbered(1))
+        here.account.fault = delaying(1.5)
+        found: Sequence[Delivery] = ()
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            for _ in range(4):
+                with trio.move_on_after(1):
+                    found = found or await receiver.receive(1)
+
+            assert ids(found) == ["1"]
+
+
+async def test_messages_that_no_receive_asks_for_any_more_are_visible_again_soon(autojump_clock):
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=DAY / 2))
+        await here.broker.send(ORDERS, numbered(1))
+        here.account.fault = delaying(1, "messages?")
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            with trio.move_on_after(0.5):
+                await receiver.receive(1)
+            with trio.fail_after(20):
+                async with here.broker.open_receiver(ORDERS) as another:
+                    [delivery] = await another.receive(1)
 
         assert delivery.delivery_count == 2
 
 
+async def test_the_end_of_a_receiver_shows_what_its_last_request_has_taken(autojump_clock):
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=DAY / 2))
+        await here.broker.send(ORDERS, numbered(1))
+        here.account.fault = delaying(1, "messages?")
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            with trio.move_on_after(0.5):
+                await receiver.receive(1)
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(5):
+                [delivery] = await receiver.receive(1)
+
+        assert delivery.delivery_count == 2
+
+
+async def test_a_receiver_that_ends_doesn_t_wait_for_an_account_that_never_answers(autojump_clock):
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        here.account.fault = delaying(3600, "messages?")
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            with trio.move_on_after(0.5):
+                await receiver.receive(1)
+            ended = trio.current_time()
+
+        assert trio.current_time() - ended == pytest.approx(2.0)
+
+
+async def test_a_request_without_an_answer_is_given_up_and_made_again(autojump_clock):
+    """The connection may have gone bad, while another would work."""
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        here.account.fault = delaying(3600, "messages?")
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            with trio.move_on_after(1):
+                await receiver.receive(1)
+            here.account.fault = None
+            await here.broker.send(ORDERS, numbered(1))
+            with trio.fail_after(15):
+                delivery = await take_one(receiver)
+
+        assert ids([delivery]) == ["1"]
+
+
+async def test_a_message_is_deleted_when_its_receive_gets_it_and_not_before(autojump_clock):
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        await here.broker.send(ORDERS, numbered(1))
+        here.account.fault = delaying(1, "messages?")
+        delete = ReceiveMode.RECEIVE_AND_DELETE
+        async with here.broker.open_receiver(ORDERS, delete) as receiver:
+            with trio.move_on_after(0.5):
+                await receiver.receive(1)
+            await trio.sleep(2)
+            before = here.account.count("DELETE", "/messages")
+            taken = await take_one(receiver)
+
+        assert (before, here.account.count("DELETE", "/messages")) == (0, 1)
+        assert taken.lock_token is None
+
+
 # --- faults
+
+
+async def test_a_busy_account_asks_for_longer_and_longer_pauses(autojump_clock):
+    async with harness() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        busy = build_refusal("ServerBusy", TRACE)
+        here.account.fault = answering("POST", busy)
+        pauses: list[float] = []
+        for _ in range(4):
+            with pytest.raises(Busy) as caught:
+                await here.broker.send(ORDERS, numbered(1))
+            with pytest.raises(Busy) as beside:
+                await here.broker.send(ORDERS, numbered(2))
+            pauses.append(caught.value.retry_after)
+            await trio.sleep(pauses[-1])
+        here.account.fault = None
+        await here.broker.send(ORDERS, numbered(1))
+        here.account.fault = answering("POST", busy)
+        with pytest.raises(Busy) as again:
+            await here.broker.send(ORDERS, numbered(1))
+
+    assert pauses == pytest.approx([1, 2, 4, 8], rel=0.2)
+    assert pauses != pytest.approx([1, 2, 4, 8], rel=0.001), "so that clients come one by one"
+    assert beside.value.retry_after == pytest.approx(pauses[-1]), "one pause for all senders"
+    assert again.value.retry_after == pytest.approx(1, rel=0.2)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Transactions of clients: all of their work is done at the commit, or none of it ever."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +16,7 @@ from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Defer, Described, Kind, Message, Typed, ValueBody
 from gateway.frontends.leases import LeaseOptions, Leases
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.events import ACCEPTED, TransactionalState
+from gateway.wire.amqp.events import ACCEPTED, TransactionalState, TransferReceived
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.requests import request_of
@@ -543,6 +544,26 @@ async def test_the_transactions_of_a_connection_have_a_limited_size(
     assert of_first == ACCEPTED
     assert isinstance(afterwards, TransactionalState)
     assert [len(body) for body in await bodies(house)] == [600]
+
+
+async def test_a_transaction_forgets_the_messages_that_it_was_refused(
+    house: House, controller: Controller
+) -> None:
+    house.change(max_transaction_bytes=1000)
+    limited = await controller_of(await house.client())
+    orders = await limited.sdk.sender()
+    txn = await limited.declare()
+    refused = [await limited.send(orders, txn, letter * 1001) for letter in "xy"]
+
+    gc.collect()
+    kept = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, TransferReceived) and len(each.payload) > 1000
+    ]
+
+    assert [condition(state) for state in refused] == [LIMIT, ROLLBACK]
+    assert kept == []
 
 
 async def test_a_connection_has_a_limited_number_of_transactions(

@@ -535,6 +535,32 @@ async def test_over_locks_messages_are_hidden_for_as_long_as_was_said(
         assert (await client.broker.inspect(ORDERS)).active == 0
 
 
+async def test_over_locks_clear_deletes_what_is_hidden_here_too(autojump_clock: MockClock) -> None:
+    async with open_client(leased=True) as client:
+        await client.put("a", "b")
+        (got,) = await client.get(hidden=200)
+        await client.do(storage.ClearMessages(queue="orders"))
+
+        assert (await client.broker.inspect(ORDERS)).active == 0
+        with pytest.raises(MessageNotFound):
+            await client.delete(got)
+
+
+async def test_over_locks_clear_fails_as_long_as_somebody_else_has_a_message(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_client(leased=True) as client:
+        await client.put("a", "b")
+        async with client.broker.open_receiver(ORDERS) as receiver:
+            await receiver.receive(1)
+            clear = build_request(storage.ClearMessages(queue="orders"))
+            response = await client.send(attrs.evolve(clear, target=f"{clear.target}?timeout=9"))
+
+            assert (response.status, code(response)) == (500, "OperationTimedOut")
+            assert (await client.broker.inspect(ORDERS)).active == 1
+        assert (await client.send(clear)).status == 204
+
+
 @pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
 async def test_over_locks_messages_are_hidden_whatever_the_clock_says(
     ahead: float, autojump_clock: MockClock
@@ -573,8 +599,8 @@ async def test_over_locks_clear_and_peek_work_and_a_text_stays(autojump_clock: M
             await client.update(got, 1, "other")
         with pytest.raises(LockLost):
             await client.delete(put)  # the receipt names no message
-        await client.do(storage.ClearMessages(queue="orders"))
         await client.delete(got)
+        await client.do(storage.ClearMessages(queue="orders"))
         assert (await client.broker.inspect(ORDERS)).active == 0
 
 
