@@ -18,6 +18,7 @@ from gateway.capabilities import (
     Clears,
     DeletesByVersion,
     DeletesMessages,
+    Describes,
     Diverts,
     Enlists,
     FailsFast,
@@ -66,6 +67,7 @@ TOPIC = EntityPath("t")
 EVERYWHERE = {
     Clears,
     DeletesByVersion,
+    Describes,
     SendsTogether,
     Topology,
     Updates,
@@ -75,6 +77,7 @@ OF_SHARDS: set[type] = {
     Clears,
     DeletesByVersion,
     DeletesMessages,
+    Describes,
     Diverts,
     FailsFast,
     Peeks,

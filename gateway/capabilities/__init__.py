@@ -6,12 +6,14 @@ Operations that some namespaces, and some of their receivers, have beyond `Broke
 
 from gateway.capabilities.entities import (
     DeletesByVersion,
+    Describes,
     Identifies,
     Placed,
     Topology,
     Updates,
     Verifies,
     address_of,
+    described,
 )
 from gateway.capabilities.receiving import (
     LONGEST_TOKEN,
@@ -69,6 +71,7 @@ __all__ = [
     "Clears",
     "DeletesByVersion",
     "DeletesMessages",
+    "Describes",
     "Diverts",
     "Enlists",
     "FailsFast",
@@ -100,6 +103,7 @@ __all__ = [
     "accepting_send",
     "address_of",
     "check_delete_limit",
+    "described",
     "longest_send_of",
     "messages_in",
     "outcome_of",

@@ -64,6 +64,27 @@ class Verifies(Protocol):
         ...
 
 
+@capability(Broker, "this namespace describes its queues when they are inspected")
+class Describes(Protocol):
+    """A namespace that needs more requests, or more rights, to tell all properties of a queue."""
+
+    async def describe(self, entity: EntityPath) -> EntityInfo:
+        """
+        As `Broker.inspect`, with every property that the queue has. A property that the namespace
+        doesn't show to these credentials is told as `inspect` tells it.
+
+        Raises:
+            EntityNotFound: there is no such queue.
+        """
+        ...
+
+
+async def described(broker: Broker, entity: EntityPath) -> EntityInfo:
+    """As `Describes.describe`; as `Broker.inspect` where that tells everything. Raises as both."""
+    describes = offered(broker, Describes)
+    return await (broker.inspect(entity) if describes is None else describes.describe(entity))
+
+
 @capability(Broker, "the queues of this namespace can't be updated")
 class Updates(Protocol):
     """A namespace whose queues can be updated."""

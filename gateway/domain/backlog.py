@@ -40,6 +40,7 @@ _MARK: Final = "/x-servicebus-transfer/"
 _ORDERED: Final = "/x-servicebus-transfer/ordered/"
 _HEARTBEATS: Final = "/x-pairgate-syphons"
 _LEASES: Final = "/x-pairgate-order"
+_OWNER: Final = "/x-pairgate-primary/"
 _ENVELOPE_BYTES: Final = 4096
 
 
@@ -88,12 +89,18 @@ def queue_prefix(label: str) -> str:
 
 def marker_prefix(label: str) -> str:
     """The prefix of the queue whose name ends with the fingerprint of the backlog's owner."""
-    return f"{label}/x-pairgate-primary/"
+    return f"{label}{_OWNER}"
 
 
 def heartbeat_queue(label: str) -> EntityPath:
     """The queue beside the backlog in which syphons leave their heartbeats."""
     return EntityPath(f"{label}{_HEARTBEATS}")
+
+
+def is_of_pair(queue: EntityPath) -> bool:
+    """True if pairs make the queue for themselves: a backlog queue, or one beside it."""
+    beside = (_HEARTBEATS, _LEASES)
+    return is_backlog(queue) or _OWNER in queue.key or queue.key.endswith(beside)
 
 
 def is_heartbeat_queue(queue: EntityPath) -> bool:

@@ -2,6 +2,7 @@
 
 import enum
 import re
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,6 +21,13 @@ _DEAD_LETTER_KEY: Final = _DEAD_LETTER.lower()
 _TRANSFER_KEY: Final = _TRANSFER.lower()
 SHARD_MARK: Final = "/x-pairgate-shard/"  # before the number of a shard
 _SHARD_PATH: Final = re.compile(r"(?P<whole>.+)/x-pairgate-shard/(?P<number>[1-9][0-9]{0,2})")
+_KILOBYTE: Final = 1024  # the unit in which management tells a size
+# Values that come with each queue, beside the service's own defaults: .NET's and Java's clients ask
+# for a window of one minute (CreateQueueOptions), the sample file of the official emulator for one
+# of 20 seconds, also without duplicate detection.
+_SENT_BY_DEFAULT: Final[Mapping[str, tuple[object, ...]]] = {
+    "duplicate_detection_window": (timedelta(minutes=1), timedelta(seconds=20))
+}
 _SUBSCRIPTION: Final = re.compile(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", re.IGNORECASE)
 
 
@@ -225,3 +233,40 @@ class EntityInfo:
     @property
     def requires_session(self) -> bool:
         return self.properties.requires_session
+
+
+# A namespace refuses by name each property of a new queue that it can't keep, so that no client
+# takes it for kept.
+
+
+def first_lost(asked: QueueProperties, keeps: Collection[str], told: EntityInfo) -> str | None:
+    """
+    Return the name of the first property that wouldn't be kept; None: all of them are.
+
+    `keeps` are the properties that a queue of the namespace has in any value. Another property may
+    have the value that SDKs send by default, or that of `told`: what the namespace tells of such a
+    queue is accepted unchanged.
+    """
+    default, there = QueueProperties(), shown(told)
+    for name in attrs.fields_dict(QueueProperties):
+        value = getattr(asked, name)
+        usual = (getattr(default, name), getattr(there, name), *_SENT_BY_DEFAULT.get(name, ()))
+        if name not in keeps and value not in usual:
+            return name
+    return None
+
+
+def first_changed(asked: QueueProperties, told: EntityInfo) -> str | None:
+    """Return the name of the first property that differs from the one told; None: all are equal."""
+    there = shown(told)
+    if asked.max_message_size is None:
+        there = attrs.evolve(there, max_message_size=None)
+    names = attrs.fields_dict(QueueProperties)
+    return next((name for name in names if getattr(asked, name) != getattr(there, name)), None)
+
+
+def shown(info: EntityInfo) -> QueueProperties:
+    """The properties as management tells them: with the namespace's size, in whole kilobytes."""
+    size = info.properties.max_message_size or info.max_message_size
+    whole = None if size is None else size // _KILOBYTE * _KILOBYTE
+    return attrs.evolve(info.properties, max_message_size=whole)

@@ -70,6 +70,7 @@ class Capability(enum.Flag):
     BATCH_DELETE = enum.auto()  # of messages that nobody receives
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
     TRANSACTIONS = enum.auto()  # sends and settlements that are done together or not at all
+    PROPERTIES = enum.auto()  # of a queue are kept, or refused by name
     TOKENS = enum.auto()  # any process settles with a delivery's token
 
 
@@ -318,7 +319,8 @@ PLAIN = (
 )
 
 RABBITMQ = (
-    Capability.SIZES
+    Capability.PROPERTIES
+    | Capability.SIZES
     | Capability.TIME_TO_LIVE
     | Capability.DEAD_LETTER
     | Capability.ALL_TYPES
@@ -333,7 +335,8 @@ RABBITMQ = (
 
 # Messages that a cancelled receive had on their way stay hidden until their locks end.
 STORAGE_QUEUE = (
-    Capability.TIME_TO_LIVE
+    Capability.PROPERTIES
+    | Capability.TIME_TO_LIVE
     | Capability.SCHEDULE
     | Capability.SHORT_LOCKS
     | Capability.DEAD_LETTER

@@ -5,14 +5,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from xml.etree import ElementTree
 
 import attrs
 import pytest
 import trio
 
-from gateway.capabilities import Peeks, SettlesMany, send_accepted_by
+from gateway.capabilities import Peeks, SettlesMany, described, send_accepted_by
 from gateway.domain import backlog
-from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.entity import (
+    AuthorizationRule,
+    EntityPath,
+    EntityStatus,
+    QueueProperties,
+    shown,
+)
 from gateway.domain.errors import (
     EntityDisabled,
     EntityExists,
@@ -41,10 +48,15 @@ from gateway.domain.message import (
     ValueBody,
     symbol,
 )
+from gateway.frontends.leases import Leases
 from gateway.offering import required
 from gateway.pairing.syphon.heartbeats import HeartbeatReader, Heartbeats
 from gateway.ports import Broker, Receiver
+from gateway.wire.http.messages import Response
+from gateway.wire.servicebus import queue_description
+from gateway.wire.servicebus.description import NAMESPACE, Field, Part
 from tests.brokers.kinds import Capability, needs, real_date, waits
+from tests.frontends.rest_client import Client, frontend_of
 from tests.pairing.harness import Events
 
 PATIENCE = 60  # seconds until an expected event is missing
@@ -97,6 +109,18 @@ async def stays_empty(broker: Broker, queue: EntityPath) -> bool:
             await receiver.receive(1)
             return False
     return True
+
+
+def settings_in(response: Response) -> dict[str, str]:
+    """The elements of a queue's description that a client can set."""
+    [description] = ElementTree.fromstring(response.body).iter(f"{{{NAMESPACE}}}QueueDescription")
+    elements = {element.tag.partition("}")[2]: element for element in description}
+    return {
+        field.element: ElementTree.tostring(elements[field.element], "unicode")
+        for field in queue_description.TABLE.items
+        if isinstance(field, Field | Part) and field.element in elements
+        if not getattr(field, "is_fact", False)
+    }
 
 
 async def make(broker: Broker, name: str = "special", **properties: Any) -> EntityPath:
@@ -815,6 +839,84 @@ async def test_the_properties_of_a_queue_are_kept(broker):
     info = await broker.inspect(queue)
 
     assert created.properties == info.properties == wanted
+
+
+KEPT_OR_REFUSED = {
+    "lock_duration": timedelta(seconds=45),
+    "max_delivery_count": 7,
+    "default_time_to_live": timedelta(hours=1),
+    "dead_lettering_on_expiration": True,
+    "max_size_in_megabytes": 2048,
+    "requires_session": True,
+    "requires_duplicate_detection": True,
+    "duplicate_detection_window": timedelta(minutes=5),
+    "enable_batched_operations": False,
+    "auto_delete_on_idle": timedelta(days=1),
+    "forward_to": "elsewhere",
+    "forward_dead_lettered_messages_to": "elsewhere",
+    "user_metadata": "of a user",
+    "status": EntityStatus.RECEIVE_DISABLED,
+    "max_message_size": 32 * 1024,
+    "enable_express": True,
+    "enable_partitioning": True,
+    "authorization_rules": (AuthorizationRule(key_name="one", rights=("Send",)),),
+}
+
+
+def test_each_property_of_a_queue_has_a_value_to_try() -> None:
+    default = QueueProperties()
+
+    assert KEPT_OR_REFUSED.keys() == attrs.fields_dict(QueueProperties).keys()
+    assert all(getattr(default, name) != value for name, value in KEPT_OR_REFUSED.items())
+
+
+@needs(Capability.PROPERTIES)
+async def test_each_property_is_kept_or_refused_by_its_name(broker):
+    await make(broker, "elsewhere")
+    kept = {}
+    for number, (name, value) in enumerate(KEPT_OR_REFUSED.items()):
+        queue = EntityPath(f"q{number}")
+        try:
+            created = await broker.create_queue(queue, QueueProperties(**{name: value}))
+        except NotSupported as error:
+            refusal = str(error)
+        else:
+            there = shown(await described(broker, queue))
+            assert getattr(shown(created), name) == getattr(there, name) == value, name
+            kept[name] = refusal = value
+        assert name in kept or name in refusal
+    together = EntityPath("together")
+    await broker.create_queue(together, QueueProperties(**kept))
+
+    there = shown(await described(broker, together))
+    assert {name: getattr(there, name) for name in kept} == kept
+
+
+@needs(Capability.PROPERTIES)
+@pytest.mark.parametrize("most", [False, True])
+async def test_management_takes_back_unchanged_what_it_tells(broker, most):
+    await make(broker, "elsewhere")
+    properties = {}
+    for name, value in KEPT_OR_REFUSED.items() if most else ():
+        probe = EntityPath(f"with-{name.replace('_', '-')}")
+        with suppress(NotSupported):
+            await broker.create_queue(probe, QueueProperties(**{name: value}))
+            properties[name] = value
+    queue = await make(broker, "orders", **properties)
+    client = Client(frontend_of(broker, Leases(broker=broker, wall_clock=real_date)), broker)
+
+    told = await client.ask("GET", f"/{queue}?api-version=2021-05")
+    updated = await client.ask("PUT", f"/{queue}?api-version=2021-05", told.body, If_Match="*")
+    again = await client.ask("GET", f"/{queue}?api-version=2021-05")
+    created = await client.ask("PUT", "/another?api-version=2021-05", told.body)
+    copy = await client.ask("GET", "/another?api-version=2021-05")
+
+    assert [each.status for each in (told, updated, again, created, copy)] == [
+        *(200, 200, 200),
+        *(201, 200),
+    ], (updated.body, created.body)
+    assert settings_in(told) == settings_in(again) == settings_in(copy)
+    assert settings_in(created) == settings_in(told)
 
 
 @needs(Capability.TIME_TO_LIVE)

@@ -3,11 +3,12 @@
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
 from gateway.capabilities import DeletesByVersion, Peeks, Schedules, Sessions, Topology
-from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.entity import AuthorizationRule, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.envelope_fields import TIMESPAN
 from gateway.domain.errors import (
     EntityDisabled,
@@ -59,6 +60,66 @@ async def subscribe(
 async def held(broker: Any, *names: str) -> list[list[str]]:
     """The ids of the messages in each of those subscriptions."""
     return [ids(await required(broker, Peeks).peek(of(name), limit=100)) for name in names]
+
+
+# --- properties
+
+KEPT_BY_TOPICS: dict[str, Any] = {
+    "default_time_to_live": timedelta(hours=1),
+    "max_size_in_megabytes": 2048,
+    "requires_duplicate_detection": True,
+    "duplicate_detection_window": timedelta(minutes=5),
+    "enable_batched_operations": False,
+    "support_ordering": False,
+    "auto_delete_on_idle": timedelta(days=1),
+    "user_metadata": "of a user",
+    "status": EntityStatus.SEND_DISABLED,
+    "max_message_size": 32 * 1024,
+    "enable_express": True,
+    "enable_partitioning": True,
+    "filter_before_publishing": True,
+    "authorization_rules": (AuthorizationRule(key_name="one", rights=("Send",)),),
+}
+KEPT_BY_SUBSCRIPTIONS: dict[str, Any] = {
+    "lock_duration": timedelta(seconds=45),
+    "requires_session": True,
+    "default_time_to_live": timedelta(hours=1),
+    "dead_lettering_on_expiration": True,
+    "dead_lettering_on_filter_error": False,
+    "max_delivery_count": 7,
+    "enable_batched_operations": False,
+    "status": EntityStatus.RECEIVE_DISABLED,
+    "forward_to": None,  # not with sessions
+    "forward_dead_lettered_messages_to": "elsewhere",
+    "user_metadata": "of a user",
+    "auto_delete_on_idle": timedelta(days=1),
+}
+
+
+def test_each_property_has_a_value_to_try() -> None:
+    assert KEPT_BY_TOPICS.keys() == attrs.fields_dict(TopicProperties).keys()
+    assert KEPT_BY_SUBSCRIPTIONS.keys() == attrs.fields_dict(SubscriptionProperties).keys()
+
+
+@needs(Capability.TOPICS)
+async def test_every_property_of_topics_and_subscriptions_is_kept(broker):
+    await make(broker, "elsewhere")
+    topology = required(broker, Topology)
+    await make_topic(broker, **KEPT_BY_TOPICS)
+    await subscribe(broker, "s", **KEPT_BY_SUBSCRIPTIONS)
+
+    topic = await topology.inspect_topic(NEWS)
+    subscription = await topology.inspect_subscription(NEWS, "s")
+
+    told = attrs.asdict(topic.properties, recurse=False)
+    told["max_message_size"] = topic.max_message_size
+    assert told == KEPT_BY_TOPICS
+    assert attrs.asdict(subscription.properties, recurse=False) == KEPT_BY_SUBSCRIPTIONS
+    await topology.update_topic(NEWS, topic.properties)
+    await topology.update_subscription(NEWS, "s", subscription.properties)
+    assert (await topology.inspect_topic(NEWS)).properties == topic.properties
+    there = await topology.inspect_subscription(NEWS, "s")
+    assert there.properties == subscription.properties
 
 
 # --- messages

@@ -14,7 +14,7 @@ from gateway.app.namespaces import reason_of, rights_of
 from gateway.app.operations.targets import Target
 from gateway.app.operations.ways_in import Place, open_place
 from gateway.app.runtime import Runtime
-from gateway.capabilities import Topology
+from gateway.capabilities import Topology, described
 from gateway.config.options import Config
 from gateway.domain import backlog
 from gateway.domain.access import Right
@@ -177,7 +177,7 @@ async def _inspected(target: Target, entity: Entity) -> Listed:
     """
     path = entity.path()
     if entity.kind is EntityKind.QUEUE:
-        return _of_queue(await target.broker.inspect(path))
+        return _of_queue(await described(target.broker, path))
     topology = required(target.broker, Topology)
     if entity.kind is EntityKind.TOPIC:
         info = await topology.inspect_topic(path)

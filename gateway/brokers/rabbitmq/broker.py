@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Final, Self
@@ -29,12 +30,22 @@ from gateway.brokers.rabbitmq.own_receivers import OwnReceivers
 from gateway.brokers.rabbitmq.publishing import Publishing, encoded
 from gateway.brokers.rabbitmq.receiver import WORK, RabbitmqReceiver
 from gateway.brokers.rabbitmq.sender import MAX_LANES, RabbitmqSender
-from gateway.brokers.rabbitmq.settings import arguments_for, doubts_of, properties_of
+from gateway.brokers.rabbitmq.settings import (
+    DEAD_LETTERS,
+    KEEPS,
+    Settings,
+    arguments_for,
+    doubts_of,
+    properties_of,
+    read_settings,
+    settings_of,
+)
 from gateway.capabilities import Batches
 from gateway.changes import Turn, Turns
+from gateway.domain.backlog import is_of_pair
 from gateway.domain.backoff import Backoff
 from gateway.domain.billing import Operation
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties, first_changed, first_lost
 from gateway.domain.errors import (
     BrokerError,
     EntityExists,
@@ -43,6 +54,7 @@ from gateway.domain.errors import (
     MessageTooLarge,
     NotSupported,
     OutcomeUnknown,
+    PreconditionFailed,
     Unavailable,
 )
 from gateway.domain.identity import Identity, known_to_all, rabbitmq_identity
@@ -144,8 +156,8 @@ def open_namespace(
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqBroker:
     """
-    `ports.Broker`, with `FailsFast`, `SendsMany`, `Identifies` and `Verifies`. Connects on first
-    use.
+    `ports.Broker`, with `Describes`, `FailsFast`, `SendsMany`, `Identifies`, `Updates` and
+    `Verifies`. Connects on first use.
     """
 
     _places: Sequence[Place]
@@ -343,7 +355,15 @@ class RabbitmqBroker:
             silence = error
         else:
             self.meter.request(Operation.INSPECT)
-            infos = [self._info(EntityPath(each.name), each.messages) for each in found]
+            _, version = await self._channels.server()
+            infos = [
+                self._described(
+                    self._info(EntityPath(each.name), each.messages),
+                    (settings_of(each) or Settings(values=each.arguments)).values,
+                    version,
+                )
+                for each in found
+            ]
             return [attrs.evolve(info, lag=_MANAGEMENT_LAG) for info in infos]
         await self._channels.server()
         raise NotSupported(f"the management plugin doesn't answer: {silence}") from silence
@@ -354,10 +374,16 @@ class RabbitmqBroker:
         letters. Needs the rights configure and write on both, and read on the first.
 
         Raises:
-            NotSupported: RabbitMQ doesn't have that property.
+            NotSupported: RabbitMQ doesn't have that property; locks are the namespace's own.
         """
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: a sub-queue is created with its queue")
+        if is_of_pair(entity):  # a syphon doesn't rely on the duration that it wishes
+            lock = timedelta(seconds=self._options.lock_duration)
+            properties = attrs.evolve(properties, lock_duration=lock)
+        lost = first_lost(properties, KEEPS, self._info(entity, None, {DEAD_LETTERS: ""}))
+        if lost is not None:
+            raise NotSupported(f"{lost}: a RabbitMQ queue can't keep this value; leave it out")
         main, dead = name_to_make(entity), name_to_make(entity.dead_letter)
         _, version = await self._channels.server()
         arguments = arguments_for(properties, dead, version)
@@ -369,7 +395,38 @@ class RabbitmqBroker:
                 DeclareQueue(queue=name, durable=True, arguments=dict(each))
             )
         self.meter.request(Operation.MANAGE)
-        return await self.inspect(EntityPath(main))
+        return self._described(await self.inspect(EntityPath(main)), arguments, version)
+
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo:
+        """
+        As `Updates.update_queue`, but the properties must be those that the queue has.
+
+        Raises:
+            NotSupported: names the property that differs.
+        """
+        info = await self.describe(entity)
+        if if_version not in {None, info.version}:
+            raise PreconditionFailed(f"{entity}: a RabbitMQ queue never has another version")
+        changed = first_changed(properties, info)
+        if changed is not None:
+            raise NotSupported(
+                f"{changed}: a RabbitMQ queue can't be changed: delete and recreate it, or set a"
+                " policy"
+            )
+        return info
+
+    async def describe(self, entity: EntityPath) -> EntityInfo:
+        """
+        As `Describes.describe`: from the management plugin; without `management` it needs the right
+        configure on the queue, and some refused requests, which RabbitMQ logs.
+        """
+        info = await self.inspect(entity)
+        name = await self._channels.name_of(entity)
+        settings = await read_settings(self._channels, self._management, name)
+        _, version = await self._channels.server()
+        return self._described(info, None if settings is None else settings.values, version)
 
     async def delete_queue(self, entity: EntityPath) -> None:
         """As `Broker.delete_queue`; deletes the dead-letter queue, too. Needs configure on both."""
@@ -387,10 +444,21 @@ class RabbitmqBroker:
         name = await self._channels.name_of(entity)
         return await doubts_of(self._channels, self._management, name, is_backlog=is_backlog)
 
-    def _info(self, entity: EntityPath, active: int | None) -> EntityInfo:
+    def _described(
+        self, info: EntityInfo, settings: Mapping[str, str | int] | None, version: str
+    ) -> EntityInfo:
+        properties = properties_of(settings, self._options.lock_duration, version)
+        return attrs.evolve(info, properties=properties)
+
+    def _info(
+        self,
+        entity: EntityPath,
+        active: int | None,
+        settings: Mapping[str, str | int] | None = None,
+    ) -> EntityInfo:
         return EntityInfo(
             path=entity,
-            properties=properties_of(self._options.lock_duration),
+            properties=properties_of(settings, self._options.lock_duration),
             max_message_size=self._options.max_message_size,
             active=active,
         )

@@ -12,16 +12,23 @@ import attrs
 
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.management import Management
-from gateway.domain.entity import EntityStatus, QueueProperties
-from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
+from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import InvalidRequest, OutcomeUnknown, Unavailable
 from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, PRECONDITION_FAILED, error_of
 from gateway.wire.rabbitmq.management import ManagedQueue
 from gateway.wire.rabbitmq.queues import DeclareQueue
 
 UNLIMITED: Final = 2**31 - 1  # deliveries; the number that the legacy client asks for
+_MOST_MEGABYTES: Final = 2**31 - 1
 _MEBIBYTE: Final = 1024 * 1024
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LONGEST: Final = 2**32 - 1
+_LONGEST: Final = 2**32 - 1  # milliseconds
+# The properties that arguments of a queue hold in any value.
+KEEPS: Final = frozenset(
+    {"max_delivery_count", "default_time_to_live", "max_size_in_megabytes", "auto_delete_on_idle"}
+)
+DEAD_LETTERS: Final = "x-dead-letter-exchange"  # the argument
+_DEFAULT_LIMIT: Final = 20  # failed deliveries, where RabbitMQ has a limit by default
 # The versions of RabbitMQ since which queues have a delivery limit by default, and since which
 # quorum queues can be spread over the nodes.
 _LIMITED_BY_DEFAULT: Final = (4, 0)
@@ -46,8 +53,10 @@ def arguments_for(
     The node that leads fewest queues leads the new one, too: by default all queues that a client
     declares have its own node as their leader, so that the loss of that node concerns all of them.
 
+    The caller has refused every property that isn't in `KEEPS`.
+
     Raises:
-        NotSupported: names the property that RabbitMQ doesn't have.
+        InvalidRequest: names the property, and RabbitMQ's limit.
     """
     numbers = _numbers(version)
     arguments: dict[str, Any] = {
@@ -62,45 +71,60 @@ def arguments_for(
         arguments["x-delivery-limit"] = -1
     if properties is None:
         return arguments
-    _refuse(properties)
     if dead_letters is not None:
-        arguments["x-dead-letter-exchange"] = ""
+        arguments[DEAD_LETTERS] = ""
         arguments["x-dead-letter-routing-key"] = dead_letters
         arguments["x-dead-letter-strategy"] = "at-least-once"
     arguments["x-max-length-bytes"] = properties.max_size_in_megabytes * _MEBIBYTE
     if properties.default_time_to_live is not None:
-        milliseconds = properties.default_time_to_live // _MILLISECOND
-        if milliseconds <= _LONGEST:
-            arguments["x-message-ttl"] = milliseconds
+        arguments["x-message-ttl"] = _milliseconds(
+            "default_time_to_live", properties.default_time_to_live
+        )
     if properties.auto_delete_on_idle is not None:
-        arguments["x-expires"] = min(properties.auto_delete_on_idle // _MILLISECOND, _LONGEST)
+        arguments["x-expires"] = _milliseconds(
+            "auto_delete_on_idle", properties.auto_delete_on_idle
+        )
     return arguments
 
 
-def properties_of(lock_duration: float) -> QueueProperties:
+def _milliseconds(name: str, span: timedelta) -> int:
+    """Rounded up, since RabbitMQ takes none for zero."""
+    milliseconds = -(-span // _MILLISECOND)
+    if milliseconds > _LONGEST:
+        raise InvalidRequest(
+            f"{name}: RabbitMQ's limit is {_LONGEST} milliseconds (49 days, 17 hours), got {span}"
+        )
+    return milliseconds
+
+
+def properties_of(
+    settings: Mapping[str, str | int] | None, lock_duration: float, version: str = ""
+) -> QueueProperties:
     """
-    The properties that are reported for every queue: the lock duration, and no delivery limit.
+    The properties of a queue with these settings. None: they aren't known, so that only the lock
+    duration is the queue's, and no delivery limit is told.
     """
+    lock = timedelta(seconds=lock_duration)
+    if settings is None:
+        return QueueProperties(lock_duration=lock, max_delivery_count=UNLIMITED)
+    numbers = {name: int(value) for name, value in settings.items() if name in _LIMITS}
+    default = _DEFAULT_LIMIT if _numbers(version) >= _LIMITED_BY_DEFAULT else -1
+    limit = numbers.get("x-delivery-limit", default)
+    size = numbers.get("x-max-length-bytes")
     return QueueProperties(
-        lock_duration=timedelta(seconds=lock_duration), max_delivery_count=UNLIMITED
+        lock_duration=lock,
+        max_delivery_count=UNLIMITED if limit < 0 else limit + 1,
+        # the longest that management can tell, where there is no limit
+        max_size_in_megabytes=_MOST_MEGABYTES if size is None else max(1, size // _MEBIBYTE),
+        default_time_to_live=_span(numbers.get("x-message-ttl")),
+        auto_delete_on_idle=_span(numbers.get("x-expires")),
+        # RabbitMQ dead-letters each expired message of a queue that dead-letters at all
+        dead_lettering_on_expiration=DEAD_LETTERS in settings,
     )
 
 
-def _refuse(properties: QueueProperties) -> None:
-    asked = {
-        "requires_session": properties.requires_session,
-        "requires_duplicate_detection": properties.requires_duplicate_detection,
-        "forward_to": properties.forward_to is not None,
-        "forward_dead_lettered_messages_to": (
-            properties.forward_dead_lettered_messages_to is not None
-        ),
-        "status": properties.status is not EntityStatus.ACTIVE,
-        "user_metadata": properties.user_metadata is not None,
-        "max_message_size": properties.max_message_size is not None,
-    }
-    wrong = next((name for name, is_wrong in asked.items() if is_wrong), None)
-    if wrong is not None:
-        raise NotSupported(f"{wrong}: a RabbitMQ queue doesn't have this property; leave it out")
+def _span(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else milliseconds * _MILLISECOND
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -157,6 +181,27 @@ def _policy_wins(name: str, argument: str | int, policy: str | int, kind: str) -
     if name in _LIMITS and isinstance(argument, int) and isinstance(policy, int):
         return 0 <= policy < argument or argument < 0  # -1 means no limit
     return name == "x-overflow" and kind == "quorum"
+
+
+async def read_settings(
+    channels: Channels, management: Management | None, queue: str
+) -> Settings | None:
+    """
+    The settings in effect, as far as they are known now: of a new queue, the arguments without the
+    policies. None: these credentials may not see them, or the plugin doesn't answer.
+
+    Raises:
+        BrokerError: the queue doesn't exist, or there is no answer.
+    """
+    await channels.inspect(queue)
+    if management is None:
+        arguments = await _arguments(channels, queue)
+        return None if arguments is None else Settings(values=arguments)
+    try:
+        managed = await management.queue(queue)
+    except (Unavailable, OutcomeUnknown):  # the broker itself has answered
+        return None
+    return settings_of(managed) or Settings(values=managed.arguments)
 
 
 async def doubts_of(

@@ -27,6 +27,7 @@ from gateway.brokers.sharding.deleting import ShardedDeletion, delete_in_session
 from gateway.brokers.sharding.queues import (
     create_shards,
     delete_shards,
+    describe_shards,
     inspect_shards,
     list_whole_queues,
     update_shards,
@@ -54,6 +55,7 @@ from gateway.capabilities import (
     Transacts,
     Updates,
     Verifies,
+    described,
 )
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown
@@ -281,6 +283,13 @@ class ShardedBroker(SendWrapper):
         if queue is None:
             return await self.broker.inspect(entity)
         return await inspect_shards(self.broker, queue, entity)
+
+    async def describe(self, entity: EntityPath) -> EntityInfo:
+        """As `Describes.describe`, and as `describe_shards`."""
+        queue = self.table.find(entity)
+        if queue is None:
+            return await described(self.broker, entity)
+        return await describe_shards(self.broker, queue, entity)
 
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100

@@ -28,6 +28,7 @@ from gateway.capabilities import (
     Transacts,
     Updates,
     Verifies,
+    described,
     outcome_of,
     send_each,
     sends_in,
@@ -207,6 +208,10 @@ class ShardPlaces(ForwardingBroker):
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         return await self.of(entity).inspect(entity)
+
+    async def describe(self, entity: EntityPath) -> EntityInfo:
+        """As `Describes.describe`."""
+        return await described(self.of(entity), entity)
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         return await self.of(entity).create_queue(entity, properties)

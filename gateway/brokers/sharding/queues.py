@@ -8,7 +8,7 @@ import attrs
 
 from gateway.brokers.sharding.halfway import halfway
 from gateway.brokers.sharding.table import ShardedQueue, ShardTable
-from gateway.capabilities import Updates, Verifies
+from gateway.capabilities import Updates, Verifies, described
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists, EntityNotFound
 from gateway.offering import required
@@ -34,6 +34,12 @@ async def inspect_shards(broker: Broker, queue: ShardedQueue, entity: EntityPath
     of them doesn't report is unknown.
     """
     return summed(entity, [await broker.inspect(path) for path in _paths(queue, entity)])
+
+
+async def describe_shards(broker: Broker, queue: ShardedQueue, entity: EntityPath) -> EntityInfo:
+    """As `Describes.describe`, and as `inspect_shards`."""
+    properties = (await described(broker, entity)).properties
+    return attrs.evolve(await inspect_shards(broker, queue, entity), properties=properties)
 
 
 async def list_whole_queues(
@@ -79,7 +85,7 @@ async def create_shards(
     if not is_new:
         raise EntityExists(f"{entity}: a queue of this name exists already")
     with halfway(True, _CREATED):
-        return await inspect_shards(broker, queue, entity)
+        return await describe_shards(broker, queue, entity)
 
 
 async def update_shards(
@@ -100,7 +106,7 @@ async def update_shards(
         with halfway(True, _UPDATED):
             await updates.update_queue(path, properties)
     with halfway(True, _UPDATED):
-        return await inspect_shards(broker, queue, entity)
+        return await describe_shards(broker, queue, entity)
 
 
 async def delete_shards(

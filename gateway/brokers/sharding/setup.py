@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from gateway.brokers.sharding.table import ShardedQueue, ShardTable
+from gateway.capabilities import described
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
@@ -80,7 +81,7 @@ class ShardSetup:
         """
         path = queue.path.shard(number)
         try:
-            properties = (await self.broker.inspect(queue.path)).properties
+            properties = (await described(self.broker, queue.path)).properties
             await self.broker.create_queue(path, properties)
         except EntityExists:
             return

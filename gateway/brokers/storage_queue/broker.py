@@ -23,8 +23,8 @@ from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue.peer import AccountQueue, StorageAccountPeer
 from gateway.brokers.storage_queue.poison import PoisonQueue
 from gateway.brokers.storage_queue.receiver import MAX_KEPT, StorageQueueReceiver
-from gateway.domain.backlog import is_backlog
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.backlog import is_of_pair
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties, first_lost
 from gateway.domain.errors import (
     BrokerError,
     Busy,
@@ -42,7 +42,7 @@ from gateway.ports import WallClock
 from gateway.wire.http.hardened_xml import MAX_BYTES
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import MAX_ENCODED, build_put, parse_item
-from gateway.wire.storage_queue.metadata import build_metadata, parse_metadata
+from gateway.wire.storage_queue.metadata import KEEPS, build_metadata, parse_metadata
 
 CANNOT: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -280,14 +280,19 @@ class StorageQueueBroker:
         neither is missing.
 
         Raises:
-            NotSupported: names the property. The service can't dead-letter expired messages; for a
-                backlog queue this property is ignored, since nothing expires there.
+            NotSupported: names the property. The service can't dead-letter expired messages, and
+                has no size of a queue; for the queues of a pair both are ignored, since nothing
+                expires there and an account is larger.
         """
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: a dead-letter queue is created with its queue")
-        if is_backlog(entity):
-            properties = attrs.evolve(properties, dead_lettering_on_expiration=False)
-        metadata = build_metadata(properties)
+        if is_of_pair(entity):
+            properties = attrs.evolve(
+                properties,
+                dead_lettering_on_expiration=False,
+                max_size_in_megabytes=QueueProperties().max_size_in_megabytes,
+            )
+        metadata = _metadata(entity, properties)
         queue = self._queue_of(entity)
         is_new = False
         if not _has_dead_letters(queue):
@@ -310,7 +315,7 @@ class StorageQueueBroker:
             raise NotSupported(f"{entity}: a queue of Azure Storage has no versions")
         if entity.is_dead_letter:
             raise EntityNotFound(f"{entity}: a queue expected, not its dead-letter queue")
-        queue, metadata = self._queue_of(entity), build_metadata(properties)
+        queue, metadata = self._queue_of(entity), _metadata(entity, properties)
         await queue.peer.run(storage.SetMetadata(queue=queue.name, metadata=metadata))
         return await self.inspect(entity)
 
@@ -358,6 +363,20 @@ class StorageQueueBroker:
 
     def _poison_of(self, entity: EntityPath) -> PoisonQueue:
         return PoisonQueue(queue=self._dead_letters_of(entity), clock=self._clock)
+
+
+def _metadata(entity: EntityPath, properties: QueueProperties) -> dict[str, str]:
+    """
+    The metadata of a queue with these properties.
+
+    Raises:
+        NotSupported: names the property that a queue of the service can't keep.
+        InvalidRequest: names the property and the limit.
+    """
+    lost = first_lost(properties, KEEPS, EntityInfo(path=entity, max_message_size=MAX_ENCODED))
+    if lost is not None:
+        raise NotSupported(f"{lost}: a queue of Azure Storage can't keep this value; leave it out")
+    return build_metadata(properties)
 
 
 async def _made(queue: AccountQueue, metadata: Mapping[str, str]) -> bool:

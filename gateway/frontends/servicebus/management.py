@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from gateway.capabilities import DeletesByVersion, Topology, Updates
+from gateway.capabilities import DeletesByVersion, Topology, Updates, described
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     EntityExists,
@@ -86,7 +86,7 @@ async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:
     """The queue or topic with that name, or None."""
     await trio.lowlevel.checkpoint()
     try:
-        return await broker.inspect(entity)
+        return await described(broker, entity)
     except EntityNotFound:
         topology = offered(broker, Topology)
         if topology is None:

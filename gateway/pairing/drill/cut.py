@@ -19,6 +19,7 @@ from gateway.capabilities import (
     Clears,
     DeletesByVersion,
     DeletesMessages,
+    Describes,
     Enlists,
     HidesMessages,
     Identifies,
@@ -154,15 +155,15 @@ def _unavailable(drill: Drill, what: str) -> Unavailable:
 @attrs.frozen(eq=False)
 class CutBroker(SendWrapper):
     """
-    `inner`, behind a way that a drill can cut. Operations of `DeletesByVersion`, `Topology`,
-    `Updates` and `Verifies` aren't cut: no send and no receive needs them.
+    `inner`, behind a way that a drill can cut. Operations of `DeletesByVersion`, `Describes`,
+    `Topology`, `Updates` and `Verifies` aren't cut: no send and no receive needs them.
     """
 
     _inner: Broker
     cut: Cut
 
     forwards: ClassVar[frozenset[type]] = frozenset(
-        (DeletesByVersion, Placed, SendsTogether, Topology, Updates, Verifies)
+        (DeletesByVersion, Describes, Placed, SendsTogether, Topology, Updates, Verifies)
     )
 
     @property

@@ -17,13 +17,14 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.entity import EntityStatus, QueueProperties
-from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import InvalidRequest
 from gateway.wire.storage_queue.fields import is_metadata
 from gateway.wire.storage_queue.notes import read_notes, write_notes
 from gateway.wire.storage_queue.operations import MAX_VISIBILITY
 
 UNLIMITED: Final = 2**31 - 1  # deliveries, the legacy client's value
+KEEPS: Final = frozenset({"lock_duration", "max_delivery_count", "user_metadata"})
 _OWN: Final = "pairgate_"
 _LOCK: Final = "pairgate_lock_seconds"
 _DELIVERIES: Final = "pairgate_max_delivery_count"
@@ -32,11 +33,11 @@ _USER: Final = "pairgate_user_metadata"
 
 def build_metadata(properties: QueueProperties) -> dict[str, str]:
     """
+    Return the metadata that holds the properties of `KEEPS`.
+
     Raises:
-        NotSupported: names the property that a queue of the service can't have.
         InvalidRequest: names the property and the limit.
     """
-    _refuse(properties)
     lock = math.ceil(properties.lock_duration.total_seconds())
     if not 1 <= lock <= MAX_VISIBILITY:
         raise InvalidRequest(f"lock_duration: 1 to {MAX_VISIBILITY} seconds expected, got {lock}")
@@ -72,25 +73,6 @@ def parse_metadata(metadata: Mapping[str, str]) -> QueueProperties:
         max_delivery_count=_number(values.get(_DELIVERIES), UNLIMITED) or UNLIMITED,
         user_metadata=write_notes(attrs.evolve(notes, metadata={**notes.metadata, **others})),
     )
-
-
-def _refuse(properties: QueueProperties) -> None:
-    asked = {
-        "requires_session": properties.requires_session,
-        "requires_duplicate_detection": properties.requires_duplicate_detection,
-        "default_time_to_live": properties.default_time_to_live is not None,
-        "dead_lettering_on_expiration": properties.dead_lettering_on_expiration,
-        "forward_to": properties.forward_to is not None,
-        "forward_dead_lettered_messages_to": (
-            properties.forward_dead_lettered_messages_to is not None
-        ),
-        "auto_delete_on_idle": properties.auto_delete_on_idle is not None,
-        "status": properties.status is not EntityStatus.ACTIVE,
-        "max_message_size": properties.max_message_size is not None,
-    }
-    wrong = next((name for name, is_wrong in asked.items() if is_wrong), None)
-    if wrong is not None:
-        raise NotSupported(f"{wrong}: a queue of Azure Storage can't have that")
 
 
 def _number(text: str | None, most: int) -> int | None:

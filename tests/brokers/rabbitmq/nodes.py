@@ -131,6 +131,17 @@ class Namespace:
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         return attrs.evolve(await self.broker.inspect(self.inside(entity)), path=entity)
 
+    async def describe(self, entity: EntityPath) -> EntityInfo:
+        return attrs.evolve(await self.broker.describe(self.inside(entity)), path=entity)
+
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo:
+        info = await self.broker.update_queue(
+            self.inside(entity), properties, if_version=if_version
+        )
+        return attrs.evolve(info, path=entity)
+
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:

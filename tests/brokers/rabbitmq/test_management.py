@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from gateway.brokers.rabbitmq.management import Management
+from gateway.brokers.rabbitmq.settings import UNLIMITED
 from gateway.demo.ports import free_port
-from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized, NotSupported, Unavailable
 from gateway.domain.message import Message
@@ -170,7 +170,7 @@ async def test_an_overflow_by_policy_drops_in_spite_of_the_argument(rabbits: Nod
 
 async def test_a_new_queue_is_doubtful_until_its_policies_are_known(rabbits: Nodes) -> None:
     async with managed(rabbits) as namespace:
-        await namespace.create_queue(ORDERS, backlog.QUEUE_PROPERTIES)
+        await namespace.create_queue(ORDERS, QueueProperties(max_delivery_count=UNLIMITED))
         [doubt] = await namespace.verify(ORDERS, is_backlog=True)
         later = await doubts_of(namespace, ORDERS.name)
 

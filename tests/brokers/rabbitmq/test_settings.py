@@ -3,15 +3,24 @@
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.brokers.rabbitmq.broker import open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
-from gateway.brokers.rabbitmq.settings import UNLIMITED, arguments_for
+from gateway.brokers.rabbitmq.settings import UNLIMITED, arguments_for, properties_of
 from gateway.demo.ports import free_port
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    NotSupported,
+    PreconditionFailed,
+    Unavailable,
+)
 from gateway.domain.message import DeadLetter, Defer, Message
 from tests.brokers.rabbitmq.nodes import Nodes, client
 from tests.harness.rabbitmq import control
@@ -19,6 +28,12 @@ from tests.harness.rabbitmq import control
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
+SECOND = timedelta(seconds=1)
+LOCK = timedelta(minutes=5)
+
+
+def milliseconds(count: int) -> timedelta:
+    return timedelta(milliseconds=count)
 
 
 def test_a_backlog_queue_has_no_delivery_limit_in_the_form_of_each_version() -> None:
@@ -48,25 +63,71 @@ def test_the_limit_counts_deliveries_that_failed() -> None:
     assert arguments["x-delivery-limit"] == 9
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"requires_session": True},
-        {"requires_duplicate_detection": True},
-        {"forward_to": "elsewhere"},
-    ],
-    ids=lambda properties: next(iter(properties)),
+@pytest.mark.parametrize("name", ["default_time_to_live", "auto_delete_on_idle"])
+def test_a_time_beyond_that_of_rabbitmq_is_refused(name: str) -> None:
+    longest = timedelta(milliseconds=2**32 - 1)
+
+    arguments_for(QueueProperties(**{name: longest}), "dead", "3.10.8")
+    with pytest.raises(InvalidRequest, match=rf"{name}: .*4294967295 milliseconds"):
+        arguments_for(QueueProperties(**{name: longest + SECOND / 1000}), "dead", "3.10.8")
+
+
+@pytest.mark.parametrize("version", ["3.10.8", "4.1.0"])
+@given(
+    st.builds(
+        QueueProperties,
+        lock_duration=st.just(LOCK),
+        dead_lettering_on_expiration=st.just(True),
+        max_delivery_count=st.integers(1, UNLIMITED),
+        max_size_in_megabytes=st.integers(1, UNLIMITED),
+        default_time_to_live=st.none() | st.integers(1, 2**32 - 1).map(milliseconds),
+        auto_delete_on_idle=st.none() | st.integers(1, 2**32 - 1).map(milliseconds),
+    )
 )
-def test_what_a_queue_can_not_be_is_refused(properties: dict[str, Any]) -> None:
-    with pytest.raises(NotSupported, match=next(iter(properties))):
-        arguments_for(QueueProperties(**properties), "dead", "3.10.8")
+def test_the_arguments_tell_the_properties(version: str, properties: QueueProperties) -> None:
+    arguments = arguments_for(properties, "dead", version)
+
+    assert properties_of(arguments, LOCK.total_seconds(), version) == properties
+
+
+def test_a_limit_that_rabbitmq_has_by_default_is_told() -> None:
+    told = [properties_of({}, 1.0, version).max_delivery_count for version in ("3.13.7", "4.0.5")]
+
+    assert told == [UNLIMITED, 21]
+
+
+async def test_properties_are_told_as_far_as_the_credentials_may_see_them(rabbits: Nodes) -> None:
+    node, wanted = rabbits.process("primary"), QueueProperties(max_delivery_count=7)
+    async with rabbits.namespace("primary") as namespace:
+        created = await namespace.create_queue(ORDERS, wanted)
+        told = await namespace.describe(ORDERS)
+        await control(node, "add_user", "stranger", "secret")
+        await control(node, "set_permissions", "stranger", "^$", "^$", "^$")
+        async with client(namespace.port, user="stranger", password="secret") as stranger:
+            seen = await stranger.describe(namespace.inside(ORDERS))
+
+    assert created.properties == told.properties
+    assert told.properties.max_delivery_count == 7
+    assert seen.properties.max_delivery_count == UNLIMITED
+
+
+async def test_a_queue_takes_no_other_properties_than_it_has(rabbits: Nodes) -> None:
+    async with rabbits.namespace("primary") as namespace:
+        info = await namespace.create_queue(ORDERS, QueueProperties())
+        other = attrs.evolve(info.properties, max_delivery_count=3)
+
+        assert await namespace.update_queue(ORDERS, info.properties) == info
+        with pytest.raises(NotSupported, match=r"max_delivery_count: .* can't be changed"):
+            await namespace.update_queue(ORDERS, other)
+        with pytest.raises(PreconditionFailed):
+            await namespace.update_queue(ORDERS, info.properties, if_version=info.version + 1)
 
 
 @pytest.mark.parametrize(
     "properties",
     [
         QueueProperties(),
-        backlog.QUEUE_PROPERTIES,
+        attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=LOCK),
         QueueProperties(default_time_to_live=timedelta(hours=1), max_delivery_count=UNLIMITED),
     ],
     ids=["default", "backlog", "expiring"],

@@ -153,6 +153,13 @@ class Namespace:
         self._made.append(inside)
         return attrs.evolve(await self.broker.create_queue(inside, properties), path=entity)
 
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo:
+        inside = self.inside(entity)
+        info = await self.broker.update_queue(inside, properties, if_version=if_version)
+        return attrs.evolve(info, path=entity)
+
     async def delete_queue(self, entity: EntityPath) -> None:
         await self.broker.delete_queue(self.inside(entity))
 

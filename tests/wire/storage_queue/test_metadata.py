@@ -2,14 +2,13 @@
 
 import re
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.entity import EntityStatus, QueueProperties
-from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import InvalidRequest
 from gateway.wire.storage_queue.metadata import UNLIMITED, build_metadata, parse_metadata
 from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
 from gateway.wire.storage_queue.operations import StoredPolicy
@@ -72,26 +71,6 @@ def test_what_cannot_be_read_is_as_if_it_were_not_there(value: str) -> None:
 
     assert parse_metadata(dict.fromkeys(names, value)) == parse_metadata({})
     assert parse_metadata({"pairgate_user_metadata": "-"}) == parse_metadata({})
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"requires_session": True},
-        {"requires_duplicate_detection": True},
-        {"default_time_to_live": timedelta(days=1)},
-        {"dead_lettering_on_expiration": True},
-        {"forward_to": "a"},
-        {"forward_dead_lettered_messages_to": "a"},
-        {"auto_delete_on_idle": timedelta(days=1)},
-        {"status": EntityStatus.DISABLED},
-        {"max_message_size": 1000},
-    ],
-    ids=lambda asked: next(iter(asked)),
-)
-def test_what_a_queue_cannot_have_is_refused_by_its_name(asked: dict[str, Any]) -> None:
-    with pytest.raises(NotSupported, match=next(iter(asked))):
-        build_metadata(QueueProperties(**asked))
 
 
 def test_a_lock_has_whole_seconds_and_a_limit() -> None:
