@@ -59,6 +59,7 @@ class ClientLimit(enum.Enum):
     CONNECTIONS = "connections"
     REQUESTS = "requests"
     BYTES = "bytes"
+    PEEKS = "peeks"
 
 
 OnRefused = Callable[[str, Refusal], None]

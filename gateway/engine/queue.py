@@ -7,7 +7,7 @@ in memory after. A rule that refuses (raises `BrokerError`) does so before any c
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -23,11 +23,14 @@ from gateway.engine.enqueue import EnqueueRules
 from gateway.engine.message_index import MessageIndex, QuotaUsage
 from gateway.engine.queue_checks import check_reason
 from gateway.engine.queue_content import Entity, Onward, QueueContent
-from gateway.engine.records import MAX_SEQUENCE, Incoming, Row, State, Storage, Totals
+from gateway.engine.records import MAX_SEQUENCE, MOST_PEEKED, Incoming, Row, State, Storage, Totals
 from gateway.engine.session_rules import SessionRules
 from gateway.engine.sessions import Sessions
 from gateway.engine.visibility import VisibilityRules
 
+# Rows of each state that a peek reads at once, until they are known to be small.
+_FEW: Final = 8
+_SMALL: Final = 64 * 1024  # bytes of that many small rows
 _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
 
@@ -382,13 +385,30 @@ class Queue:
 
     def peek(self, states: Sequence[State], from_sequence: int, limit: int) -> list[Row]:
         """
-        Rows from that sequence number on, in order, including locked ones, without damaged ones.
+        Rows from that sequence number on, in order, including locked ones, without damaged ones:
+        none after those that have `MOST_PEEKED` bytes together.
         """
-        stored = self._content.storage.rows
         first = min(max(from_sequence, 0), MAX_SEQUENCE)
-        found = (stored.after(state, first - 1, limit) for state in states)
-        rows = heapq.merge(*found, key=lambda row: row.sequence)
-        return [row for row in rows if not row.damaged][:limit]
+        found = (self._rows_after(state, first - 1, limit) for state in states)
+        rows, size = list[Row](), 0
+        for row in heapq.merge(*found, key=lambda row: row.sequence):
+            if row.damaged:
+                continue
+            rows.append(row)
+            size += row.size
+            if len(rows) >= limit or size >= MOST_PEEKED:
+                break
+        return rows
+
+    def _rows_after(self, state: State, sequence: int, limit: int) -> Iterator[Row]:
+        """The rows of one state, read a few at a time if they are large."""
+        few = wanted = min(_FEW, limit)
+        while page := self._content.storage.rows.after(state, sequence, wanted):
+            yield from page
+            if len(page) < wanted:
+                return
+            sequence = page[-1].sequence
+            wanted = limit if sum(row.size for row in page) < _SMALL else few
 
     def info(self) -> EntityInfo:
         entity, index = self.entity, self._content.index

@@ -15,6 +15,9 @@ from gateway.domain.values import value
 
 STATE_OVERHEAD: Final = 256  # bytes that a session's state counts beside its own
 MAX_SEQUENCE: Final = 2**63 - 1  # the highest number that a storage can be asked for
+# Bytes of the messages that one peek shows, beside the last of them. A page of 32 messages of a
+# megabyte, asked for by many at once, filled the memory.
+MOST_PEEKED: Final = 1024 * 1024
 
 
 class State(enum.IntEnum):

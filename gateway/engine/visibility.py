@@ -17,7 +17,7 @@ from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Messag
 from gateway.domain.storage_queue.poison import too_many
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.engine.queue_content import SWEEP, Onward, QueueContent
-from gateway.engine.records import Row, State
+from gateway.engine.records import MOST_PEEKED, Row, State
 
 _PAGE: Final = 64  # rows that one peek looks at
 _SERVED: Final = frozenset({State.ACTIVE, State.SCHEDULED})
@@ -69,12 +69,19 @@ class VisibilityRules:
     def peek(self, after: int, limit: int, now: Now) -> tuple[list[Row], int | None]:
         """
         Return up to `limit` visible messages with a sequence number above `after`, unchanged, and
-        the last number that was looked at; None: there are no more.
+        the last number that was looked at; None: there are no more, or those that were found have
+        `MOST_PEEKED` bytes together.
         """
         content = self._content
         page = limit + min(content.index.locked, _PAGE) if after < 0 else _PAGE
         rows = content.storage.rows.after(State.ACTIVE, after, page)
-        found = [row for row in rows if self._is_visible(row, now)]
+        found, size = list[Row](), 0
+        for row in rows:
+            if size >= MOST_PEEKED:
+                return found[:limit], None
+            if self._is_visible(row, now):
+                found.append(row)
+                size += row.size
         return found[:limit], rows[-1].sequence if len(rows) == page else None
 
     def hide_new(self, row: Row, hidden: int, now: Now) -> Row:

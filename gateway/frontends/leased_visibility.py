@@ -232,7 +232,8 @@ class LeasedVisibility:
         while len(found) < limit:
             some = await peeks.peek(entity, from_sequence=first, limit=page)
             found += [each for each in some if self._is_visible(entity, each)]
-            if len(some) < page:
+            # Fewer than the limit: there are no more, or they are large, and enough for an answer.
+            if not some or (found and len(some) < page):
                 break
             page = _PAGE
             first = some[-1].sequence_number + 1

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Final
 
 import attrs
+import trio
 from attrs import validators
 
 from gateway.domain.access import ClientLimit
@@ -18,6 +19,10 @@ from gateway.net.turns import Contention, Line
 from gateway.net.waiters import Waiters
 
 RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many
+# Answers with peeked messages that one client has under way, until they are written. A peek locks
+# nothing, so nothing else bounds their number: such an answer takes some 10 MiB while it is made.
+MOST_PEEKS: Final = 4
+PEEK_PATIENCE: Final = 10.0  # seconds that a peek waits for the others of its client
 MOST_NAMES: Final = 32  # clients whose refusals are counted by name
 # The text and code with which Service Bus throttles: SDKs recognize it by both.
 _TEXT: Final = (
@@ -55,6 +60,7 @@ class ClientLoad:
     # Of the client's connections that have read much at once.
     reading: Line = attrs.field(init=False)
     _less: Waiters = attrs.field(factory=Waiters, init=False)
+    _peeks: trio.CapacityLimiter | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.line = Line(self.clients.contention, self.name, self._forget_if_idle)
@@ -105,6 +111,27 @@ class ClientLoad:
         self._less.wake()
         self._forget_if_idle()
 
+    async def acquire_peek(self, holder: object) -> None:
+        """
+        Return when the client has fewer than `MOST_PEEKS` answers with peeked messages under way;
+        `holder` counts as one until `release_peek`.
+
+        Raises:
+            Busy: it has had as many for `PEEK_PATIENCE` seconds.
+        """
+        if self._peeks is None:
+            self._peeks = trio.CapacityLimiter(MOST_PEEKS)
+        with trio.move_on_after(PEEK_PATIENCE):
+            await self._peeks.acquire_on_behalf_of(holder)
+            return
+        self._refuse(ClientLimit.PEEKS, MOST_PEEKS)
+
+    def release_peek(self, holder: object) -> None:
+        """Note that the answer is written, or won't be."""
+        assert self._peeks is not None, "the holder has acquired it"
+        self._peeks.release_on_behalf_of(holder)
+        self._forget_if_idle()
+
     @property
     def is_full(self) -> bool:
         """True if no more bytes of the client may be read now."""
@@ -122,6 +149,7 @@ class ClientLoad:
 
     def _forget_if_idle(self) -> None:
         is_idle = self.line.is_idle and self.reading.is_idle
+        is_idle = is_idle and (self._peeks is None or not self._peeks.borrowed_tokens)
         if not (self.connections or self.requests or self.bytes) and is_idle:
             self.clients.forget(self)
 

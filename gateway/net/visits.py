@@ -51,6 +51,9 @@ class Visit:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     clients: Clients | None = None  # None: its client has no limits
     client: str = ""  # the credential that it has shown last; empty: none
+    peek_slot: "PeekSlot | None" = attrs.field(
+        default=None, init=False
+    )  # of the request in progress
     _connected: ClientLoad | None = attrs.field(default=None, init=False)
     # The port's connections without any authorization, the longest idle first.
     _strangers: dict["Visit", None] = attrs.field(factory=dict)
@@ -109,9 +112,16 @@ class Visit:
     def end(self) -> None:
         self._strangers.pop(self, None)
 
+    def release_peek(self) -> None:
+        """Note that the answer of the request in progress is written, or won't be."""
+        slot, self.peek_slot = self.peek_slot, None
+        if slot is not None:
+            slot.release()
+
     def leave(self) -> None:
         """Note that the connection has ended."""
         self.end()
+        self.release_peek()
         if self._connected is not None:
             self._connected.disconnect()
             self._connected = None
@@ -198,6 +208,47 @@ def note_authorized(client: str = "") -> None:
     visit = _current.get(None)
     if visit is not None:
         visit.authorize(client)
+
+
+@attrs.define(eq=False)
+class PeekSlot:
+    """The place of one answer with peeked messages among those of its client."""
+
+    _load: ClientLoad
+
+    def release(self) -> None:
+        """Note that the answer is written, or won't be."""
+        self._load.release_peek(self)
+
+
+async def acquire_peek_slot() -> PeekSlot | None:
+    """
+    Return when this task's client may have another answer with peeked messages; the caller releases
+    the result. None: the client has no limits.
+
+    Raises:
+        Busy: as `ClientLoad.acquire_peek`.
+    """
+    await trio.lowlevel.checkpoint()
+    visit = _current.get(None)
+    load = None if visit is None else visit.load()
+    if load is None:
+        return None
+    slot = PeekSlot(load)
+    await load.acquire_peek(slot)
+    return slot
+
+
+async def peek_until_written() -> None:
+    """
+    As `acquire_peek_slot`, for a request over HTTP. Its connection releases the slot once the
+    answer is written.
+    """
+    visit = _current.get(None)
+    slot = await acquire_peek_slot()
+    if visit is not None:
+        visit.release_peek()
+        visit.peek_slot = slot
 
 
 async def take_turn(size: int, count: int = 1) -> Turn | None:

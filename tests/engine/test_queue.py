@@ -24,7 +24,7 @@ from gateway.engine.dispatch import MOST_TAKEN
 from gateway.engine.queue import Queue, QueueDependencies
 from gateway.engine.queue_checks import check_properties
 from gateway.engine.queue_content import SWEEP, Entity
-from gateway.engine.records import Incoming, Row, SessionRecord, State, Storage, Total
+from gateway.engine.records import MOST_PEEKED, Incoming, Row, SessionRecord, State, Storage, Total
 from tests.harness.retained import entries
 
 PEEK_LOCK = ReceiveMode.PEEK_LOCK
@@ -402,6 +402,31 @@ def test_what_its_receiver_cannot_read_is_put_aside():
     assert queue.drain_news(at(1)).quarantined == [1]
     with pytest.raises(LockLost):
         queue.settle(a.token, Complete(), at(1))
+
+
+def test_a_peek_shows_no_message_after_those_that_are_a_mebibyte_together():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, *range(12))
+    enlarge(rows, MOST_PEEKED // 10)
+
+    assert [row.content for row in queue.peek([State.ACTIVE], 0, 100)] == [*range(11)]
+    assert [row.content for row in queue.peek([State.ACTIVE], 12, 100)] == [11]
+
+
+def enlarge(rows: NaiveRows, size: int) -> None:
+    """Let each message have so many bytes."""
+    rows.rows = {number: attrs.evolve(row, size=size) for number, row in rows.rows.items()}
+
+
+def test_a_peek_passes_damaged_messages_however_many_they_are():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, *range(30))
+    for number in range(1, 30):
+        rows.rows[number] = attrs.evolve(rows.rows[number], damaged=True)
+
+    assert [row.content for row in queue.peek([State.ACTIVE], 0, 1)] == [29]
 
 
 def test_who_peeks_at_several_states_sees_no_more_than_was_asked_for():

@@ -9,10 +9,10 @@ from gateway.domain.message import DeadLetter, Defer, Message
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.engine.queue import Queue
 from gateway.engine.queue_content import SWEEP
-from gateway.engine.records import Row, State
+from gateway.engine.records import MOST_PEEKED, Row, State
 from gateway.engine.visibility import Poison
 from tests.engine.test_enqueue import Way, forwarded
-from tests.engine.test_queue import NaiveRows, at, content, make, message, send, take
+from tests.engine.test_queue import NaiveRows, at, content, enlarge, make, message, send, take
 from tests.engine.test_queue_content import NoWay, doubtful
 
 SECOND = 1_000_000  # microseconds
@@ -111,6 +111,17 @@ def test_who_looks_sees_what_anybody_could_take_page_by_page():
     assert peek(136, 99, at(1))[1] == 200
     assert peek(137, 99, at(1))[1] is None
     assert peek(200, 5, at(1)) == ([], None)
+
+
+def test_a_peek_shows_no_message_after_those_that_are_a_mebibyte_together():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, *range(5))
+    enlarge(rows, MOST_PEEKED // 2)
+
+    found, last = queue.visibility.peek(-1, 5, at(1))
+
+    assert (contents_of(found), last) == ([0, 1], None)
 
 
 def test_who_looks_sees_nothing_hidden_damaged_or_expired():

@@ -19,12 +19,15 @@ from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
-from gateway.frontends.auth import Authorizer
+from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.clients import ClientOptions, Clients
+from gateway.net.clients import MOST_PEEKS, PEEK_PATIENCE, ClientOptions, Clients
 from gateway.net.turns import BRIEF
 from gateway.net.visits import Visits, note_authorized, take_turn
 from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
+from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
@@ -335,6 +338,59 @@ async def test_bytes_of_open_transactions_count_whatever_the_connection(
         assert condition(rolled_back) == ROLLBACK
         assert isinstance(accepted, amqp.TransactionalState)
         assert isinstance(last, amqp.TransactionalState)
+
+
+async def test_a_client_has_few_answers_with_peeked_messages_under_way_over_amqp(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await site.broker.send(ORDERS, [Message(body=b"x" * 900_000)])
+        for _ in range(MOST_PEEKS):
+            deaf = await peeker(site, credit=0)  # the client takes no reply
+            await deaf.ask()
+            await deaf.ask()
+        other = await peeker(site, credit=2)
+        begun = trio.current_time()
+
+        throttled = await other.reply()
+        waited = trio.current_time() - begun
+        site.scopes[0].cancel()
+        answered = await other.reply()
+
+        assert (throttled.status, waited) == (503, pytest.approx(PEEK_PATIENCE))
+        assert answered.status == 200
+        assert site.refused == {(EMULATOR_POLICY.name, "peeks"): 1}
+
+
+@attrs.define(eq=False)
+class Peeker:
+    """A client with links to the `$management` of orders, that peeks."""
+
+    sdk: Sdk
+    replies: amqp.LinkId
+    requests: amqp.LinkId
+
+    async def ask(self) -> None:
+        operation = ops.Peek(from_sequence=1, limit=1)
+        request = build_request(request_of(operation, request_id="7", reply_to="here"))
+        await self.sdk.outcome(self.sdk.engine.send(self.requests, b"1", request))
+
+    async def reply(self) -> Reply:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.ask)
+            return parse_reply((await self.sdk.delivery(self.replies)).payload)
+        raise AssertionError("a delivery ends it")
+
+
+async def peeker(site: Site, credit: int) -> Peeker:
+    sdk = await site.connect().open()
+    await sdk.put_token()
+    address = "orders/$management"
+    target = amqp.Terminus(address="here")
+    replies = await sdk.attached(we_send=False, address=address, target=target)
+    if credit:
+        sdk.engine.grant(replies, credit)
+    return Peeker(sdk, replies, await sdk.attached(we_send=True, address=address))
 
 
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "PLAIN"])

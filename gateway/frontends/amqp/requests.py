@@ -6,8 +6,9 @@ the link that is attached to the same node.
 
 A request in a transaction joins it at its arrival, so that a discharge right behind it finds it.
 
-Requests of one connection take turns: few are answered at a time, and a request whose reply may be
-large isn't answered while too many replies wait for the client to read or to give credit.
+Requests of one connection take turns: few are answered at a time. A request whose reply may be
+large isn't answered while too many replies wait for the client to read or to give credit, on this
+connection or on all of its client together.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,7 @@ from gateway.domain.errors import (
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error, unreadable
 from gateway.frontends.amqp.transactions import Transaction
+from gateway.net.visits import PeekSlot, acquire_peek_slot
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -180,21 +182,48 @@ class RequestLink:
             if self._of_tokens:  # answered at once
                 await self._serve_in_turn(event, since, joined)
                 return
-            while True:
-                async with self._context.turns:
-                    if await self._serve_in_turn(event, since, joined):
-                        return
-                await self._context.connection.wait_for_room()
+            async with self._context.turns:
+                if await self._serve_in_turn(event, since, joined):
+                    return
+            await self._serve_much(event, since, joined)
         finally:
             self._under_way -= 1
             self._leave(joined)
             self._context.pending.end(len(event.payload))
             self._top_up()
 
-    async def _serve_in_turn(self, event: TransferReceived, since: float, joined: _Joined) -> bool:
+    async def _serve_much(self, event: TransferReceived, since: float, joined: _Joined) -> None:
         """
-        Answer a request; return False if there is no room for its reply now. The request is decoded
-        here and not kept: a decoded value may take a hundred times its bytes.
+        Answer a request that may have a large reply, when there is room for it: on the connection,
+        and among those of its client. The request holds no turn while it waits.
+        """
+        connection = self._context.connection
+        slot: PeekSlot | None = None
+        try:
+            slot = await acquire_peek_slot()
+        except Busy as error:
+            self._fail(joined, error)
+            async with self._context.turns:
+                await self._serve_in_turn(event, since, error, is_large=True)
+            return
+        try:
+            while True:
+                await connection.wait_for_room()
+                async with self._context.turns:
+                    if connection.has_room:
+                        await self._serve_in_turn(event, since, joined, is_large=True)
+                        break
+            await connection.wait_for_room()
+        finally:
+            if slot is not None:
+                slot.release()
+
+    async def _serve_in_turn(
+        self, event: TransferReceived, since: float, joined: _Joined, *, is_large: bool = False
+    ) -> bool:
+        """
+        Answer a request; return False if it may have a large reply, unless `is_large`. The request
+        is decoded here and not kept: a decoded value may take a hundred times its bytes.
         """
         await trio.lowlevel.checkpoint()
         engine = self._context.engine
@@ -207,7 +236,7 @@ class RequestLink:
             self._fail(joined, InvalidRequest(str(error)))
             engine.settle(event.delivery, Rejected(error=unreadable(error)))
             return True
-        if may_answer_much(request) and not self._context.connection.has_room:
+        if may_answer_much(request) and not is_large:
             return False
         taken: DeliveryState = ACCEPTED
         if isinstance(event.state, TransactionalState):

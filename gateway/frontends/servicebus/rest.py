@@ -46,7 +46,7 @@ from gateway.frontends.servicebus.management import manage
 from gateway.frontends.servicebus.options import RestOptions
 from gateway.net.http.server import RETRY_AFTER
 from gateway.net.turns import Turn
-from gateway.net.visits import begin_request, take_turn
+from gateway.net.visits import begin_request, peek_until_written, take_turn
 from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.message import encoded_size
@@ -68,7 +68,7 @@ _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _SLICE: Final = 200  # messages of a batch, which take some 2.5 ms
 _SMALL_SLICE: Final = 50  # beside a light client
 _PAGE: Final = 32  # messages that are peeked in one step
-_MOST_PEEKED: Final = 16 * 1024 * 1024  # bytes, beyond which an answer gets no further page
+_MOST_PEEKED: Final = 2 * 1024 * 1024  # bytes, beyond which an answer gets no further page
 _RIGHTS: Final = {
     rest.SendMessages: Right.SEND,
     rest.ProbeEntity: Right.SEND,
@@ -277,6 +277,7 @@ class ServiceBusRestFrontend:
     async def _peek(self, entity: EntityPath, first: int, limit: int) -> rest.Delivered:
         """Peek at most `limit` messages, and fewer if they have more than `_MOST_PEEKED` bytes."""
         peeks = required(self.broker, Peeks)
+        await peek_until_written()
         found, size = list[Delivery](), 0
         while len(found) < limit and size < _MOST_PEEKED:
             wanted = min(_PAGE, limit - len(found))

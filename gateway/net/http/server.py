@@ -245,6 +245,7 @@ class _Connection:
         self._enter(_Phase.WRITING, self.server.options.write_timeout)
         await self.stream.send_all(data)
         del data
+        self._visit.release_peek()
         if response.parts is not None and self.codec.may_have_body(response):
             await self._send_parts(response.parts)
         return self.codec.start_next()

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
+from gateway.net.clients import MOST_PEEKS, Clients
 from gateway.net.http.headers import read_fields, written_fields
 from gateway.net.http.server import HttpServerOptions
-from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY
+from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY, Visits, peek_until_written
 from gateway.wire.http.messages import Headers, Response
 from tests.net.conftest import Exchange, read_all, read_response
 
@@ -262,6 +263,35 @@ async def test_a_client_that_does_not_read_is_cut(autojump_clock, exchange):
         began = trio.current_time()
 
     assert trio.current_time() - began == pytest.approx(30)
+
+
+async def test_an_answer_with_peeked_messages_counts_until_it_is_written(exchange, autojump_clock):
+    visits, visited = Visits(3600.0, Clients()), []
+
+    async def handler(request):
+        await peek_until_written()
+        visited.append(request.path)
+        return Response(status=200, body=b"hello")
+
+    async def serve(stream):
+        with visits.begin("192.0.2.1"):
+            await exchange.server(handler).serve_connection(stream)
+
+    async def ask():
+        ours, theirs = lockstep_stream_pair()
+        exchange.nursery.start_soon(serve, theirs)
+        await ours.send_all(GET)
+        await wait_all_tasks_blocked()
+        return ours
+
+    unread = [await ask() for _ in range(MOST_PEEKS)]
+    last = await ask()
+    before = len(visited)
+    await read_response(unread[0])
+    await read_response(last)
+
+    assert before == MOST_PEEKS
+    assert len(visited) == MOST_PEEKS + 1
 
 
 async def test_a_slow_handler_has_no_deadline_here(exchange, autojump_clock):
