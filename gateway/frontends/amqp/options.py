@@ -55,3 +55,8 @@ class AmqpOptions:
     # first of them.
     max_transaction_work: int = attrs.field(default=100, validator=validators.ge(1))
     transaction_timeout: float = attrs.field(default=120.0, validator=validators.gt(0.0))
+
+    @property
+    def max_partial(self) -> int:
+        """Bytes of unfinished messages of a client: there is room for one of the largest size."""
+        return max(self.engine.max_partial, self.max_message_size)

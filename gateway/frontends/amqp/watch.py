@@ -91,7 +91,7 @@ class Watch:
 
     def _note_token(self) -> None:
         """Note that a token was added: from now on the client may send large messages."""
-        self._context.engine.allow_partial(self._context.options.engine.max_partial)
+        self._context.engine.allow_partial(self._context.options.max_partial)
         self._set_next_look()
 
     def _note_policies(self) -> None:

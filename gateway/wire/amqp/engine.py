@@ -147,8 +147,12 @@ class Engine(Links):
 
     @property
     def unsettled(self) -> int:
-        """Bytes of messages that have arrived, in whole or in part, and that we haven't settled."""
-        return self._registry.unsettled + self._registry.partial
+        """
+        Bytes of messages that have arrived, in whole or in part, and that we haven't settled; 0
+        while none is whole, because no settlement then makes them fewer.
+        """
+        whole = self._registry.unsettled
+        return whole and whole + self._registry.partial
 
     def tick(self, now: float) -> float:
         """

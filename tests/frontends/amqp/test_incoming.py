@@ -14,6 +14,7 @@ from gateway.domain.topics.topology import SubscriptionProperties, TopicProperti
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import encode_message
+from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
 from tests.frontends.amqp.conftest import OneByOne
 from tests.frontends.amqp.sdk import HOST
@@ -62,6 +63,22 @@ async def test_a_batch_becomes_its_messages(house, sdk, autojump_clock):
 
     assert await sdk.outcome(delivery) == amqp.ACCEPTED
     assert [message.message_id for message in await kept(house)] == list("01234")
+
+
+async def test_a_message_within_the_links_limit_is_answered_whatever_other_limits_are(
+    house, autojump_clock
+):
+    small = EngineOptions(max_partial=100_000)
+    house.change(max_message_size=1_000_000, max_pending_bytes=100_000, engine=small)
+    sdk = await house.client()
+    link = await sdk.sender()
+
+    largest = await sdk.send(link, Message(body=bytes(999_000)))
+    next_one = await sdk.send(link, Message(body=b"next"))
+    beyond = await sdk.send(link, Message(body=bytes(1_000_001)))
+
+    assert (largest, next_one) == (amqp.ACCEPTED, amqp.ACCEPTED)
+    assert beyond.error.condition == "amqp:link:message-size-exceeded"
 
 
 async def test_a_batch_has_only_so_many_messages(house, sdk, autojump_clock):

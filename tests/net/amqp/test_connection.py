@@ -285,6 +285,19 @@ async def test_unsettled_messages_stop_the_reading(nursery, autojump_clock):
     assert server.count(TransferReceived) == 20
 
 
+async def test_a_message_may_be_larger_than_what_stops_the_reading(nursery, autojump_clock):
+    limits = AmqpConnectionOptions(max_unsettled=100_000)
+    client, server = await connect(nursery, memory_stream_pair(), options=limits)
+    link = await attach(client)
+
+    client.connection.engine.send(link, b"1", bytes(250_000))
+    client.connection.engine.send(link, b"2", bytes(1000))
+    await client.wait_for(DispositionReceived, 2)
+
+    sizes = [len(event.payload) for event in server.told if isinstance(event, TransferReceived)]
+    assert sizes == [250_000, 1000]
+
+
 async def test_time_in_which_nothing_is_read_does_not_count_for_a_message_in_part(
     nursery, autojump_clock
 ):

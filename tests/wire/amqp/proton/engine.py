@@ -146,7 +146,8 @@ class Engine(Links):
     @property
     def unsettled(self) -> int:
         """Bytes of messages that have arrived, in whole or in part, and that we haven't settled."""
-        return self._registry.unsettled + self._registry.partial
+        whole = self._registry.unsettled
+        return whole and whole + self._registry.partial
 
     def tick(self, now: float) -> float:
         """
