@@ -35,6 +35,7 @@ from gateway.net.certificates import client_certificate
 from gateway.net.visits import current_visit, note_authorized
 from gateway.ports import WallClock
 from gateway.wire.openid.jwt import SCHEME as BEARER
+from gateway.wire.openid.jwt import looks_like_jwt
 from gateway.wire.servicebus.sas import SCHEME as SAS
 from gateway.wire.servicebus.sas import parse_sas, verify
 
@@ -171,6 +172,8 @@ class Authorizer:
         Wait for the keys of the identity provider of a bearer token if they aren't known, for some
         seconds at most. Does nothing for any other token, and has no checkpoint then.
         """
+        if token is not None:
+            token = with_scheme(token)
         if token is None or token in self._kept or not is_bearer(token):
             return  # noqa: ASYNC910 on the way of each request
         if self.issuers is not None:
@@ -194,6 +197,7 @@ class Authorizer:
             if token is None:
                 text = "no token: an Authorization header is expected"
                 raise Refused(text, Refusal.MISSING)
+            token = with_scheme(token)
             claim = self._kept.get(token) or self._read(token)
             self._holder(claim)
         except NotAuthorized as error:
@@ -368,6 +372,14 @@ def _claim_of(der: bytes) -> Claim | None:
 def is_bearer(text: str) -> bool:
     """True if the value of an Authorization header is a bearer token."""
     return text[: len(_BEARER)].lower() == _BEARER
+
+
+def with_scheme(header: str) -> str:
+    """
+    The value of an Authorization header, where a bearer token may stand alone: Go's client for
+    management sends it so, and Go's and Node's for the target of a forwarding.
+    """
+    return f"{BEARER} {header}" if looks_like_jwt(header) else header
 
 
 def as_header(token: str) -> str:

@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.domain.entity import QueueProperties
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
@@ -19,9 +19,11 @@ from gateway.frontends.storage_queue.auth import Accounts
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.bearer import ISSUER, World
-from tests.frontends.rest_client import ORDERS, wall_clock
+from tests.frontends.rest_client import KEY as SAS_KEY
+from tests.frontends.rest_client import ORDERS, ROOT, wall_clock
 from tests.frontends.storage_client import ACCOUNT, KEY, code, open_client
 from tests.harness.openid import SigningKey
 
@@ -101,6 +103,61 @@ async def test_rest_and_atom(gateway: Gateway, autojump_clock: MockClock) -> Non
     ]
     assert rest.check_head(request("POST", "/orders/messages", "Bearer x")) is not None
     assert rest.check_head(request("POST", "/orders/messages", world.bearer())) is None
+
+
+FORWARDING = b"""<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml">
+<QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">
+<ForwardTo>sb://localhost/orders</ForwardTo></QueueDescription></content></entry>"""
+
+
+# Go's client for management (azservicebus/internal/atom) sends the token alone; for the target of a
+# forwarding Node's SDK does, too (serviceBusAtomManagementClient.ts).
+@pytest.mark.parametrize("has_scheme", [True, False], ids=["Bearer", "bare"])
+async def test_a_token_needs_no_scheme_over_rest(
+    gateway: Gateway, has_scheme: bool, autojump_clock: MockClock
+) -> None:
+    rest = ServiceBusRestFrontend(
+        broker=gateway.broker,
+        leases=gateway.leases,
+        authorizer=gateway.authorizer,
+        wall_clock=wall_clock,
+    )
+
+    def shown(*roles: str) -> str:
+        token = gateway.world.token(*roles)
+        return f"Bearer {token}" if has_scheme else token
+
+    async def forward(token: str) -> int:
+        supplementary = {"ServiceBusSupplementaryAuthorization": token, "If-Match": "*"}
+        put = request("PUT", "/from", shown("Manage"), FORWARDING, **supplementary)
+        return (await rest.handle(put)).status
+
+    assert (await rest.handle(request("POST", "/orders/messages", shown("Send")))).status == 201
+    assert (await rest.handle(request("POST", "/orders/messages", shown("Listen")))).status == 401
+    await gateway.broker.create_queue(EntityPath("from"), QueueProperties())
+    assert await forward(shown("Send")) == 401
+    assert await forward(shown("Manage")) == 200
+
+
+async def test_the_keys_for_a_second_token_are_waited_for(
+    gateway: Gateway, autojump_clock: MockClock
+) -> None:
+    """The request itself has a signature."""
+    rest = ServiceBusRestFrontend(
+        broker=gateway.broker,
+        leases=gateway.leases,
+        authorizer=gateway.authorizer,
+        wall_clock=wall_clock,
+    )
+    await trio.sleep(3700)
+    claims = gateway.world.provider.claims(wall_clock().timestamp())
+    new = SigningKey.make("new")
+    gateway.world.provider.keys.append(new)
+    token = new.sign(claims | {"roles": ["Queues.Manage"]})
+    signature = sign_sas("http://localhost/", ROOT.name, SAS_KEY, 2**33)
+    put = request("PUT", "/from", signature, FORWARDING, ServiceBusSupplementaryAuthorization=token)
+
+    assert (await rest.handle(put)).status == 201
 
 
 async def test_an_audience_that_fits_no_header_is_accepted_and_not_told(

@@ -199,7 +199,7 @@ class ServiceBusRestFrontend:
     async def _management(self, request: Request, claim: Claim) -> Response:
         operation = atom.parse_request(request)
         self._check(claim, request, Right.MANAGE, entity_of(operation))
-        self._check_forwarding(claim, request, operation)
+        await self._check_forwarding(claim, request, operation)
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
         with answered_within(self.options.answer_timeout):
             answer = await manage(self.broker, operation, self._namespace())
@@ -215,13 +215,16 @@ class ServiceBusRestFrontend:
     ) -> None:
         self.authorizer.require(claim, Access(right=right, entity=entity, path=request.path))
 
-    def _check_forwarding(self, claim: Claim, request: Request, operation: Operation) -> None:
+    async def _check_forwarding(  # noqa: ASYNC910 on the way of each request
+        self, claim: Claim, request: Request, operation: Operation
+    ) -> None:
         """
         Check the right to manage each entity that messages will be forwarded to: the SDKs send a
         token of its own for it, and otherwise the request's token has to suffice.
         """
         for header, target in forwards_of(operation):
             token = request.headers.get(header)
+            await self.authorizer.prepare(token)
             holder = claim if token is None else self.authorizer.claim(token)
             access = Access(right=Right.MANAGE, entity=target, path=target.name)
             self.authorizer.require(holder, access)
