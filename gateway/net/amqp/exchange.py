@@ -41,7 +41,9 @@ class Exchange:
 
     def __init__(self, client: AmqpClient, node: str, name: str) -> None:
         """
-        Attach the links. `name` is their name, and the address for the replies.
+        Attach the links. `name` is the address for the replies, and their names begin with it.
+        Each has a name of its own: peers that find a link by its name alone, as rhea does, would
+        take the second for the first.
 
         Raises:
             Unavailable: the connection has ended.
@@ -57,13 +59,13 @@ class Exchange:
         self._replies = _Replies(
             self,
             client,
-            NewLink(name=name, we_send=False, source=there, target=here),
+            NewLink(name=f"{name}-replies", we_send=False, source=there, target=here),
             self._session,
         )
         self._requests = _Requests(
             self,
             client,
-            NewLink(name=name, we_send=True, source=here, target=there),
+            NewLink(name=f"{name}-requests", we_send=True, source=here, target=there),
             self._session,
         )
 

@@ -7,10 +7,19 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized, Unavailable
 from gateway.domain.message import Message
-from gateway.wire.amqp.events import RELEASED
+from gateway.wire.amqp.events import RELEASED, LinkAttached
 from tests.brokers.amqp.doorkeeper import guarded
 
 ONE = [Message(message_id="1", body=b"x")]
+
+
+async def test_each_link_has_a_name_of_its_own():
+    """rhea as a server, and others, find a link by its name alone, whatever its direction."""
+    async with guarded() as (doorkeeper, broker):
+        await broker.send(EntityPath("a"), ONE)
+
+    attached = [each for each in doorkeeper.server.told if isinstance(each, LinkAttached)]
+    assert len(attached) == len({each.name for each in attached}) == 3
 
 
 @pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "unnoticed"])

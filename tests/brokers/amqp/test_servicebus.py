@@ -36,8 +36,12 @@ async def broker(house):
 
 
 async def sent(house: House) -> list[str]:
-    shown = await house.broker.peek(ORDERS, limit=10_000)
-    return [each.message.message_id for each in shown]
+    ids: list[str] = []
+    after = 0
+    while shown := await house.broker.peek(ORDERS, from_sequence=after, limit=10_000):
+        ids += [str(each.message.message_id) for each in shown]
+        after = shown[-1].sequence_number + 1
+    return ids
 
 
 async def test_a_batch_above_the_limit_of_the_link_goes_in_several_in_order(house, broker):
