@@ -256,6 +256,7 @@ class StatusBoard:
             order=pair.order_status(),
             durations=tuple(pair.broker.sends.durations()),
             refused=pair.broker.sends.refused(),
+            oversized=pair.broker.admission.oversized,
             slow_calls=pair.broker.to_primary.watch.slow,
             state_changes=tuple(self.runtime.observer.state_changes()),
         )

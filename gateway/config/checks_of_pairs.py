@@ -9,7 +9,7 @@ from gateway.config.places import host_of_bind, hosts_of, is_loopback, location_
 from gateway.config.problems import no_namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.pairing.options import OnLeaseLost, OrderLeaseMode
+from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, Oversized
 from gateway.pairing.sending import PRIMARY_SHARE
 
 # The kinds of namespaces whose queues may require sessions, and show their messages.
@@ -41,6 +41,11 @@ def warnings_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
     yield from _lonely_key(pairing)
     yield from _lonely_lease(config, pairing)
     yield from _half_encrypted(config, pairing)
+    if pairing.options.oversized is Oversized.PRIMARY_ONLY:
+        yield (
+            f"pairing.oversized: primary-only: a message that is too large for {pairing.secondary}"
+            " is refused while the primary is down"
+        )
 
 
 def _label(pairing: Pairing) -> Iterator[str]:

@@ -12,6 +12,7 @@ from gateway.config.checks import problems_of, warnings_of
 from gateway.config.given_queues import with_queues
 from gateway.config.options import (
     DEFAULT,
+    STORAGE_QUEUE,
     Config,
     Namespace,
     Pairing,
@@ -23,6 +24,7 @@ from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.secrets import SecretSource
 from gateway.net import unix
+from gateway.pairing.options import Oversized
 
 FILE_NAME: Final = "pairgate.toml"
 
@@ -162,8 +164,21 @@ def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:
     primary: Namespace | None = config.namespaces.get(pairing.primary)
     if not label and primary is not None:
         label = label_of(location_of(primary)) or _local_label(config, pairing)
-    options = attrs.evolve(pairing.options, label=label, entities=config.entities)
+    oversized = pairing.options.oversized or _oversized(config, primary)
+    options = attrs.evolve(
+        pairing.options, label=label, entities=config.entities, oversized=oversized
+    )
     return attrs.evolve(pairing, options=options)
+
+
+def _oversized(config: Config, primary: Namespace | None) -> Oversized:
+    """
+    Clients of Storage know the service's limit, and there is no way to tell them a smaller one. So
+    before a storage account what that account takes is taken.
+    """
+    scheme = "" if primary is None else primary.url.partition(":")[0].lower()
+    theirs = any(endpoint.protocol == STORAGE_QUEUE for endpoint in config.endpoints)
+    return Oversized.PRIMARY_ONLY if theirs and scheme == STORAGE_QUEUE else Oversized.REFUSE
 
 
 def _local_label(config: Config, pairing: Pairing) -> str:

@@ -308,6 +308,7 @@ class PairStatus:
     pins: tuple[str, ...] = ()  # by operators: what, by whom, until when, and why
     durations: tuple[SendDuration, ...] = ()
     refused: Mapping[str, int] = attrs.field(factory=dict)  # messages, by the class of the error
+    oversized: int = 0  # messages for the primary alone, as the secondary couldn't take them
     slow_calls: int = 0
     state_changes: tuple[StateChangeCount, ...] = ()
     drill: Drill | None = None  # that is under way

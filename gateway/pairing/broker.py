@@ -46,6 +46,7 @@ from gateway.domain.errors import (
     BrokerError,
     Busy,
     InvalidRequest,
+    MessageTooLarge,
     NotOrderer,
     NotSupported,
     Outcome,
@@ -355,6 +356,10 @@ class PairedBroker(ForwardingBroker):
         for batch in sending.pending:
             try:
                 self.admission.admit_to_backlog(sending.entity, batch.messages, policy)
+            except MessageTooLarge as error:
+                # A primary that is busy takes it later; after "too large" no client tries again.
+                busy = self.to_primary.pauses.left(sending.entity) > 0
+                batch.fail(self._refusal(sending, batch) if busy else error)
             except BrokerError as error:
                 batch.fail(error)
 
@@ -376,9 +381,12 @@ class PairedBroker(ForwardingBroker):
             on_unknown=(rule and rule.on_unknown) or self.options.on_unknown,
             may_divert=rule is None or rule.divert,
             in_order=in_order,
+            is_for_primary_alone=any(
+                self.admission.is_for_primary_alone(entity, batch.messages) for batch in batches
+            ),
         )
         seconds = hedge_after(entity, self.options)
-        if seconds is not None:
+        if seconds is not None and not sending.is_for_primary_alone:
             sending.hedge = Hedge(
                 seconds, partial(self._deliver_copy, sending), partial(self._doubled, sending)
             )

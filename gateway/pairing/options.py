@@ -51,6 +51,13 @@ class UnknownEntity(enum.Enum):
     REFUSE = "refuse"
 
 
+class Oversized(enum.Enum):
+    """A message that the secondary couldn't take is refused, or is for the primary alone."""
+
+    REFUSE = "refuse"  # at any time, so that no outage changes what is accepted
+    PRIMARY_ONLY = "primary-only"  # the primary takes it; in an outage it is refused
+
+
 class BacklogTimeToLive(enum.Enum):
     DEDUCT = "deduct"  # time to live keeps running in the backlog
     RESTART = "restart"  # as the legacy client
@@ -109,6 +116,8 @@ class PairOptions:
     on_unknown: OnUnknown = OnUnknown.DIVERT
     on_unreachable: OnUnreachable = OnUnreachable.DIVERT
     unknown_entity: UnknownEntity = UnknownEntity.DIVERT
+    # None: the configuration decides by the kinds of the endpoints and of the primary; else refuse.
+    oversized: Oversized | None = None
     # Entities that keep the order of their sends, e.g. `orders` or `payments/*`.
     ordered: tuple[str, ...] = ()
     order_lease: OrderLeaseMode = OrderLeaseMode.OFF

@@ -22,7 +22,7 @@ from gateway.pairing.depth import BacklogDepth, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.hedging import HedgeBudget
 from gateway.pairing.inflight import InFlight
-from gateway.pairing.options import OnLeaseLost, PairOptions
+from gateway.pairing.options import OnLeaseLost, Oversized, PairOptions
 from gateway.pairing.order.lease import OrderLeases
 from gateway.pairing.order.sends import OrderedSends
 from gateway.pairing.order.watch import OrderWatch
@@ -235,6 +235,7 @@ class PairParts:
                 entity_cache=entity_cache,
                 measure=dependencies.measure,
                 backlog_limit=self.backlog.max_message_size,
+                primary_only=options.oversized is Oversized.PRIMARY_ONLY,
             ),
             to_primary=PrimarySender(
                 primary=self.primary,

@@ -78,7 +78,8 @@ class PrimarySender:
                     sending,
                     attempt,
                     min(sending.primary_seconds, sending.left),
-                    has_other_way=self._leaves_the_backlog(sending),
+                    has_other_way=self._leaves_the_backlog(sending)
+                    and not sending.is_for_primary_alone,
                     turn=turn,
                 )
             if sending.hedge is not None and sending.hedge.delivered:

@@ -78,6 +78,7 @@ class Sending:
     on_unknown: OnUnknown
     may_divert: bool
     in_order: bool = False  # later calls don't overtake it, as in `SendsMany.send_many`
+    is_for_primary_alone: bool = False  # too large to be diverted, so no attempt is cut short
     is_forwarded: bool = False  # by another gateway, as this one is the orderer
     hedge: Hedge | None = None  # None: the send isn't hedged
     copy_of: Hedge | None = None  # the hedge whose second copy this is

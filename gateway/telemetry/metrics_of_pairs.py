@@ -25,6 +25,11 @@ def pair_metrics(pair: PairStatus) -> Iterator[Metric]:
         refused.add_metric([error], number)
     yield refused
     yield CounterMetricFamily(
+        "pairgate_admission_oversized_messages",
+        "Messages for the primary alone, as they are too large for the secondary.",
+        value=pair.oversized,
+    )
+    yield CounterMetricFamily(
         "pairgate_slow_calls",
         "Sends that the primary didn't answer within slow_call_duration.",
         value=pair.slow_calls,

@@ -12,6 +12,7 @@ from gateway.config.places import is_loopback, label_of
 from gateway.config.problems import ConfigError
 from gateway.config.secrets import SecretSource
 from gateway.domain.access import Right
+from gateway.pairing.options import Oversized
 from tests.config.texts import ONE, PAIR, SECRET, UNLABELLED, config, problems, warnings
 from tests.harness.secret_files import write_secret
 
@@ -389,6 +390,38 @@ def test_the_label_is_the_first_dns_label_of_the_primary() -> None:
 
     assert pairing is not None
     assert pairing.options.label == "east"
+
+
+STORAGE = 'url = "storage-queue:UseDevelopmentStorage=true"'
+
+
+@pytest.mark.parametrize(
+    ("protocol", "primary", "more", "oversized"),
+    [
+        ("storage-queue", STORAGE, "", Oversized.PRIMARY_ONLY),
+        ("storage-queue", STORAGE, 'oversized = "refuse"', Oversized.REFUSE),
+        ("service-bus", STORAGE, "", Oversized.REFUSE),
+        ("storage-queue", 'url = "memory:"', "", Oversized.REFUSE),
+        ("service-bus", 'url = "memory:"', 'oversized = "primary-only"', Oversized.PRIMARY_ONLY),
+    ],
+)
+def test_clients_of_storage_meet_the_limit_of_the_service_that_they_know(
+    protocol: str, primary: str, more: str, oversized: Oversized
+) -> None:
+    text = (
+        f'[[endpoints]]\nprotocol = "{protocol}"\nbind = "127.0.0.1:8080"\n'
+        f'[namespaces.east]\n{primary}\n[namespaces.west]\nurl = "memory:"\n'
+        f'[pairing]\nprimary = "east"\nsecondary = "west"\nlabel = "east"\n{more}\n'
+    )
+
+    pairing = config(text).pairing
+
+    assert pairing is not None
+    assert pairing.options.oversized is oversized
+    warned = [
+        each for each in warnings(text, Path("/nowhere")) if each.startswith("pairing.oversized")
+    ]
+    assert bool(warned) is (oversized is Oversized.PRIMARY_ONLY)
 
 
 def test_the_label_of_a_pair_of_stores_is_the_name_of_the_primary() -> None:

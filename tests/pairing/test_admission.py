@@ -7,6 +7,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import RESERVE, reserve
 from gateway.domain.envelope_fields import PATH, RESERVED
 from gateway.domain.errors import (
+    Busy,
     InvalidRequest,
     MessageTooLarge,
     Outcome,
@@ -16,9 +17,9 @@ from gateway.domain.errors import (
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.admission import Admission
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
-from gateway.pairing.options import UnknownEntity
+from gateway.pairing.options import Oversized, UnknownEntity
 from gateway.wire.amqp.message import encoded_size
-from tests.harness.faults import Operation, Refuse
+from tests.harness.faults import LoseAnswer, Operation, Refuse, busy
 from tests.pairing.harness import BILLS, ORDERS, QUEUE, message, outcome_of, send, virtual_time
 
 pytestmark = virtual_time
@@ -45,6 +46,55 @@ async def test_an_outage_takes_what_health_takes_and_no_more(harness, encrypts):
     assert [type(error) for error in failed_over] == [type(None), MessageTooLarge]
     wrapped = (await harness.secondary.messages(QUEUE))[0]
     assert limit - RESERVE < encoded_size(wrapped) <= limit
+
+
+LIMIT = 5000
+LARGE = Message(message_id="large", body=bytes(LIMIT))
+
+
+async def test_a_message_for_the_primary_alone_is_refused_in_an_outage_only(harness):
+    pair = await harness.pair(limit=LIMIT, oversized=Oversized.PRIMARY_ONLY)
+
+    healthy = await outcome_of(send(pair, LARGE))
+    small = await outcome_of(send(pair, message("small")))
+    pair.states.force_over(ORDERS)
+    failed_over = await outcome_of(send(pair, LARGE))
+
+    assert (healthy, small) == (None, None)
+    assert isinstance(failed_over, MessageTooLarge)
+    assert "in an outage" in str(failed_over)
+    assert pair.broker.admission.oversized == 2
+    assert await harness.secondary.messages(QUEUE) == []
+
+
+async def test_a_message_for_the_primary_alone_that_may_have_arrived_is_not_called_too_large(
+    harness,
+):
+    pair = await harness.pair(limit=LIMIT, oversized=Oversized.PRIMARY_ONLY)
+    harness.primary.fail(LoseAnswer(), SEND)
+
+    error = await outcome_of(send(pair, LARGE))
+
+    assert error.outcome is Outcome.UNKNOWN
+
+
+async def test_a_message_for_the_primary_alone_waits_while_the_primary_is_busy(harness):
+    pair = await harness.pair(limit=LIMIT, oversized=Oversized.PRIMARY_ONLY)
+    harness.primary.fail(busy(1000.0), SEND)
+
+    error = await outcome_of(send(pair, LARGE))
+
+    assert isinstance(error, Busy)
+
+
+async def test_a_message_for_the_primary_alone_is_not_hedged(harness):
+    pair = await harness.pair(
+        limit=LIMIT, oversized=Oversized.PRIMARY_ONLY, hedge_after=0.1, hedge_budget=1.0
+    )
+    harness.primary.broker.latency = lambda: 0.5
+
+    assert await outcome_of(send(pair, LARGE)) is None
+    assert await harness.secondary.messages(QUEUE) == []
 
 
 async def test_the_primarys_own_limit_is_kept_in_an_outage(harness):

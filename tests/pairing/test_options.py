@@ -12,6 +12,7 @@ from gateway.pairing.options import (
     EntityRule,
     OnUnknown,
     OnUnreachable,
+    Oversized,
     PairOptions,
     SyphonOptions,
     UnknownEntity,
@@ -84,6 +85,7 @@ def test_an_entity_may_leave_its_primary_and_a_full_one_is_the_callers_business(
         (OnUnknown, ["divert", "raise"]),
         (OnUnreachable, ["divert", "raise"]),
         (UnknownEntity, ["divert", "refuse"]),
+        (Oversized, ["refuse", "primary-only"]),
         (BacklogTimeToLive, ["deduct", "restart"]),
     ],
 )

@@ -134,6 +134,7 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
         sends=tuple(_sends(pairs)),
         durations=tuple(_durations(pairs)),
         refused=dict(refused),
+        oversized=sum(pair.oversized for pair in pairs),
         slow_calls=sum(pair.slow_calls for pair in pairs),
         state_changes=tuple(
             StateChangeCount(before=before, after=after, cause=cause, times=times)

@@ -2,6 +2,8 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from uuid import UUID
 
 import attrs
 import pytest
@@ -23,9 +25,12 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.offering import required
+from gateway.pairing.options import Oversized
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import MAX_ENCODED
 from gateway.wire.storage_queue.notes import Notes, write_notes
+from tests.brokers.kinds import real_date
+from tests.brokers.pairs import pair_of
 from tests.brokers.sharding.harness import sharded
 from tests.brokers.storage_queue.azurites import Azurites, client
 from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
@@ -74,6 +79,28 @@ async def test_what_xml_would_change_or_refuse_comes_back(azurites: Azurites, bo
                 [delivery] = await receiver.receive(1)
 
         assert delivery.message.body == body
+
+
+async def test_a_pair_passes_what_the_account_takes_to_the_primary_alone(
+    azurites: Azurites,
+) -> None:
+    put = partial(Message, message_id=str(UUID(int=1)), creation_time=real_date())
+    largest = put(body=b"x" * storage.MAX_MESSAGE)
+    too_large = put(body=b"x" * (storage.MAX_MESSAGE + 1))
+    async with (
+        azurites.namespace("primary") as primary,
+        azurites.namespace("secondary") as secondary,
+        pair_of(primary, secondary, real_date, oversized=Oversized.PRIMARY_ONLY) as pair,
+    ):
+        await pair.broker.create_queue(ORDERS, QueueProperties())
+        await pair.broker.send(ORDERS, [largest])
+        with pytest.raises(MessageTooLarge):
+            await pair.broker.send(ORDERS, [too_large])
+        pair.states.force_over(ORDERS)
+        with pytest.raises(MessageTooLarge, match="in an outage"):
+            await pair.broker.send(ORDERS, [largest])
+
+        assert (await primary.inspect(ORDERS)).active == 1
 
 
 @pytest.mark.parametrize("char", [b"x", b"&"], ids=["letters", "markup"])

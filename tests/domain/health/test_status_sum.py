@@ -64,6 +64,7 @@ def status(
         pauses=sent,
         durations=(SendDuration(accepted_by="primary", error="", seconds=values(sent)),),
         refused={"Busy": sent},
+        oversized=sent,
         slow_calls=sent,
         state_changes=(
             StateChangeCount(before="primary", after="suspect", cause="failed", times=sent),
@@ -112,7 +113,7 @@ def test_counts_are_added() -> None:
     assert total.events == {"diverted": 7}
     assert total.refused == (RefusalCount(protocol="amqp", reason="expired", times=7),)
     assert pair.durations == (SendDuration(accepted_by="primary", error="", seconds=values(7)),)
-    assert (pair.refused, pair.slow_calls) == ({"Busy": 7}, 7)
+    assert (pair.refused, pair.oversized, pair.slow_calls) == ({"Busy": 7}, 7, 7)
     assert [each.times for each in pair.state_changes] == [7]
     assert (total.loop_lag, total.tasks) == (values(7), 7)
     assert total.token_expiries == {"east": NOW + timedelta(minutes=1)}

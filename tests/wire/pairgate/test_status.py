@@ -128,6 +128,7 @@ OUTAGE = Status(
             SendDuration(accepted_by="", error="NoAnswer", seconds=SECONDS),
         ),
         refused={"MessageTooLarge": 2},
+        oversized=4,
         slow_calls=6,
         state_changes=(
             StateChangeCount(before="suspect", after="secondary", cause="failed", times=2),
