@@ -21,11 +21,8 @@ from gateway.net.amqp.links import InFlight, LinkVoid
 from gateway.wire.amqp.conditions import error_from_condition
 from gateway.wire.amqp.events import Accepted, DeliveryState, Modified, Rejected, Released
 from gateway.wire.amqp.message import encode_message
-from gateway.wire.amqp.servicebus.batches import BATCH, SINGLE, batch_of
+from gateway.wire.amqp.servicebus.batches import BATCH, MAX_SIZE, SINGLE, batch_of
 
-# In the properties of the attach response.
-_BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
-_MAX_BATCH: Final = 4500  # messages per batch in Service Bus
 _BATCH_OVERHEAD: Final = 8  # bytes of the data section around each message
 
 Transfer = tuple[bytes, int]  # payload and message format
@@ -141,7 +138,7 @@ def _one_of(errors: Sequence[BrokerError], of: int) -> BrokerError:
 
 def _batch_size(sender: Sender) -> int:
     assert sender.link.answer is not None, "it is attached"
-    said: Any = sender.link.answer.properties.get(_BATCH_SIZE)
+    said: Any = sender.link.answer.properties.get(MAX_SIZE)
     if isinstance(said, Typed):
         said = said.value
     return min(said, sender.max_size) if isinstance(said, int) and said > 0 else sender.max_size
@@ -152,7 +149,7 @@ def _parts(payloads: Iterable[bytes], most: int) -> list[list[bytes]]:
     room = 0
     for payload in payloads:
         size = len(payload) + _BATCH_OVERHEAD
-        if not parts or size > room or len(parts[-1]) == _MAX_BATCH:
+        if not parts or size > room:
             parts.append([])
             room = most
         parts[-1].append(payload)

@@ -11,7 +11,8 @@ steps at once, so that messages are read and answered while others are being sto
 namespace gets one step at a time, with every message that has arrived meanwhile
 (`capabilities.send_each`).
 
-A message that the client has already settled gets no answer; if it fails, its link ends.
+A message that the client has already settled gets no answer; if it fails, its link ends. A large
+batch may be sent in parts (`batches.py`).
 
 A message of a transaction is accepted provisionally, and sent when the transaction is committed
 (`transactions.py`).
@@ -35,14 +36,13 @@ from gateway.domain.errors import (
     EntityDisabled,
     EntityNotFound,
     InvalidRequest,
-    MessageError,
-    MessageTooLarge,
     Outcome,
 )
-from gateway.domain.message import Message
+from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.values import value
+from gateway.frontends.amqp.batches import LARGEST, REFUSED, LargeBatch, error_of, is_large
 from gateway.frontends.amqp.context import Context, Need, need_to_send
-from gateway.frontends.amqp.errors import amqp_error, unreadable
+from gateway.frontends.amqp.errors import amqp_error
 from gateway.net.turns import Turn
 from gateway.net.visits import largest_step, take_turn
 from gateway.offering import offered
@@ -56,7 +56,13 @@ from gateway.wire.amqp.events import (
     TransactionalState,
     TransferReceived,
 )
-from gateway.wire.amqp.servicebus.batches import decode_payload
+from gateway.wire.amqp.servicebus.batches import (
+    BATCH,
+    MAX_SIZE,
+    contents_of,
+    decode_content,
+    decode_payload,
+)
 
 _GONE: Final = (EntityNotFound, EntityDisabled)
 _NO_SUCH: Final = (*_GONE, InvalidRequest)
@@ -67,6 +73,7 @@ _STEPS: Final = 2  # in flight at once, if the broker keeps the order: one is re
 class _Transfer:
     event: TransferReceived
     messages: tuple[Message, ...]
+    batch: LargeBatch | None = None  # of which the messages are a part
 
 
 @attrs.define(eq=False)
@@ -78,6 +85,9 @@ class IncomingLink:
     session: SessionId
     _entity: EntityPath
     _waiting: deque[TransferReceived] = attrs.field(factory=deque, init=False)
+    # The first one that waits, if it is large and was looked at.
+    _batch: LargeBatch | None = attrs.field(default=None, init=False)
+    _preparing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _opening: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _largest: int = attrs.field(init=False)  # maximum size of a message, in bytes
     is_open: bool = attrs.field(default=False, init=False)  # the attach was accepted
@@ -111,7 +121,10 @@ class IncomingLink:
             self._drop()
         else:
             self.is_open = True
-            self._context.engine.accept(self.id, max_message_size=self._largest)
+            stated = Typed(Kind.ULONG, min(self._largest, LARGEST))
+            self._context.engine.accept(
+                self.id, properties={MAX_SIZE: stated}, max_message_size=self._largest
+            )
             self._top_up()
             self._context.on_opened()
             self._work_on()
@@ -171,7 +184,8 @@ class IncomingLink:
 
     def _work_on(self) -> None:
         """Start another task, if there is a step for it."""
-        if self.is_open and self._waiting and not self._beginning and self._may_begin:
+        may_begin = self._may_begin and not (self._beginning or self._is_held_up)
+        if self.is_open and self._waiting and may_begin:
             self._beginning = True
             self._working += 1
             self._context.nursery.start_soon(self._work)
@@ -186,14 +200,15 @@ class IncomingLink:
 
     async def _work(self) -> None:  # noqa: ASYNC910 it ends, or a send waits
         try:
-            while self._waiting:
+            while self._waiting and not self._is_held_up:
                 options = self._context.options
                 most, most_bytes = largest_step(options.max_group, options.max_group_bytes)
                 turn = await self._take_turn(most, most_bytes)
-                self._beginning = False
-                group = self._take_group(most, most_bytes)
-                self._work_on()
                 try:
+                    await self._prepare()
+                    self._beginning = False
+                    group = self._take_group(most, most_bytes)
+                    self._work_on()
                     if group:
                         # `_send` has its place in the order before its first checkpoint
                         await self._send(group)
@@ -214,40 +229,73 @@ class IncomingLink:
         size = sum(len(each.payload) for each in next_ones)
         return await take_turn(min(size, most_bytes), len(next_ones))
 
+    async def _prepare(self) -> None:  # noqa: ASYNC910 on the way of each transfer
+        """Decode what is sent next, if it is a large batch or a part of one."""
+        while self._waiting and not (self._is_held_up or self._is_ready(self._waiting[0])):
+            first = self._waiting[0]
+            async with self._preparing:
+                if not self._waiting or self._waiting[0] is not first:
+                    continue
+                if self._batch is None:
+                    self._batch = LargeBatch(first, self._decode)
+                if not (self._batch.is_ready or self._batch.is_under_way):
+                    await self._batch.prepare()
+
+    @property
+    def _is_held_up(self) -> bool:
+        """True if a part of the next batch is under way: all else waits for its outcome."""
+        return self._batch is not None and self._batch.is_under_way
+
+    def _is_ready(self, first: TransferReceived) -> bool:
+        return not is_large(first) or (self._batch is not None and self._batch.is_ready)
+
     def _take_group(self, most: int, most_bytes: int) -> list[_Transfer]:
-        """Return the next transfers to send in one step; reject transfers that can't be decoded."""
+        """
+        Return the next transfers to send in one step; reject transfers that can't be decoded. The
+        next step begins with a large batch, or a part of one, that isn't decoded.
+        """
         group: list[_Transfer] = []
         count = size = 0
-        while self._waiting:
+        while count < most and self._waiting and self._is_ready(self._waiting[0]):
             event = self._waiting[0]
             if group and size + len(event.payload) > most_bytes:
                 break
-            self._waiting.popleft()
-            self._in_work += 1
-            messages = self._read(event)
-            if messages is not None:
-                group.append(_Transfer(event, messages))
-                count += len(messages)
+            taken = self._take_next(event)
+            if taken is not None:
+                group.append(taken)
+                count += len(taken.messages)
                 size += len(event.payload)
-                if count >= most:
-                    break
         return group
 
-    def _read(self, event: TransferReceived) -> tuple[Message, ...] | None:
-        read = self._decoded(event)
+    def _take_next(self, event: TransferReceived) -> _Transfer | None:
+        batch = self._batch
+        read = self._read(event) if batch is None else batch.take()
+        if batch is None or batch.is_taken:
+            self._leave_waiting()
         if isinstance(read, AmqpError):
             self._reject(event, read)
             return None
-        return read
+        return _Transfer(event, read, batch)
 
-    def _decoded(self, event: TransferReceived) -> tuple[Message, ...] | AmqpError:
+    def _leave_waiting(self) -> None:
+        self._waiting.popleft()
+        self._batch = None
+        self._in_work += 1
+
+    def _read(
+        self, event: TransferReceived, most: int | None = None
+    ) -> tuple[Message, ...] | AmqpError:
+        """The messages; of a batch, the first `most`."""
         try:
+            if event.message_format == BATCH:
+                return tuple(map(self._decode, islice(contents_of(event.payload), most)))
             messages = decode_payload(event.payload, event.message_format)
             return tuple(map(self._context.with_id, messages))
-        except (MessageTooLarge, InvalidRequest) as error:
-            return amqp_error(error)
-        except MessageError as error:
-            return unreadable(error)
+        except REFUSED as error:
+            return error_of(error)
+
+    def _decode(self, content: bytes) -> Message:
+        return self._context.with_id(decode_content(content))
 
     def _enlist(self, event: TransferReceived, state: TransactionalState) -> None:
         """
@@ -255,7 +303,8 @@ class IncomingLink:
         last: they have limits of their own.
         """
         transactions, size = self._context.transactions, len(event.payload)
-        read = self._decoded(event)
+        # one more than it may have, of which it is told
+        read = self._read(event, self._context.options.max_transaction_work + 1)
         try:
             if isinstance(read, AmqpError):
                 transactions.fail_if_open(state.txn_id, InvalidRequest(read.description))
@@ -284,7 +333,12 @@ class IncomingLink:
         it.
         """
         ending: BrokerError | None = None
-        for each, error in zip(group, errors, strict=True):
+        for each, outcome in zip(group, errors, strict=True):
+            error = outcome
+            if each.batch is not None:
+                if not self._note_part(each.batch, outcome):
+                    continue
+                error = each.batch.verdict()
             if error is None:
                 self._settle(each.event, ACCEPTED)
             elif error.outcome is Outcome.UNKNOWN:
@@ -296,6 +350,13 @@ class IncomingLink:
                     ending = ending or error
         if ending is not None:
             self._fail(amqp_error(ending))
+
+    def _note_part(self, batch: LargeBatch, error: BrokerError | None) -> bool:
+        """Note the outcome of a part; return True if the batch can be answered."""
+        batch.note(error)
+        if error is not None and self._batch is batch:
+            self._leave_waiting()
+        return batch.is_finished
 
     def _refuse(self, event: TransferReceived, error: AmqpError) -> None:
         """Reject a transfer that doesn't count as in flight."""
@@ -321,6 +382,13 @@ class IncomingLink:
         self._context.detach(self.id, error)
 
     def _drop(self) -> None:
+        batch = self._batch
+        if batch is not None and batch.has_begun:
+            batch.give_up()
+            self._leave_waiting()
+            if batch.is_finished:
+                self._done(batch.event)
+        self._batch = None
         while self._waiting:
             self._context.pending.end(len(self._waiting.popleft().payload))
 

@@ -1,7 +1,7 @@
 """The sections of an encoded message, with their start and end."""
 
 import struct
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Kind, Typed, Value
@@ -96,8 +96,7 @@ def split_sections(data: bytes) -> list[Section]:
             if not isinstance(value, holds):
                 raise IndexError
         except (LookupError, struct.error, MessageError):
-            code, value_at = _descriptor(data, start)
-            value, at = _value(data, code, value_at)
+            code, value, at = read_section(data, start)
         if code in _ANYWHERE:
             _check_new(seen, code, start)
             seen[code] = (code, start, at, value)
@@ -122,12 +121,23 @@ def delivery_annotations_of(data: bytes) -> dict[Value, Value]:
         return {}
     at = 0
     while at < len(data):
-        code, value_at = _descriptor(data, at)
-        value, at = _value(data, code, value_at)
+        code, value, at = read_section(data, at)
         if code == DELIVERY_ANNOTATIONS:
             annotations: dict[Value, Value] = value
             return annotations
     return {}
+
+
+def read_section(data: bytes, at: int) -> tuple[int, Any, int]:
+    """
+    The code and the value of the section that begins at that position, and its end.
+
+    Raises:
+        MessageError: no section begins there, or it is of a wrong type.
+    """
+    code, value_at = _descriptor(data, at)
+    value, end = _value(data, code, value_at)
+    return code, value, end
 
 
 def _descriptor(data: bytes, at: int) -> tuple[int, int]:

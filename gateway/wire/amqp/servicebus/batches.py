@@ -1,17 +1,18 @@
 """Payloads that producers send: one message, or a batch in Service Bus's own format."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gateway.domain.errors import MessageError, MessageTooLarge
+from gateway.domain.errors import MessageError
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import decode_message, encode_message
-from gateway.wire.amqp.messages.sections import DATA, delivery_annotations_of, split_sections
+from gateway.wire.amqp.messages.sections import DATA, delivery_annotations_of, read_section
 from gateway.wire.amqp.servicebus.deliveries import with_passed
 
 SINGLE: Final = 0
 BATCH: Final = 0x80013700  # each data section holds a whole encoded message
-MAX_MESSAGES: Final = 4500  # in one batch, as in Service Bus: a megabyte has room for 100,000
+# In the properties of an attach's answer: bytes of a batch, as a ulong. A batch has no other limit.
+MAX_SIZE: Final = "com.microsoft:max-message-batch-size"
 
 
 def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
@@ -19,29 +20,44 @@ def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
     The messages of one delivery, in order.
 
     Only the format identifies a batch: a body may look like an encoded message without being one.
-    The sections of a batch other than data repeat the first message, and aren't read.
 
     Raises:
         MessageError: the payload doesn't have the format, the batch is empty, or the format is
             unknown.
-        MessageTooLarge: the batch has too many messages.
     """
     if message_format == SINGLE:
-        return (_decoded(payload),)
+        return (decode_content(payload),)
     if message_format != BATCH:
         raise MessageError(f"message format {message_format:#x}: 0 or {BATCH:#x} expected")
-    contents = [value for code, _, _, value in split_sections(payload) if code == DATA]
-    if not contents:
+    return tuple(map(decode_content, contents_of(payload)))
+
+
+def contents_of(payload: bytes) -> Iterator[bytes]:
+    """
+    The encoded messages of a batch, in order; each section is read when it is asked for.
+
+    The sections of a batch other than data repeat the first message, and aren't used.
+
+    Raises:
+        MessageError: the payload isn't a batch, or the batch is empty.
+    """
+    at, is_empty = 0, True
+    while at < len(payload):
+        code, value, at = read_section(payload, at)
+        if code == DATA:
+            is_empty = False
+            yield value
+    if is_empty:
         raise MessageError("a batch without messages")
-    if len(contents) > MAX_MESSAGES:
-        raise MessageTooLarge(
-            f"batch: at most {MAX_MESSAGES} messages expected, got {len(contents)}"
-        )
-    return tuple(map(_decoded, contents))
 
 
-def _decoded(payload: bytes) -> Message:
-    """The message, with the client's delivery annotations, which Service Bus passes on."""
+def decode_content(payload: bytes) -> Message:
+    """
+    The message, with the client's delivery annotations, which Service Bus passes on.
+
+    Raises:
+        MessageError: it isn't one.
+    """
     message = decode_message(payload)
     passed = delivery_annotations_of(payload)
     return with_passed(message, passed) if passed else message
