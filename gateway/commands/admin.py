@@ -124,4 +124,4 @@ def _password(user: str) -> str:
             raise Failure(f"--user: put the key of {user} into ${PASSWORD}", ExitCode.WRONG)
         # Processes that this command starts find it there, too.
         os.environ[PASSWORD] = click.prompt(f"Key of {user}", hide_input=True, err=True)
-    return os.environ[PASSWORD]
+    return os.environ[PASSWORD].rstrip("\r\n")  # as of a secret of the configuration

@@ -59,8 +59,9 @@ class SecretSource:
 
     def read(self, value: object) -> Secret:
         """
-        The secret that the reference names. The line ends at the end of a file's or a command's
-        text don't count. A command may block for its timeout.
+        The secret that the reference names. The line ends at the end of its text don't count: files
+        and commands have one, and so has a variable that was made of either. A command may block
+        for its timeout.
 
         Raises:
             ValueError: the value isn't a reference, or the secret is missing, or in a file that
@@ -83,7 +84,7 @@ class SecretSource:
     def _from_environment(self, name: str) -> Secret:
         if not _VARIABLE.fullmatch(name):  # probably the secret itself: not shown
             raise ValueError("env: the name of an environment variable expected, not its value")
-        text = self.environ.get(name, "")
+        text = self.environ.get(name, "").rstrip("\r\n")
         if not text:
             raise ValueError(f"set the environment variable {name}: it is empty or missing")
         return Secret(text)
@@ -143,7 +144,7 @@ class SecretSource:
         if done.returncode:
             raise ValueError(f"{named}: it failed with exit code {done.returncode}")
         try:
-            text = done.stdout.decode().rstrip("\r\n")
+            text = done.stdout.decode("utf-8-sig").rstrip("\r\n")
         except UnicodeDecodeError:
             raise ValueError(f"{named}: its output isn't UTF-8 text") from None
         if not text or len(text) > _LONGEST:

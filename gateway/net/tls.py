@@ -1,5 +1,6 @@
 """TLS contexts from files, with the settings that Pairgate requires."""
 
+import codecs
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -265,13 +266,17 @@ def _load_revoked(context: ssl.SSLContext, path: Path | None) -> None:
 
 
 def _must_be_readable(path: Path | None, field: str) -> None:
-    """Check the file first, because OpenSSL's errors don't name it."""
+    """Check the file first, because OpenSSL's errors name neither it nor its first bytes."""
     if path is None:
         return
     try:
-        path.open("rb").close()
+        with path.open("rb") as file:
+            begin = file.read(len(codecs.BOM_UTF8))
     except OSError as error:
         raise TlsFileError(f"{path}: {error.strerror}", field) from error
+    if begin == codecs.BOM_UTF8:
+        text = f"{path}: begins with a byte order mark, after which nothing is PEM: remove it"
+        raise TlsFileError(text, field)
 
 
 def _no_password() -> str:

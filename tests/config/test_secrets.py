@@ -149,3 +149,21 @@ def test_a_missing_program_is_named(tmp_path: Path) -> None:
 def test_a_reference_is_shown_without_what_may_be_a_secret(value: object, shown: object) -> None:
     assert shown_reference(value) == shown
     assert SECRET not in json.dumps(shown)
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\n\n"])
+def test_a_line_end_is_no_part_of_a_secret_wherever_it_comes_from(
+    ends: str, tmp_path: Path
+) -> None:
+    """A variable has one where a Kubernetes Secret was made with `echo`."""
+    write_secret(tmp_path / "key", f"{SECRET}{ends}")
+    secrets = source(tmp_path, K=f"{SECRET}{ends}", CREDENTIALS_DIRECTORY=str(tmp_path))
+    printed = command(f"print({SECRET + ends!r}, end='')")
+
+    for reference in ({"env": "K"}, {"file": "key"}, {"systemd_credential": "key"}, printed):
+        assert secrets.read(reference) == Secret(SECRET)
+
+
+def test_a_variable_of_line_ends_is_empty(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="K: it is empty or missing"):
+        source(tmp_path, K="\n").read({"env": "K"})

@@ -1,5 +1,6 @@
 """Contexts that can't be weakened by accident, and errors that name the file."""
 
+import codecs
 import shutil
 import ssl
 from contextlib import suppress
@@ -71,6 +72,23 @@ def test_a_file_without_a_certificate_is_named(certificates, tmp_path):
         client_context(ClientTlsOptions(ca=tmp_path / "text.pem"))
     with pytest.raises(TlsFileError, match=r"text\.pem"):
         client_context(ClientTlsOptions(certificate=tmp_path / "text.pem"))
+
+
+@pytest.mark.parametrize("marked", ["certificate", "key", "client_ca"])
+def test_a_byte_order_mark_is_named_where_a_file_begins_with_one(certificates, tmp_path, marked):
+    """OpenSSL would only say that nothing is in the file."""
+    files = {
+        "certificate": certificates / "server.pem",
+        "key": certificates / "server.key",
+        "client_ca": certificates / "ca.pem",
+    }
+    with_mark = tmp_path / "marked.pem"
+    with_mark.write_bytes(codecs.BOM_UTF8 + files[marked].read_bytes())
+    with_mark.chmod(0o600)
+
+    with pytest.raises(TlsFileError, match=r"marked\.pem: begins with a byte order mark") as error:
+        server_context(TlsOptions(**{**files, marked: with_mark}))
+    assert error.value.field == marked
 
 
 def test_a_key_of_another_certificate_is_an_error(certificates):

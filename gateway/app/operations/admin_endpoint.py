@@ -76,7 +76,7 @@ class TokenSource:
 
 
 def _start_of(file: Path) -> str:
-    with file.open(encoding="utf-8") as opened:
+    with file.open(encoding="utf-8-sig") as opened:
         return opened.read(_LONGEST + 1)
 
 

@@ -14,7 +14,8 @@ _MAX_DIGITS: Final = 20  # of an integer: no 64-bit number has more
 
 def load(data: bytes | str, what: str, *, max_bytes: int) -> Any:
     """
-    Parse one JSON text. `what` names it in errors.
+    Parse one JSON text. `what` names it in errors. A byte order mark before it doesn't count
+    (section 8.1): editors on Windows write one.
 
     Raises:
         InvalidRequest: the text is too large, isn't JSON, is nested too deep, repeats a name, or
@@ -23,7 +24,7 @@ def load(data: bytes | str, what: str, *, max_bytes: int) -> Any:
     if len(data) > max_bytes:
         raise InvalidRequest(f"{what}: up to {max_bytes} bytes expected, got {len(data)}")
     try:
-        return _DECODER.decode(data.decode() if isinstance(data, bytes) else data)
+        return _DECODER.decode(data.decode("utf-8-sig") if isinstance(data, bytes) else data)
     except RecursionError as error:
         raise InvalidRequest(f"{what}: nested too deeply") from error
     except ValueError as error:  # also from the decoder of UTF-8

@@ -151,6 +151,12 @@ def test_the_emulators_file_is_read():
     )
 
 
+def test_a_byte_order_mark_is_skipped():
+    body = json.dumps(CONFIG).encode("utf-8-sig")
+
+    assert parse_emulator_config(body) == read(CONFIG)
+
+
 def test_every_property_of_the_management_can_be_given():
     plan, problems = read(with_queue(Properties={"Status": "Disabled", "UserMetadata": "mine"}))
 
