@@ -35,8 +35,11 @@ def allow_files(connections: int) -> str | None:
     Raise the limit of open files as far as possible; return a doubt if the limit doesn't suffice
     for the connections, or None.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (OSError, ValueError):  # by a sandbox, or the hard limit is above the kernel's
+        most = now
     wanted = connections + _SPARE_FILES
     if most == resource.RLIM_INFINITY or most >= wanted:
         return None

@@ -37,6 +37,22 @@ def test_connections_that_need_more_files_are_doubtful(few_files: int) -> None:
     assert f"may have {few_files}" in doubt
 
 
+@pytest.mark.parametrize("refused", [ValueError("not allowed"), PermissionError(1, "no")])
+def test_a_process_that_may_not_raise_its_limit_has_the_files_that_it_has(
+    few_files: int, refused: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise refused
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    doubt = allow_files(100)
+
+    assert allow_files(10) is None
+    assert doubt is not None
+    assert "may have 256" in doubt
+    monkeypatch.undo()
+
+
 async def test_memory_goes_back_seldom_and_after_the_last_connection_has_ended(
     autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
