@@ -135,7 +135,7 @@ _OF_BROKER: Final[Mapping[type[BrokerError], str]] = {
     PreconditionFailed: "ConditionNotMet",
     LockLost: "PopReceiptMismatch",
     MessageNotFound: "MessageNotFound",
-    MessageTooLarge: "MessageTooLarge",
+    MessageTooLarge: "RequestBodyTooLarge",  # so the service says it, of a text too
     NotSupported: "NotImplemented",
     Untrusted: "InternalError",
     InternalError: "InternalError",

@@ -22,7 +22,7 @@ MAX_NAME: Final = 63
 _NAME: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9])*", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _CONTROL: Final = re.compile("[\0-\x08\n-\x1f\x7f]")
-_NUMBER: Final = re.compile(r"-?[0-9]{1,12}", re.ASCII)
+_NUMBER: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
@@ -187,9 +187,9 @@ def md5_of(body: bytes) -> str:
 def check_text(body: bytes) -> bytes:
     """
     Raises:
-        StorageRefusal: MessageTooLarge.
+        StorageRefusal: RequestBodyTooLarge, as the service says it of a text, too.
     """
     if len(body) > MAX_MESSAGE:
         detail = f"It has {len(body)} bytes, of {MAX_MESSAGE}."
-        raise StorageRefusal("MessageTooLarge", detail, extra={"MaxLimit": str(MAX_MESSAGE)})
+        raise StorageRefusal("RequestBodyTooLarge", detail, extra={"MaxLimit": str(MAX_MESSAGE)})
     return body

@@ -57,7 +57,10 @@ from gateway.wire.storage_queue.service_properties import build_properties, pars
 from gateway.wire.storage_queue.xml import build_acl, build_text, parse_acl, parse_text
 
 Read = Callable[[Request, Query, Address], Operation]
-_LONGEST_LIFE: Final = 2**31 - 1  # seconds
+# Seconds, some 4,000 years. The service takes any positive number; beyond this one the date of
+# expiry may be past the year 9999, and the message lives for ever.
+_LONGEST_LIFE: Final = 2**37
+_MOST: Final = 10**20  # no number of the codec has more digits
 _SERVICE: Final = "service"
 _DELEGATION: Final = "userdelegationkey"
 
@@ -118,7 +121,7 @@ def _put(request: Request, query: Query, address: Address) -> PutMessage:
     is_raw = version_of(request, query) is None and request.method == "PUT"
     body = request.body if is_raw else parse_text(request.body)
     visibility = query.number("visibilitytimeout", 0, 0, MAX_VISIBILITY)
-    life = query.number("messagettl", DEFAULT_TIME_TO_LIVE, NEVER, _LONGEST_LIFE)
+    life = query.number("messagettl", DEFAULT_TIME_TO_LIVE, NEVER, _MOST)
     text = query.get("messagettl")
     if life == 0:
         raise invalid("messagettl", "0", "It is above 0, or -1 for never.")
@@ -128,7 +131,7 @@ def _put(request: Request, query: Query, address: Address) -> PutMessage:
         queue=_queue(address),
         body=check_text(body),
         visibility=visibility,
-        time_to_live=life,
+        time_to_live=life if life <= _LONGEST_LIFE else NEVER,
         is_raw=is_raw,
     )
 

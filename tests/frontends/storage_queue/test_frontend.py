@@ -94,14 +94,41 @@ async def test_an_old_receipt_is_good_until_the_next_get(autojump_clock: MockClo
 
 async def test_messages_live_for_as_long_as_was_said(autojump_clock: MockClock) -> None:
     async with open_client() as client:
-        for life in (storage.NEVER, 60):
+        for life in (storage.NEVER, 60, 2**37):
             await client.do(storage.PutMessage(queue="orders", body=b"x", time_to_live=life))
         found = await client.do(storage.PeekMessages(queue="orders", limit=32))
         assert isinstance(found, storage.Messages)
-        assert [each.expires is None for each in found.items] == [True, False]
+        assert [each.expires is None for each in found.items] == [True, False, False]
 
         await trio.sleep(61)
-        assert len(await client.get(limit=32)) == 1
+        assert len(await client.get(limit=32)) == 2
+
+
+@pytest.mark.parametrize("seconds", [604_801, 2**31, 2**37, 2**40, 10**20 - 1])
+@pytest.mark.parametrize("leased", [False, True])
+async def test_a_time_to_live_may_be_any_positive_number(
+    seconds: int, leased: bool, autojump_clock: MockClock
+) -> None:
+    async with open_client(leased=leased) as client:
+        request = build_request(PUT)
+        target = f"{request.target}?messagettl={seconds}"
+        assert (await client.send(attrs.evolve(request, target=target))).status == 201
+
+        (got,) = await client.get()
+        assert got.body == b"x"
+        assert (got.expires is None) is (seconds > 2**37)
+
+
+async def test_a_text_that_is_too_large_is_refused_in_the_service_s_words(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_client() as client:
+        put = storage.PutMessage(queue="orders", body=b"x" * 65_537)
+        response = await client.send(build_request(put))
+
+        assert (response.status, code(response)) == (413, "RequestBodyTooLarge")
+        assert b"too large and exceeds the maximum permissible limit." in response.body
+        assert b"<MaxLimit>65536</MaxLimit>" in response.body
 
 
 async def test_a_peek_shows_what_is_visible_and_touches_nothing(autojump_clock: MockClock) -> None:
