@@ -22,10 +22,15 @@ import attrs
 import trio
 
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.errors import PAIRGATE
 
 _FOREIGN: Final = frozenset({"cross-site", "same-site"})
 _BROWSER: Final = "Mozilla/"
 _SET_BY_PROGRAMS: Final = ("Authorization", "x-ms-version", "x-ms-date", "x-ms-client-request-id")
+_ASKED_METHOD: Final = "Access-Control-Request-Method"
+_ALLOW: Final = ("Allow", "DELETE, GET, HEAD, OPTIONS, POST, PUT")
+# The answer to OPTIONS, as which load balancers ask whether a server is there: any client may know.
+_OPTIONS: Final = Response(status=204, headers=Headers((_ALLOW, PAIRGATE)))
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
 
 
@@ -112,6 +117,9 @@ class Guarded:
         if why is not None:
             await trio.lowlevel.checkpoint()
             return self.frontend.refuse(403, why)
+        if request.method == "OPTIONS" and not _is_preflight(request.headers):
+            await trio.lowlevel.checkpoint()
+            return _OPTIONS
         await self.prepare(request.headers.get("Authorization"))
         return await self.handler(request)
 
@@ -123,6 +131,10 @@ class Guarded:
             return self.frontend.refuse(403, why)
         await self.prepare(request.headers.get("Authorization"))
         return self.frontend.check_head(request)  # noqa: ASYNC910 the server waits for the body
+
+
+def _is_preflight(headers: Headers) -> bool:
+    return any(headers.get(each) is not None for each in ("Origin", _ASKED_METHOD))
 
 
 def _may_be_of_page(headers: Headers) -> bool:

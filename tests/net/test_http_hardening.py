@@ -90,8 +90,12 @@ REFUSED = {
     "mostly extensions": (400, CHUNKED + (b"1;" + b"a" * 250 + b"\r\nx\r\n") * 100),
     "chunks above the limit": (413, CHUNKED + (b"80000\r\n" + b"x" * 0x80000 + b"\r\n") * 9),
     # The request line
-    "absolute target": (400, b"GET http://evil/ HTTP/1.1\r\nHost: a\r\n\r\n"),
-    "target *": (400, b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "target of another scheme": (400, b"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "target with a user": (400, b"GET http://me@a/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "target without a host": (400, b"GET http:///x HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "target without a slash": (400, b"GET a HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "dots in a URL": (400, b"GET http://a/../admin HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "target *": (400, b"GET * HTTP/1.1\r\nHost: a\r\n\r\n"),
     "CONNECT": (501, b"CONNECT evil:443 HTTP/1.1\r\nHost: a\r\n\r\n"),
     "TRACE": (501, b"TRACE / HTTP/1.1\r\nHost: a\r\n\r\n"),
     "method in small letters": (400, b"get / HTTP/1.1\r\nHost: a\r\n\r\n"),
@@ -143,6 +147,8 @@ ACCEPTED = {
     "body at the limit": H + b"Content-Length: 4194304\r\n\r\n" + b"x" * 4194304,
     "no host in HTTP/1.0": b"GET / HTTP/1.0\r\n\r\n",
     "empty host": b"GET / HTTP/1.1\r\nHost:\r\n\r\n",
+    "URL": b"GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n",
+    "the server as a whole": b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
 }
 
 
@@ -181,6 +187,32 @@ async def test_it_is_refused_just_the_same_when_it_comes_byte_by_byte(
 
     assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert exchange.requests == []
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted", "host"),
+    [
+        (b"http://a.example:80/b%20c?d=/e", "/b%20c?d=/e", "a.example:80"),
+        (b"HTTPS://a.example/", "/", "a.example"),
+        (b"http://a.example", "/", "a.example"),
+        (b"http://a.example?b=1", "/?b=1", "a.example"),
+        (b"http://[::1]:80/b", "/b", "[::1]:80"),
+        (b"*", "/", "evil"),
+    ],
+)
+async def test_a_target_is_a_path_and_a_url_names_the_host(
+    target, wanted, host, exchange, autojump_clock
+):
+    """Otherwise the guard and a signature would be checked with another host."""
+    client = exchange.connect()
+
+    await client.send_all(b"OPTIONS %b HTTP/1.1\r\nhost: evil\r\nA: b\r\n\r\n" % target)
+    await client.send_eof()
+    await read_all(client)
+
+    (request,) = exchange.requests
+    assert (request.target, request.headers.all("Host")) == (wanted, [host])
+    assert request.headers.get("A") == "b"
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

@@ -106,6 +106,22 @@ async def test_clients_without_an_origin_and_pages_that_are_allowed_come_in(
     assert found == expected
 
 
+@pytest.mark.parametrize("protocol", ["admin", "service-bus-http", "service-bus", "storage-queue"])
+async def test_options_is_answered_on_each_port_as_load_balancers_ask(
+    protocol: str, gateways: Gateways
+) -> None:
+    port = port_of(await started(gateways), protocol)
+    local = f"127.0.0.1:{port}"
+
+    for target, host in (("/", local), ("*", local), (f"http://{local}/readyz", "evil.example")):
+        answer = await ask(port, head("OPTIONS", target, ("Host", host)))
+        assert (status(answer), b"\r\nAllow: " in answer) == (204, True)
+    old = await ask(port, b"OPTIONS / HTTP/1.0\r\n\r\n")
+    assert status(old) == 204
+    foreign = head("OPTIONS", "http://evil.example/", ("Host", local))
+    assert status(await ask(port, foreign)) == 403
+
+
 async def test_with_policies_nothing_but_the_key_counts(gateways: Gateways) -> None:
     config = f"""{NAMESPACE}
 [[access]]

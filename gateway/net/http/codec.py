@@ -10,6 +10,7 @@ import attrs
 import h11
 
 from gateway.net.http.guard import (
+    ABSOLUTE,
     MAX_HEAD,
     Framing,
     LengthFraming,
@@ -168,7 +169,7 @@ class HttpCodec:
             return True
         self._framing = check_head(head, self.max_body, self.max_head)
         plain = read_plain_request(head) if self.plain else None
-        self._head = plain or self._parse_head(head)
+        self._head = _in_origin_form(plain or self._parse_head(head))
         return True
 
     def _parse_head(self, head: bytes) -> RequestHead:
@@ -228,7 +229,27 @@ def _plain_head(head: bytes, max_body: int) -> tuple[RequestHead, int] | None:
     framing, plain = check_head(head, max_body), read_plain_request(head)
     if plain is None or not isinstance(framing, LengthFraming):
         return None
-    return plain, framing.remaining
+    return _in_origin_form(plain), framing.remaining
+
+
+def _in_origin_form(head: RequestHead) -> RequestHead:
+    """
+    The request with a path as its target. A proxy's form, a URL, names the host too, and its own
+    field Host is ignored (RFC 9112, 3.2.2). `*` is the server as a whole (3.2.4), here as `/`.
+    """
+    method, target, headers = head
+    if target.startswith("/"):
+        return head
+    found = ABSOLUTE.fullmatch(target.encode("ascii"))
+    if found is None:
+        return RequestHead(method, "/", headers)
+    path = (found[2] or b"/").decode("ascii")
+    others = [field for field in headers.items if field[0].lower() != "host"]
+    return RequestHead(
+        method,
+        path if path.startswith("/") else f"/{path}",
+        Headers((("Host", found[1].decode("ascii")), *others)),
+    )
 
 
 def _checked_fields(headers: Headers) -> bytes:

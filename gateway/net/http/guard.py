@@ -1,7 +1,7 @@
 """
 Checks on the raw bytes of a request, for cases that h11 accepts and a gateway must not.
 
-h11 0.16 accepts Content-Length beside Transfer-Encoding, bare LF, folded lines, absolute targets
+h11 0.16 accepts Content-Length beside Transfer-Encoding, bare LF, folded lines, targets of any form
 and unbounded chunk extensions. Requests can be smuggled if two parsers disagree on where a request
 ends, so an ambiguous request is refused here, and its connection closed.
 """
@@ -19,6 +19,8 @@ MAX_TRAILERS = 4 * 1024
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH"})
 
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([\x21-\x7e]+) HTTP/1\.([01])")
+# Without a user, which would be a second way to name the host (RFC 9110, 4.2.4).
+ABSOLUTE = re.compile(rb"https?://([^/?#@]+)([/?].*)?", re.IGNORECASE)
 _CONTROL = re.compile(rb"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _LOOSE_CONTROL = re.compile(rb"\0|(?<!\r)\n|\r(?!\n|\Z)")
 # A segment of one or two dots, in any encoding of the dots and the surrounding slashes.
@@ -107,8 +109,9 @@ def _check_request_line(line: bytes) -> bytes:
         if method.upper() in METHODS:
             raise RequestRefused(400, "Methods are written in capitals.")
         raise RequestRefused(501, "The method is not known.")
-    if not target.startswith(b"/"):
-        raise RequestRefused(400, "The request target must begin with a slash.")
+    is_place = target.startswith(b"/") or ABSOLUTE.fullmatch(target)
+    if not is_place and (method, target) != (b"OPTIONS", b"*"):
+        raise RequestRefused(400, "The request target is neither a path nor a URL.")
     if _DOT_SEGMENT.search(target.partition(b"?")[0]):
         raise RequestRefused(400, "The path has a dot segment.")
     return version
