@@ -43,19 +43,21 @@ REACHES_THE_PRIMARY: Final = frozenset({Target.PRIMARY, Target.GATEWAY, Target.H
 def isolation(run: Run) -> Decision:
     """
     S5: an entity leaves the primary only while a fault affects it, soon after, or as long as its
-    gateway has had no answer from the primary since.
+    gateway has had no answer from the primary since. The fault of another entity may make it
+    suspect, so that it is asked, and never more.
     """
-    left = [
-        move
-        for move in run.all(EntityStateMoved)
-        if move.before is State.PRIMARY and move.after is not State.PINNED
-    ]
+    left = [move for move in run.all(EntityStateMoved) if _leaves(move)]
     problems = [
         f"{move.entity} became {move.after.value} at {move.at:.3f}, and no fault reached it"
         for move in left
         if not _reached(run, move)
     ]
     return decide(Invariant.S5, len(left), problems)
+
+
+def _leaves(move: EntityStateMoved) -> bool:
+    fails_over = move.before is State.SUSPECT and move.after not in NOT_OVER
+    return (move.before is State.PRIMARY or fails_over) and move.after is not State.PINNED
 
 
 def _reached(run: Run, move: EntityStateMoved) -> bool:
@@ -77,7 +79,8 @@ def _reached(run: Run, move: EntityStateMoved) -> bool:
 
 
 def _reaches(fault: FaultBegan, move: EntityStateMoved) -> bool:
-    covered = fault.entities is None or move.entity in fault.entities
+    asked = move.after is State.SUSPECT
+    covered = asked or fault.entities is None or move.entity in fault.entities
     return fault.at <= move.at and fault.target in REACHES_THE_PRIMARY and covered
 
 

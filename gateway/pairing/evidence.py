@@ -37,7 +37,10 @@ class Evidence:
             self.changes.note()
 
     def note_answer(self, began: float) -> bool:
-        """Record an answer to a request begun at `began`. True: the namespace is no longer lost."""
+        """
+        Record an answer to a request begun at `began`. True: the namespace is no longer lost, or
+        silent.
+        """
         found = self.namespace.answered(began)
         if found:
             self.changes.note()

@@ -17,8 +17,10 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, EntityDisabled, EntityNotFound
 from gateway.domain.failover import State
 from gateway.domain.operators.probe import ProbeResult
+from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import PairOptions, rule_for
 from gateway.pairing.sending import unanswered
+from gateway.pairing.slow_watch import STALL
 from gateway.pairing.states import PROBED, EntityStates
 from gateway.pairing.syphon.slow_start import SlowStart
 from gateway.ports import Broker
@@ -172,9 +174,17 @@ class Prober:
                 return True
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(room.leave_after, PATIENCE)
+                nursery.start_soon(self._note_silence, self.states.begin(entity))
                 failure = await self._ask(entity)
                 nursery.cancel_scope.cancel()
             return failure is None
+
+    async def _note_silence(self, probe: Attempt) -> None:
+        """Use a probe as evidence once an answer would be late: the next entity shouldn't wait."""
+        due = probe.began + self.options.slowest_success
+        await trio.sleep_until(due)
+        if trio.current_time() - due <= STALL:
+            self.states.probe_unanswered(probe)
 
     async def _ask(self, entity: EntityPath) -> str | None:
         """

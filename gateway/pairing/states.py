@@ -163,16 +163,25 @@ class EntityStates:
         )
 
     def suspect(self, entity: EntityPath) -> None:
-        """Suspect a healthy entity if the namespace can't be reached."""
-        if not self.evidence.namespace.is_lost or self.state_of(entity) is not State.PRIMARY:
+        """
+        Suspect a healthy entity if the namespace can't be reached, or if another entity has no
+        answer and nothing else was answered since. In the second case the entity is asked itself.
+        """
+        namespace = self.evidence.namespace
+        in_doubt = namespace.is_lost or namespace.is_silent_beside(entity.key)
+        if not in_doubt or self.state_of(entity) is not State.PRIMARY:
             return
         record = self._records.of(entity, self.clock())
-        if record is not None:
-            record.shared = True
-            self._note(record, Event.SUSPECTED, f"the namespace: {self.evidence.namespace.reason}")
-            # Waiting is useless once the namespace's probes have been silent for as long.
-            silent = self.evidence.namespace.since + self.options.suspect_wait
-            record.wait_until = min(record.wait_until, silent)
+        if record is None:
+            return
+        record.shared = True
+        if not namespace.is_lost:
+            self._note(record, Event.SUSPECTED, "another entity had no answer in time")
+            return
+        self._note(record, Event.SUSPECTED, f"the namespace: {namespace.reason}")
+        # Waiting is useless once the namespace's probes have been silent for as long.
+        silent = namespace.since + self.options.suspect_wait
+        record.wait_until = min(record.wait_until, silent)
 
     def failed(self, attempt: Attempt, error: BrokerError) -> None:
         """Record that the attempt failed in a way that counts as an outage."""
@@ -236,6 +245,13 @@ class EntityStates:
             beside = record.trial is not None
             event = Event.PROBED_BESIDE if beside else Event.PROBED
             self._note(record, event, "a probe was answered")
+
+    def probe_unanswered(self, probe: Attempt) -> None:
+        """Record that a probe has had no answer for so long that one would be late."""
+        self._notice_pause()
+        if probe.pauses == self._pauses:
+            silence = no_answer(self.address, "", trio.current_time() - probe.began)
+            self.evidence.note_failure(probe, silence)
 
     def probed_late(self, probe: Attempt, seconds: float) -> None:
         """Record that a probe was answered so slowly that it counts as a failure."""

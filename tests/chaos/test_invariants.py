@@ -147,7 +147,10 @@ BROKEN = {
     ),
     "another entity": ([SENT, ACKED, attrs.evolve(CAME, entity="invoices")], Invariant.S5),
     "a fault of another entity": (
-        [*WELL, ANOTHER_DOWN, UP, moved(60, P, S), moved(61, S, P)],
+        [
+            *WELL, ANOTHER_DOWN, attempt(50), moved(50, P, S), attempt(60), moved(60, S, B), UP,
+            moved(101, B, P),
+        ],
         Invariant.S5,
     ),
     "before there was a fault": ([*WELL, moved(49, P, S), DOWN, UP, moved(99, S, P)], Invariant.S5),

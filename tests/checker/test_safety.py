@@ -67,6 +67,15 @@ def test_a_fault_reaches_an_entity_until_it_must_be_back():
     assert isolation(run_of(*fault(50, 60), moved(83.1, P, S))).validity is BROKEN
 
 
+def test_the_fault_of_another_entity_makes_it_suspect_and_never_more():
+    faults = fault(50, 60, "invoices")
+    suspected = moved(55, P, S)
+
+    assert isolation(run_of(*faults, suspected)).validity is HOLDS
+    assert isolation(run_of(*faults, suspected, moved(58, S, B))).validity is BROKEN
+    assert isolation(run_of(*faults, moved(55, P, B))).validity is BROKEN
+
+
 def test_one_fault_that_reached_it_is_enough():
     faults = [*fault(40, 45, "invoices"), *fault(50, 60, "orders")]
 
@@ -89,7 +98,7 @@ def test_a_fault_reaches_an_entity_as_long_as_its_gateway_is_without_an_answer(o
 
 
 def test_what_an_operator_does_or_what_had_left_before_is_not_judged():
-    decision = isolation(run_of(moved(50, P, State.PINNED), moved(60, S, B), moved(70, H, B)))
+    decision = isolation(run_of(moved(50, P, State.PINNED), moved(70, H, B)))
 
     assert decision.validity is IDLE
 

@@ -17,6 +17,7 @@ from tests.harness.faults import Hang, Operation, Refuse, busy
 from tests.pairing.harness import (
     BILLS,
     ORDERS,
+    Asked,
     Timed,
     message,
     outcome_of,
@@ -59,18 +60,83 @@ async def test_an_entity_not_used_before_is_suspect_while_no_connection_can_be_m
     assert reasons[BILLS] == "the namespace: connection refused"
 
 
-async def test_what_no_entity_answers_is_the_namespace(harness):
+async def test_one_silent_entity_is_enough_for_the_first_sends_of_others_to_wait_a_moment(harness):
     pair = await harness.pair()
-    first, second, third, fourth = await queues(harness, 4)
+    made = await queues(harness, 4)
     harness.primary.fail(Hang())
 
     seconds = []
-    for entity in (first, second, third, fourth):
+    for entity in made:
         with Timed() as timed:
             assert await send(pair, entity=entity)() is AcceptedBy.BACKLOG
         seconds.append(round(timed.seconds, 2))
 
-    assert seconds == [2.25, 2.25, 2.25, 0.0]
+    assert seconds == [2.25, 0.25, 0.25, 0.25]
+    assert [harness.primary.sends(entity) for entity in made] == [1, 0, 0, 0]
+
+
+async def test_an_entity_beside_a_silent_one_is_asked_and_goes_on(harness):
+    pair = await harness.pair()
+    harness.primary.fail(Hang(), entity=ORDERS)
+    await send(pair)()
+
+    with Timed() as timed:
+        accepted_by = await send(pair, entity=BILLS)()
+
+    assert accepted_by is AcceptedBy.PRIMARY
+    assert timed.seconds == 0.0
+    assert Asked(PROBE, BILLS, trio.current_time()) in harness.primary.asked
+    assert pair.states.state_of(BILLS) is State.PRIMARY
+    assert [e.after for e in harness.events.of(EntityStateChanged) if e.entity == BILLS] == [
+        "suspect",
+        "primary",
+    ]
+
+
+async def test_a_silent_entity_makes_none_suspect_once_the_namespace_has_answered(harness):
+    pair = await harness.pair()
+    made = await queues(harness, 3)
+    harness.primary.fail(Hang(), entity=ORDERS)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send(pair))
+        await trio.sleep(1.0)
+        await send(pair, entity=BILLS)()
+
+    for entity in made:
+        assert await send(pair, entity=entity)() is AcceptedBy.PRIMARY
+
+    moved = {each.entity for each in harness.events.of(EntityStateChanged)}
+    assert moved == {ORDERS}
+
+
+async def test_one_answer_lets_all_entities_beside_a_silent_one_go_on(harness):
+    pair = await harness.pair()
+    made = await queues(harness, 3)
+    harness.primary.fail(Hang())
+    for entity in (ORDERS, *made):
+        await send(pair, entity=entity)()
+    harness.primary.heal()
+    harness.primary.fail(Hang(), PROBE)
+
+    assert await send(pair, entity=BILLS)() is AcceptedBy.BACKLOG
+    pair.states.probed(BILLS, pair.states.begin(BILLS))
+
+    for entity in made:
+        assert await send(pair, entity=entity)() is AcceptedBy.PRIMARY
+
+
+async def test_the_silence_of_probes_shows_that_the_namespace_is_lost(harness):
+    pair = await harness.pair()
+    first, second, third = await queues(harness, 3)
+    harness.primary.fail(Hang())
+    for entity in (first, second, third):
+        await send(pair, entity=entity)()
+    early = pair.states.evidence.namespace.is_lost
+
+    await trio.sleep(2.0)
+
+    assert not early
+    assert pair.states.evidence.namespace.is_lost
 
 
 async def test_no_entity_waits_for_a_namespace_that_was_silent_for_as_long(harness):

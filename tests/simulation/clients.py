@@ -135,7 +135,7 @@ class Producer:
         began = trio.current_time()
         self._invoke(entity, messages, began)
         answer, accepted_by = await self._send(entity, messages)
-        self._note(messages, answer, accepted_by, began)
+        self._note(entity, messages, answer, accepted_by, began)
         return answer is Acked
 
     async def send_many(self, entity: EntityPath, batches: Sequence[Sequence[Message]]) -> None:
@@ -145,7 +145,7 @@ class Producer:
             self._invoke(entity, messages, began)
         answers = await self._send_many(entity, batches)
         for messages, answer in zip(batches, answers, strict=True):
-            self._note(messages, answer, None, began)
+            self._note(entity, messages, answer, None, began)
         self.journal.seen["pipelines"] += 1
         self.journal.seen["pipelines with several answers"] += len(set(answers)) > 1
 
@@ -165,6 +165,7 @@ class Producer:
 
     def _note(
         self,
+        entity: EntityPath,
         messages: Sequence[Message],
         answer: Answer,
         accepted_by: AcceptedBy | None,
@@ -181,7 +182,13 @@ class Producer:
         else:
             self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
         self.journal.note(f"{answer.__name__} {ids[0]} after {now - began:.3f} s")
-        self.laws.note_send(ids[0], accepted=answer is Acked, took=now - began)
+        self.laws.note_send(
+            ids[0],
+            entity,
+            accepted=answer is Acked,
+            took=now - began,
+            accepted_by=self.journal.accepted_by.get(ids[0]),
+        )
         if answer is Failed:
             self.laws.note_failure(ids, began)
         elif answer is Unknown:

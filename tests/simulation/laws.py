@@ -15,7 +15,7 @@ from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unreachab
 from gateway.domain.events.gateway import EntityStateChanged, Event, LoopPaused
 from gateway.domain.failover import State
 from gateway.domain.health.flapping import WINDOW
-from gateway.domain.message import Complete
+from gateway.domain.message import AcceptedBy, Complete
 from gateway.pairing.options import OnUnknown
 from tests.harness.faults import Call, Operation
 from tests.simulation.access import TOKENS_LIFE
@@ -27,6 +27,8 @@ PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
 BACK: Final = 0.5  # seconds after which what was in trouble is well
 SLACK: Final = 0.1  # seconds for what isn't waiting for a namespace
+QUICK: Final = 0.1  # seconds, on average, of an answer that comes within any `suspect_wait`
+BESIDE: Final = "another entity had no answer in time"
 # So far behind the gateway's a client's clock makes no token that is good: it has whole seconds.
 TOO_FAR_BEHIND: Final = TOKENS_LIFE - 1.0 + MAX_CLOCK_SKEW.total_seconds()  # seconds
 
@@ -38,6 +40,8 @@ class _Streak:
     outage: Outage  # of whatever may count
     state: str = State.PRIMARY.value
     changed: float = -1.0
+    before: str = State.PRIMARY.value  # the last change
+    changed_before: float = -1.0
     failing_since: float | None = None  # of what must count
     last_failure: float = 0.0
     overdue: bool = False
@@ -51,6 +55,11 @@ class _Streak:
     def proof(self) -> float:
         """Seconds without a failure that a return must have."""
         return min(300.0, 20.0 * 2**self.flaps) if self.flaps else 0.0
+
+    def was_well(self, moment: float) -> bool:
+        """True if it was healthy then, as far as the last two changes tell."""
+        state = self.state if moment > self.changed else self.before
+        return state == State.PRIMARY.value and moment > self.changed_before
 
 
 @attrs.define(eq=False)
@@ -69,6 +78,8 @@ class Laws:
     _unclear: set[str] = attrs.field(factory=set)  # message ids of sends without an answer
     _void_before: float = -1.0  # attempts that began earlier say nothing
     _lost: float | None = None  # since when no connection to the primary can be made
+    _silent: dict[str, float] = attrs.field(factory=dict)  # entities without answers, and when
+    _answered: float = -1.0  # the start of the newest attempt that was answered
     _streaks: dict[str, _Streak] = attrs.field(init=False)
 
     @_streaks.default
@@ -86,6 +97,7 @@ class Laws:
             streak.successes += 1
         if process == "gateway":
             self._note_namespace(call, streak)
+            self._note_silence(call, streak)
         if process == "gateway":
             self._note_probes(call, streak)
         if process == "gateway" and call.operation is Operation.SEND:
@@ -141,6 +153,26 @@ class Laws:
         elif call.outcome is None or (call.error and not call.error.counts_as_outage):
             self._lost = None
 
+    def _note_silence(self, call: Call, streak: _Streak) -> None:
+        """
+        Judge that no healthy entity is sent to unasked, while another one has had no answer in time
+        and nothing was answered since.
+        """
+        now = trio.current_time()
+        began, is_send = now - call.took, call.operation is Operation.SEND
+        if call.outcome is None or (call.error and not call.error.counts_as_outage):
+            self._answered = max(self._answered, began)
+            self._silent.clear()
+            return
+        others = [at for key, at in self._silent.items() if key != call.entity.key]
+        elsewhere = self.scenario.troubled_namespaces == {"primary"}
+        unasked = any(began > at + SLACK for at in others) and streak.was_well(began)
+        if is_send and elsewhere and unasked:
+            self.broken.append(f"{call.entity} was sent to unasked, and another entity is silent")
+        in_vain = call.error is None and call.took >= self.scenario.late
+        if is_send and in_vain and began > max(self._answered, self._void_before):
+            self._silent[call.entity.key] = began + self.scenario.late
+
     def _may_be_a_clients(self, call: Call) -> bool:
         """A link of AMQP that attaches asks the primary itself: the pair passes that on."""
         return call.operation is Operation.PROBE and self.scenario.parts.front is Front.AMQP
@@ -157,6 +189,7 @@ class Laws:
     def forget_streaks(self) -> None:
         """The gateway stood still or died: what it judged is void."""
         self._void_before, self._lost = trio.current_time(), None
+        self._silent.clear()
         for streak in self._streaks.values():
             streak.failing_since = None
             streak.overdue = False
@@ -167,8 +200,18 @@ class Laws:
             streak.flaps, streak.on_trial = 0, False
             streak.state = states.get(key, State.PRIMARY.value)
 
-    def note_send(self, message_id: str, *, accepted: bool, took: float) -> None:
+    def note_send(
+        self,
+        message_id: str,
+        entity: EntityPath,
+        *,
+        accepted: bool,
+        took: float,
+        accepted_by: AcceptedBy | None = None,
+    ) -> None:
         """Judge that a producer sees no error while one namespace is well; and no long stall."""
+        if accepted_by is AcceptedBy.BACKLOG:
+            self._judge_diversion(entity)
         scenario, pair, now = self.scenario, self.scenario.pair, trio.current_time()
         promised = (
             scenario.one_well(now - took - BACK, now)
@@ -190,6 +233,12 @@ class Laws:
                 f"{message_id}: accepted={accepted} after {took:.3f} s, though one namespace was"
                 " well"
             )
+
+    def _judge_diversion(self, entity: EntityPath) -> None:
+        """Judge that nothing is diverted for an entity that the primary answers for."""
+        well = entity.key not in self.scenario.troubled_entities and not self.scenario.killed
+        if well and self.scenario.latency < QUICK:
+            self.broken.append(f"{entity} was diverted, and the primary answers for it")
 
     def note_may_have_arrived(self, message_ids: Iterable[str]) -> None:
         """An attempt of the gateway was accepted, or nobody knows."""
@@ -302,6 +351,7 @@ class Laws:
             self._judge_return(event, streak)
         elif event.before == State.PRIMARY.value:
             self._note_flap(streak)
+        streak.before, streak.changed_before = streak.state, streak.changed
         streak.state, streak.changed, streak.overdue = event.after, trio.current_time(), False
         if event.after == State.SECONDARY.value:
             self._judge_failover(event, streak)
@@ -328,7 +378,9 @@ class Laws:
             self.broken.append(f"busy {moved}")
         if self.scenario.only_long_pauses and event.after == State.SECONDARY.value:
             self.broken.append(f"a pause {moved}")
-        if not self.scenario.killed and event.entity.key not in self.scenario.troubled_entities:
+        well = not self.scenario.killed and event.entity.key not in self.scenario.troubled_entities
+        asked = event.reason == BESIDE or event.after == State.PRIMARY.value
+        if well and not asked:
             self.broken.append(f"the fault of another entity {moved}")
 
     def _judge_return(self, event: EntityStateChanged, streak: _Streak) -> None:

@@ -120,6 +120,29 @@ def with_killed_syphon(scenario: Scenario) -> Scenario:
     )
 
 
+def with_silent_entity(scenario: Scenario) -> Scenario:
+    """An entity gets no answers, and sends to the others are rare, so that it speaks for them."""
+    rng = random.Random(f"silent entity {scenario.seed}")
+    outage = _outage("hang", CALM, CALM + 80.0)
+    silent = frozenset({rng.choice(scenario.entities).key})
+    return attrs.evolve(
+        scenario,
+        pair=attrs.evolve(
+            scenario.pair,
+            failover_interval=rng.choice([5.0, LONGEST_INTERVAL]),
+            slow_call_duration=2.0,
+            slow_call_rate=0.5,
+        ),
+        latency=0.005,
+        producers=2,
+        sends=3 * scenario.sends,
+        clients_deadline=None,
+        windows=(attrs.evolve(outage, entities=silent),),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
 # By the seed's rest when it is divided by 25.
 OUTAGES: Final[dict[int, Callable[[Scenario], Scenario]]] = {
     13: with_gray_outage,
@@ -127,4 +150,5 @@ OUTAGES: Final[dict[int, Callable[[Scenario], Scenario]]] = {
     20: with_throttling,
     22: with_killed_syphon,
     23: with_flapping,
+    24: with_silent_entity,
 }

@@ -2,8 +2,10 @@
 Decides if a namespace can be reached, by the evidence from all of its entities.
 
 A namespace is lost as soon as no connection can be made, or when requests for several entities have
-no answer in time and no later request was answered. Errors about one entity (missing, full,
-disabled) don't count. No clock: `now` is an argument, in seconds of any monotonic clock.
+no answer in time and no later request was answered. Before that, the silence of one entity makes
+the others suspect: each must be asked before it gets another send. Errors about one entity
+(missing, full, disabled) don't count. No clock: `now` is an argument, in seconds of any monotonic
+clock.
 """
 
 from typing import Final
@@ -32,6 +34,10 @@ class Reachability:
         """True if the namespace counts as unreachable."""
         return self._found is not None
 
+    def is_silent_beside(self, entity: str) -> bool:
+        """True if another entity had no answer in time, and no later request was answered."""
+        return any(key != entity for key in self._silent)
+
     def unconnected(self, reason: str, now: float) -> None:
         """Record that no connection could be made."""
         if not self.is_lost:
@@ -51,11 +57,14 @@ class Reachability:
             self.unconnected(f"{SILENT} entities had no answer in time", now)
 
     def answered(self, began: float) -> bool:
-        """Record an answer to a request begun at `began`. True: the namespace is no longer lost."""
+        """
+        Record an answer to a request begun at `began`. True: it ends the evidence, so that no
+        entity is lost or silent any more.
+        """
         self._answered = max(self._answered, began)
-        if self._silent:
-            self._silent = {key: at for key, at in self._silent.items() if at > began}
-        if self._found is None or began < self._found:
+        newest = max(self._silent.values(), default=self._found)
+        self._silent = {key: at for key, at in self._silent.items() if at > began}
+        if newest is None or began < newest:
             return False
         self.forget()
         return True

@@ -30,6 +30,29 @@ def test_silence_is_evidence_when_it_is_that_of_several_entities(namespace):
     assert namespace.is_lost
 
 
+def test_one_silent_entity_speaks_against_all_others(namespace):
+    namespace.silent("one", 0.0, 2.0)
+
+    assert namespace.is_silent_beside("another")
+    assert not namespace.is_silent_beside("one")
+    assert not namespace.is_lost
+
+
+@pytest.mark.parametrize(("began", "ends"), [(1.9, False), (2.0, True)])
+def test_the_answer_that_ends_a_silence_began_after_it(namespace, began, ends):
+    namespace.silent("one", 0.0, 2.0)
+
+    assert namespace.answered(began) is ends
+    assert namespace.is_silent_beside("another") is not ends
+
+
+def test_a_silence_says_nothing_if_a_later_request_was_answered(namespace):
+    namespace.answered(1.0)
+    namespace.silent("one", 0.0, 2.0)
+
+    assert not namespace.is_silent_beside("another")
+
+
 def test_an_answer_to_a_request_that_began_later_ends_the_silence(namespace):
     fall_silent(namespace, SILENT - 1)
     namespace.answered(2.0)
