@@ -60,6 +60,7 @@ class ClientLoad:
     # Of the client's connections that have read much at once.
     reading: Line = attrs.field(init=False)
     _less: Waiters = attrs.field(factory=Waiters, init=False)
+    _finishing: object | None = attrs.field(default=None, init=False)
     _peeks: trio.CapacityLimiter | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -110,6 +111,21 @@ class ClientLoad:
         self.bytes -= size
         self._less.wake()
         self._forget_if_idle()
+
+    def may_finish(self, connection: object) -> bool:
+        """
+        True if that connection may be read although the client is full, so that a message becomes
+        whole: one at a time, until `finish`.
+        """
+        if self._finishing is None:
+            self._finishing = connection
+        return self._finishing is connection
+
+    def finish(self, connection: object) -> None:
+        """Note that the connection's messages are whole, or never will be."""
+        if self._finishing is connection:
+            self._finishing = None
+            self._less.wake()
 
     async def acquire_peek(self, holder: object) -> None:
         """

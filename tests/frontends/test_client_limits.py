@@ -18,7 +18,13 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
-from gateway.frontends.amqp.pending import HeldBackStream, Pending
+from gateway.frontends.amqp.pending import (
+    QUICK,
+    SLOW,
+    SMALLEST_PIECE,
+    HeldBackStream,
+    Pending,
+)
 from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.clients import MOST_PEEKS, PEEK_PATIENCE, ClientOptions, Clients
@@ -548,6 +554,89 @@ async def one_part(data: bytes) -> HeldBackStream:
     return HeldBackStream(ours, Pending(10, 10))
 
 
+async def whole(stream: HeldBackStream, size: int) -> bytes:
+    """All pieces of a part of that size."""
+    pieces: list[bytes | bytearray] = []
+    while sum(map(len, pieces)) < size:
+        pieces.append(await stream.receive_some())
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize(("seconds", "sizes"), [(SLOW * 2, [1, 1, 1]), (QUICK / 2, [1, 2, 4])])
+async def test_frames_that_take_long_are_processed_in_small_pieces_beside_another_client(
+    seconds: float, sizes: list[int], autojump_clock: MockClock
+) -> None:
+    part = bytes(range(256)) * 40
+    async with open_site() as site, beside_another(site):
+        with site._visit("192.0.2.1"):
+            stream, pieces = await one_part(part), list[bytes | bytearray]()
+            for _ in sizes:
+                pieces.append(await stream.receive_some())
+                await trio.sleep(seconds)
+            await stream.aclose()
+
+    assert [len(each) // SMALLEST_PIECE for each in pieces] == sizes
+    assert part.startswith(b"".join(pieces))
+
+
+async def test_alone_a_client_has_its_frames_processed_at_once(autojump_clock: MockClock) -> None:
+    part = bytes(60 * 1024)
+    async with open_site() as site:
+        with site._visit("192.0.2.1"):
+            stream = await one_part(part)
+
+            assert await stream.receive_some() == part
+
+
+async def test_unfinished_messages_count_whatever_the_connection_and_one_may_be_finished(
+    autojump_clock: MockClock,
+) -> None:
+    clients = Clients(ClientOptions(max_bytes=10_000))
+    load = clients.load("one")
+    load.connect()
+    unfinished, most = [0] * 30, 0
+
+    async def receive_message(number: int) -> None:
+        nonlocal most
+        ours, theirs = trio.testing.memory_stream_pair()
+        await theirs.send_all(bytes(8000))
+        pending = Pending(10, 100_000, load_now=lambda: load)
+        stream = HeldBackStream(ours, pending, unfinished=lambda: unfinished[number])
+        for _ in range(8):
+            unfinished[number] += len(await stream.receive_some(1000))
+            most = max(most, sum(unfinished))
+        unfinished[number] = 0
+        pending.note_unfinished(0)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(30):
+            nursery.start_soon(receive_message, number)
+
+    # What fits, the message that is being finished, and a part of each of the others.
+    assert most <= 10_000 + 8000 + 30 * 1000
+    assert load.bytes == 0
+
+
+async def test_a_connection_that_ends_leaves_its_place_to_another_unfinished_message(
+    autojump_clock: MockClock,
+) -> None:
+    load = Clients(ClientOptions(max_bytes=10)).load("one")
+    load.connect()
+    first, second = (Pending(10, 1000, load_now=lambda: load) for _ in range(2))
+    first.note_unfinished(10)
+    second.note_unfinished(10)
+    await first.wait_for_room()
+
+    with trio.move_on_after(1) as waits:
+        await second.wait_for_room()
+    first.forget()
+    with trio.fail_after(1):
+        await second.wait_for_room()
+
+    assert waits.cancelled_caught
+    assert load.bytes == 10
+
+
 async def test_large_parts_of_one_client_are_processed_one_after_the_other(
     autojump_clock: MockClock,
 ) -> None:
@@ -558,7 +647,7 @@ async def test_large_parts_of_one_client_are_processed_one_after_the_other(
         async def process() -> None:
             with site._visit("192.0.2.1"):
                 stream = await one_part(part)
-                assert await stream.receive_some() == part
+                assert await whole(stream, len(part)) == part
                 read.append(stream)
                 await trio.sleep_forever()
 
@@ -588,7 +677,7 @@ async def test_a_receive_that_is_cancelled_while_it_waits_for_its_turn_loses_not
                 await second.receive_some()
             await first.aclose()
             with trio.fail_after(0.01):
-                again = await second.receive_some()
+                again = await whole(second, len(part))
             await second.aclose()
             load = site.clients.load("192.0.2.1")
 

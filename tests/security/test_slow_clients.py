@@ -212,7 +212,7 @@ DRIPS: Final = {
 }
 AMQP_DRIPS: Final = {
     "nothing": (b"", b"", HEAD),
-    "a header": (b"", b"AMQP\x00\x01\x00\x00", HEAD),
+    "a header": (b"", b"AMQP\x00\x01\x00\x00", OPEN),
     "SASL": (SASL[:8], SASL[8:] + bytes(1000), OPEN),
     "an open": (SASL, AMQP[len(SASL) :] + bytes(1000), OPEN),
     "the head of a WebSocket": (b"", UPGRADE, HEAD),

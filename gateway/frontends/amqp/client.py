@@ -25,6 +25,7 @@ from gateway.frontends.amqp.requests import Answer, ReplyLink, RequestLink
 from gateway.frontends.amqp.sessions import open_session, session_wanted, wait_of, wants_session
 from gateway.offering import required
 from gateway.wire.amqp.events import (
+    AmqpError,
     ConnectionClosed,
     ConnectionOpened,
     DispositionReceived,
@@ -44,6 +45,9 @@ from gateway.wire.amqp.servicebus.addresses import Node, NodeKind, parse_address
 _PRODUCT: Final = "azsdk-python"
 _VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
 _NOT_PADDED_SINCE: Final = (7, 15)
+# Links that a client may attach before it has shown a token. SDKs attach the two of $cbs, and go
+# back to them when a token is refused; a transaction's coordinator may come before its token.
+MOST_BEFORE_TOKEN: Final = 100
 
 
 @attrs.define(eq=False)
@@ -53,6 +57,7 @@ class Client:
     _context: Context
     # the connection was opened, or a link was attached or ended
     _on_change: Callable[[], None]
+    _before_token: int = attrs.field(default=0, init=False)  # links that were attached
 
     def handle(self, event: Event) -> None:
         links = self._context.links
@@ -94,6 +99,8 @@ class Client:
         self._on_change()
 
     def _attach(self, attached: LinkAttached) -> None:
+        if self._has_attached_enough():
+            return
         try:
             if not attached.we_send and attached.target and attached.target.coordinator:
                 self._open_coordinator(attached)
@@ -114,6 +121,15 @@ class Client:
             self._context.refuse(attached.link, amqp_error(error))
         finally:
             self._on_change()
+
+    def _has_attached_enough(self) -> bool:
+        """True if the client attaches links without end and shows no token: its connection ends."""
+        self._before_token = 0 if self._context.tokens.has_any else self._before_token + 1
+        if self._before_token == MOST_BEFORE_TOKEN + 1:
+            text = f"{MOST_BEFORE_TOKEN} links were attached, and no token was put on $cbs"
+            error = AmqpError(condition="amqp:resource-limit-exceeded", description=text)
+            self._context.nursery.start_soon(self._context.connection.close, error)
+        return self._before_token > MOST_BEFORE_TOKEN
 
     def _open(self, attached: LinkAttached, entity: EntityPath) -> None:
         link: IncomingLink | OutgoingLink

@@ -87,7 +87,7 @@ class AmqpFrontend:
         async with trio.open_nursery() as nursery:
             tokens = Tokens(self.authorizer, self.options.max_tokens)
             connection = AmqpConnection(
-                HeldBackStream(stream, pending),
+                HeldBackStream(stream, pending, unfinished=lambda: connection.engine.unfinished),
                 engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
                 sasl=SaslServer(partial(self._accepts, tokens), self._mechanisms),
                 options=AmqpConnectionOptions(

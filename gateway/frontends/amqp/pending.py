@@ -1,5 +1,6 @@
 """Transfers of one connection that have no answer yet; beyond a limit, the socket isn't read."""
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -13,8 +14,13 @@ from gateway.net.visits import take_turn_to_read
 from gateway.net.waiters import Waiters
 
 # Bytes read at once, from which on their processing needs a turn: they are a part of a large
-# message, or many messages.
-MUCH: Final = 8 * 1024
+# message, or many frames. 50 attaches, of 100 bytes each, take 10 ms.
+MUCH: Final = 2 * 1024
+# Bytes that are processed at once beside other clients: as many as take a millisecond, about.
+SMALLEST_PIECE: Final = 1024
+LARGEST_PIECE: Final = 64 * 1024
+QUICK: Final = 0.0005  # seconds
+SLOW: Final = 0.002
 
 
 def _unlimited() -> ClientLoad | None:
@@ -46,6 +52,9 @@ class Pending:
     # Bytes that are held after the answers to their transfers, and the client that they count for.
     _held: int = attrs.field(default=0, init=False)
     _holder: ClientLoad | None = attrs.field(default=None, init=False)
+    # Bytes of messages that haven't arrived whole, and the client that they count for.
+    _unfinished: int = attrs.field(default=0, init=False)
+    _sender: ClientLoad | None = attrs.field(default=None, init=False)
 
     def begin(self, size: int) -> None:
         """
@@ -91,8 +100,26 @@ class Pending:
         if self._holder is not None:
             self._holder.release(size)
 
+    def note_unfinished(self, size: int) -> None:
+        """Note how many bytes have arrived of messages that aren't whole yet."""
+        more = size - self._unfinished
+        if not more:
+            return
+        if not self._unfinished:
+            self._sender = self._load_now()
+        self._unfinished = size
+        if self._sender is None:
+            return
+        if more > 0:
+            self._sender.hold(more)
+        else:
+            self._sender.release(-more)
+        if not size:
+            self._sender.finish(self)
+
     def forget(self) -> None:
         """Note that the connection has ended, and its transfers with it."""
+        self.note_unfinished(0)
         self.release(self._held)
         if self._load is not None and self._transfers:
             self._load.end(self.bytes, self._transfers)
@@ -113,16 +140,25 @@ class Pending:
         return too_much or (self.closing and self.count > 0)
 
     @property
-    def _waits_for_client(self) -> bool:
-        """True if the client's connections have too many bytes together, some of them here."""
-        return self._load is not None and self.bytes > 0 and self._load.is_full
+    def _crowded(self) -> ClientLoad | None:
+        """
+        The client whose connections have too many bytes together, some of them here; None: this
+        connection may be read. One connection may always be read until its messages are whole: all
+        of them would wait for one another for ever.
+        """
+        if self._unfinished and self._sender is not None and self._sender.is_full:
+            return None if self._sender.may_finish(self) else self._sender
+        crowded = self._load is not None and self.bytes > 0 and self._load.is_full
+        return self._load if crowded else None
 
     async def wait_for_room(self) -> None:  # noqa: ASYNC910 a receive follows
-        while self.full or self._waits_for_client:
-            if not self.full and self._load is not None:
-                await self._load.wait_for_less()
-            else:
+        while True:
+            if self.full:
                 await self._less.wait()
+            elif (crowded := self._crowded) is not None:
+                await crowded.wait_for_less()
+            else:
+                return
 
     async def wait_until_none(self) -> None:
         """Read nothing more, and return when everything is answered."""
@@ -136,25 +172,53 @@ class Pending:
 class HeldBackStream(trio.abc.HalfCloseableStream):
     """
     A stream that isn't read from while too many transfers or bytes are pending. A large part of its
-    data is returned when it is the client's turn, which lasts until the next call: so the frames of
-    a client with many connections are processed a few at a time, and another client's between them.
+    data is returned when it is the client's turn, which lasts until all of it was processed: so the
+    frames of a client with many connections are processed a few at a time, and another client's
+    between them. Beside other clients it comes in pieces, each of which takes a millisecond or so:
+    a frame may cost a hundred times as much as another one of its size.
     """
 
     _inner: trio.abc.Stream
     _pending: Pending
+    # Returns the bytes of messages that haven't arrived whole.
+    _unfinished: Callable[[], int] = attrs.field(default=int, kw_only=True)
     # Read, and not returned yet: a call that is cancelled while it waits loses nothing.
     _data: bytes | bytearray = attrs.field(default=b"", init=False)
     _turn: Turn | None = attrs.field(default=None, init=False)
+    _size: int = attrs.field(default=SMALLEST_PIECE, init=False)  # bytes of the next piece
+    _returned: float = attrs.field(default=math.inf, init=False)  # when a whole piece was
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        self._adapt()
+        if self._data and self._turn is not None:
+            await trio.lowlevel.checkpoint()
+            await self._turn.give_way()
+            return self._next_piece()
         self._end_turn()
         if not self._data:
+            self._pending.note_unfinished(self._unfinished())
             await self._pending.wait_for_room()
             self._data = await self._inner.receive_some(max_bytes)
         if len(self._data) >= MUCH:
             self._turn = await take_turn_to_read(len(self._data))
-        data, self._data = self._data, b""
-        return data
+        return self._next_piece()
+
+    def _next_piece(self) -> bytes | bytearray:
+        data, size = self._data, self._size
+        if self._turn is None or len(data) <= size or self._turn.is_alone:
+            self._data = b""
+            return data
+        self._data, self._returned = data[size:], trio.current_time()
+        return data[:size]
+
+    def _adapt(self) -> None:
+        """Choose the size of the next piece by the time that the last one took."""
+        took = trio.current_time() - self._returned
+        if took > SLOW:
+            self._size = max(SMALLEST_PIECE, self._size // 2)
+        elif 0 <= took < QUICK:
+            self._size = min(LARGEST_PIECE, self._size * 2)
+        self._returned = math.inf
 
     def _end_turn(self) -> None:
         turn, self._turn = self._turn, None

@@ -146,6 +146,11 @@ class Engine(Links):
         return len(self._out) + self._output.size + self._output.queued
 
     @property
+    def unfinished(self) -> int:
+        """Bytes of messages whose last frame hasn't arrived."""
+        return self._registry.partial
+
+    @property
     def unsettled(self) -> int:
         """
         Bytes of messages that have arrived, in whole or in part, and that we haven't settled; 0

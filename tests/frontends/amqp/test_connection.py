@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from gateway.domain.message import Message
-from gateway.frontends.amqp.client import pads_frames
+from gateway.frontends.amqp.client import MOST_BEFORE_TOKEN, pads_frames
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.options import EngineOptions
@@ -440,6 +440,28 @@ async def test_a_connection_with_a_link_stays(sdk, autojump_clock):
     await trio.sleep(3000)
 
     assert await sdk.send(link, Message()) == amqp.ACCEPTED
+
+
+async def test_a_client_that_attaches_links_and_shows_no_token_is_closed(house, autojump_clock):
+    sdk = await house.connect().open()
+    for _ in range(MOST_BEFORE_TOKEN):
+        assert (
+            await sdk.refusal(we_send=True, address="orders")
+        ).condition == "amqp:unauthorized-access"
+    sdk.attach(we_send=True, address="orders")
+
+    error = await closed(sdk)
+
+    assert error.condition == "amqp:resource-limit-exceeded"
+    assert "100 links" in error.description
+
+
+async def test_a_client_with_a_token_attaches_any_number_of_links(house, autojump_clock):
+    sdk = await house.client()
+    for _ in range(MOST_BEFORE_TOKEN + 1):
+        sdk.engine.detach(await sdk.sender())
+
+    assert await sdk.sender()
 
 
 async def test_links_come_and_go(house, sdk, autojump_clock):
