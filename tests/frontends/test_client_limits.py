@@ -612,7 +612,7 @@ async def test_unfinished_messages_count_whatever_the_connection_and_one_may_be_
         for number in range(30):
             nursery.start_soon(receive_message, number)
 
-    # What fits, the message that is being finished, and a part of each of the others.
+    # The limit, the message that is being finished, and a part of each other one.
     assert most <= 10_000 + 8000 + 30 * 1000
     assert load.bytes == 0
 
