@@ -1,18 +1,19 @@
 """Inputs that violate their protocol are refused."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.message import Kind, Typed
-from gateway.domain.topics.property_values import check_message_id
+from gateway.domain.message import Kind, Message, Typed
+from gateway.domain.topics.property_values import check_message_id, check_sent
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import RequestRefused
 from gateway.pairing.ownership import owner_in
 from gateway.wire.amqp.events import ConnectionClosed
 from gateway.wire.amqp.frames import AMQP_HEADER
+from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.performatives import uint
 from gateway.wire.http.hardened_xml import XmlError, parse_xml
@@ -130,6 +131,19 @@ def test_user_metadata_of_any_depth_is_somebody_elses_text(deep: str) -> None:
     """A queue whose metadata raise an error would spoil the list of all queues."""
     assert read_notes(deep).text == deep
     assert owner_in(deep) is None
+
+
+def test_a_time_to_live_is_more_than_zero() -> None:
+    check_sent(Message(time_to_live=timedelta(microseconds=1)))
+    for life in (timedelta(0), timedelta(seconds=-1)):
+        with pytest.raises(InvalidRequest, match="time to live: more than zero expected"):
+            check_sent(Message(message_id="1", time_to_live=life))
+
+
+def test_a_life_of_less_than_a_millisecond_is_not_written_as_none() -> None:
+    short = encode_message(Message(time_to_live=timedelta(microseconds=1)))
+
+    assert decode_message(short).time_to_live == timedelta(milliseconds=1)
 
 
 def test_a_message_id_has_at_most_128_characters() -> None:

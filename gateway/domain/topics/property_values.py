@@ -76,6 +76,23 @@ def check_message_id(value: Value) -> None:
         )
 
 
+def check_sent(message: Message) -> None:
+    """
+    Check a client's message as Service Bus does: its id, and its time to live
+    (`BrokeredMessage.TimeToLive` throws for zero or less).
+
+    Raises:
+        InvalidRequest: the text says the field and the limit.
+    """
+    if message.message_id is not None:
+        check_message_id(message.message_id)
+    life = message.time_to_live
+    if life is not None and life <= timedelta(0):
+        raise InvalidRequest(
+            f"time to live: more than zero expected, got {life.total_seconds():g} seconds"
+        )
+
+
 def equatable(left: Any, right: Any) -> bool:
     """True if two plain values can be equal at all."""
     return alike(left, right, EQUATABLE)

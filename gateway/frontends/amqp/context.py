@@ -11,7 +11,7 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.message import Message, derive_message
-from gateway.domain.topics.property_values import check_message_id
+from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.tokens import Tokens
@@ -111,10 +111,10 @@ class Context:
         The message, with a new id if it has none.
 
         Raises:
-            InvalidRequest: its own id is too long.
+            InvalidRequest: its own id is too long, or it has no time to live.
         """
+        check_sent(message)
         if message.message_id is not None:
-            check_message_id(message.message_id)
             return message
         return derive_message(message, message_id=str(self.new_id()))
 

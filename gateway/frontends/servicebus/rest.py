@@ -39,7 +39,7 @@ from gateway.domain.message import (
     ReceiveMode,
     derive_message,
 )
-from gateway.domain.topics.property_values import check_message_id
+from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.management import manage
@@ -272,8 +272,8 @@ class ServiceBusRestFrontend:
                 await turn.give_way()
 
     def _with_id(self, message: Message) -> Message:
+        check_sent(message)
         if message.message_id is not None:
-            check_message_id(message.message_id)
             return message
         return derive_message(message, message_id=str(self.new_id()))
 

@@ -204,7 +204,7 @@ def _time_to_live(broker: Mapping[str, Any]) -> timedelta | None:
         case other:
             raise _wrong("TimeToLive", "seconds", other)
     if seconds < 0:
-        raise _wrong("TimeToLive", "zero or more seconds", seconds)
+        raise _wrong("TimeToLive", "more than zero seconds", seconds)
     return None if seconds >= int(NO_TIME_TO_LIVE) else timedelta(seconds=seconds)
 
 

@@ -383,6 +383,19 @@ async def test_of_several_messages_only_the_wrong_one_is_refused(house, sdk, aut
     assert [m.message_id for m in await kept(house, EntityPath("s"))] == ["0", "2"]
 
 
+async def test_a_message_without_time_to_live_is_refused(house, sdk, autojump_clock):
+    link = await sdk.sender()
+
+    outcomes = [
+        await sdk.outcome(sdk.transfer(link, Message(time_to_live=timedelta(seconds=life))))
+        for life in (0, 60)
+    ]
+
+    assert [type(outcome) for outcome in outcomes] == [amqp.Rejected, amqp.Accepted]
+    assert outcomes[0].error.condition == "amqp:not-allowed"
+    assert "time to live: more than zero expected" in outcomes[0].error.description
+
+
 async def test_what_the_namespace_can_not_do_refuses_no_other_message(
     house, sdk, autojump_clock, monkeypatch
 ):

@@ -267,6 +267,13 @@ async def test_error_is_service_buss_xml_with_tracking(
         ("POST", "/orders/messages/head?timeout=-1", {}, "timeout"),
         ("POST", "/orders/messages", {"BrokerProperties": "{"}, "BrokerProperties"),
         ("POST", "/orders/messages", {"BrokerProperties": '{"TimeToLive":"x"}'}, "TimeToLive"),
+        ("POST", "/orders/messages", {"BrokerProperties": '{"TimeToLive":0}'}, "time to live"),
+        (
+            "POST",
+            "/orders/messages",
+            {"BrokerProperties": '{"TimeToLiveTimeSpan":"0.00:00:00"}'},
+            "time to live",
+        ),
         ("POST", "/%C3%A4pfel/messages", {}, "entity name"),
         ("POST", "/a//b/messages", {}, "entity name"),
         ("PATCH", "/orders/messages", {}, "PATCH"),

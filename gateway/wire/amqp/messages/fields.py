@@ -26,7 +26,7 @@ _PARTITION_KEY: Final = "x-opt-partition-key"
 def write_header(values: tuple[bool | None, int | None, timedelta | None]) -> bytes:
     """The header's values; a time to live beyond the field's maximum is written as the maximum."""
     durable, priority, ttl = values
-    milliseconds = None if ttl is None else min(ttl // MILLISECOND, _MAX_UINT)
+    milliseconds = None if ttl is None else life_in_header(ttl)
     return encode_fields(
         [
             encode(durable),
@@ -34,6 +34,11 @@ def write_header(values: tuple[bool | None, int | None, timedelta | None]) -> by
             _NULL if milliseconds is None else encode(Typed(Kind.UINT, milliseconds)),
         ]
     )
+
+
+def life_in_header(ttl: timedelta) -> int:
+    """Whole milliseconds that fit; not zero for a shorter life, since zero is refused."""
+    return min(ttl // MILLISECOND or int(ttl > timedelta(0)), _MAX_UINT)
 
 
 def read_header(values: list[Value]) -> tuple[bool | None, int | None, timedelta | None]:

@@ -26,7 +26,7 @@ from gateway.domain.message import (
     symbol,
 )
 from gateway.wire.amqp.message import bare_parts, decode_message
-from gateway.wire.amqp.messages.fields import MILLISECOND
+from gateway.wire.amqp.messages.fields import life_in_header
 from gateway.wire.amqp.messages.sections import HEADER, delivery_annotations_of, split_sections
 from gateway.wire.amqp.servicebus.lock_tokens import bytes_of
 from gateway.wire.amqp.types import encode, encode_entries, encode_fields, to_milliseconds
@@ -159,7 +159,7 @@ def decode_delivery(
 # Most messages of a queue have the same header. Keys of types other than these never get here.
 @lru_cache(maxsize=1024)
 def _header(durable: bool | None, priority: int | None, ttl: timedelta | None, count: int) -> bytes:
-    milliseconds = None if ttl is None else min(ttl // MILLISECOND, _MAX_UINT)
+    milliseconds = None if ttl is None else life_in_header(ttl)
     return b"\x00\x53\x70" + encode_fields(
         [
             encode(durable),
