@@ -1,12 +1,37 @@
-"""The only way to wait for an answer of a namespace with a time limit."""
+"""
+The only way to wait for an answer of a namespace with a time limit; and the time that a client
+gives its request, which a pair takes instead of its own.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
+from typing import Final
 
 import attrs
 import trio
 
 from gateway.domain.errors import BrokerError, OutcomeUnknown
+
+# A cancel scope can't say this: a scope that is later than the usual time only guards a request
+# whose client has set no time, and must not make its send last longer.
+_GIVEN: Final[ContextVar[float | None]] = ContextVar("given", default=None)
+
+
+@contextmanager
+def client_gives(seconds: float) -> Iterator[None]:
+    """Within this context the client waits for that long, from now on; `given_until` tells it."""
+    token = _GIVEN.set(trio.current_time() + seconds)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(token)
+
+
+def given_until() -> float | None:
+    """The moment (Trio's clock) until which this task's client waits; None: it doesn't say."""
+    return _GIVEN.get()
 
 
 @attrs.define(eq=False)

@@ -39,6 +39,7 @@ from gateway.capabilities import (
     messages_in,
     sends_in,
 )
+from gateway.deadlines import given_until
 from gateway.domain import envelope
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -76,6 +77,8 @@ from gateway.ports import Broker, NewId, Observer
 HASTE: Final = 1.0  # seconds for the primary, after a backlog queue that hangs
 _ALONE: Final = "a transaction is the primary's alone, and is never diverted"
 WAIT_SHARE: Final = 0.5  # share of a send's time that it may wait for `max_inflight`
+# Seconds; as long as a client can make its send last (`limits.rest.longest_wait`).
+LONGEST_FORWARDED: Final = 240.0
 FORWARDED_WAIT: Final = 1.0  # seconds, at most, that a forwarded send does so
 
 
@@ -126,7 +129,8 @@ class PairedBroker(ForwardingBroker):
         Return once the primary, a backlog queue or the spool has accepted all messages; return
         which of them.
 
-        The deadline is the caller's cancel scope, or `send_timeout` if that is earlier. Messages
+        The deadline is the caller's cancel scope, or else the time that its client gives
+        (`client_gives`), or `send_timeout` without such a time, if that is earlier. Messages
         without an id get one, which is the same in every attempt. The time to live runs from the
         call on.
 
@@ -171,7 +175,8 @@ class PairedBroker(ForwardingBroker):
     ) -> Sequence[Batch]:
         taken = self.moments.now()
         now = taken.monotonic
-        deadline = min(trio.current_effective_deadline(), now + self.options.send_timeout)
+        usual = now + self.options.send_timeout
+        deadline = min(trio.current_effective_deadline(), given_until() or usual)
         made = [Batch([self._with_id(message) for message in each]) for each in batches]
         admitted, size = self._admitted(entity, made)
         keeps_order = self.keeps_order(entity)
@@ -263,7 +268,7 @@ class PairedBroker(ForwardingBroker):
         # one.
         room_until = now + min(seconds * WAIT_SHARE, FORWARDED_WAIT)
         async with self.inflight.reserve(entity, size, room_until, in_order=True):
-            deadline = now + min(seconds, self.options.send_timeout)
+            deadline = now + min(seconds, LONGEST_FORWARDED)
             await self._deliver_in_order(entity, [batch], taken, deadline, is_forwarded=True)
         if batch.error is not None:
             raise batch.error

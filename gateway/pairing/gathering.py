@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from gateway.capabilities import BoundsSends, SendsMany, SendsTogether, Transacts
+from gateway.deadlines import given_until
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import AcceptedBy, Message
@@ -71,9 +72,9 @@ class GatheringBroker(ForwardingBroker):
     """
     The pair as a `Broker` that gathers small sends.
 
-    A send with an earlier deadline than the pair's goes alone, as its deadline would be that of the
-    others too. So do all sends to an ordered entity, and all while a namespace of the pair doesn't
-    send batches together.
+    A send with an earlier deadline than the pair's, or whose client gives its time, goes alone, as
+    its deadline would be that of the others too. So do all sends to an ordered entity, and all
+    while a namespace of the pair doesn't send batches together.
     """
 
     # `SendsMany` is passed on, too: its sends share a call already.
@@ -139,7 +140,8 @@ class GatheringBroker(ForwardingBroker):
                 return None
             size += len(message.body)
         latest = trio.current_time() + self.pair.longest_send()
-        if size > SMALL or trio.current_effective_deadline() < latest:
+        own_time = given_until() is not None or trio.current_effective_deadline() < latest
+        if size > SMALL or own_time:
             return None
         return size if all(together() for together in self._together) else None
 

@@ -9,9 +9,11 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.capabilities import Peeks
+from gateway.deadlines import client_gives
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
+    BrokerError,
     Busy,
     EntityNotFound,
     InvalidRequest,
@@ -124,6 +126,31 @@ async def test_the_clients_own_deadline_is_shared_out(harness):
 
     assert accepted_by is AcceptedBy.BACKLOG
     assert timed.seconds == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("seconds", [5.0, 100.0])
+async def test_the_time_that_a_client_gives_counts_also_beyond_the_pairs_own(harness, seconds):
+    pair = await harness.pair(send_timeout=30.0, busy_pause=1.0)
+    harness.primary.fail(busy(1.0), SEND)
+    harness.secondary.fail(Hang(), SEND)
+
+    with client_gives(seconds), Timed() as timed:
+        error = await outcome_of(send(pair))
+
+    assert isinstance(error, BrokerError)
+    assert timed.seconds <= seconds
+    assert (timed.seconds > 30.0) is (seconds > 30.0)
+
+
+async def test_a_guard_that_is_later_than_the_pairs_time_changes_nothing(harness):
+    pair = await harness.pair(send_timeout=30.0, busy_pause=1.0)
+    harness.primary.fail(busy(1.0), SEND)
+    harness.secondary.fail(Hang(), SEND)
+
+    with trio.fail_after(100.0), Timed() as timed:
+        await outcome_of(send(pair))
+
+    assert timed.seconds <= 30.0
 
 
 async def test_a_backlog_attempt_gets_half_of_what_is_left(harness):

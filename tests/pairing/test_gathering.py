@@ -10,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.capabilities import SendsMany, SendsTogether
+from gateway.deadlines import client_gives
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown, QuotaExceeded, Unavailable
 from gateway.domain.message import AcceptedBy, Message
@@ -220,6 +221,21 @@ async def test_a_send_with_a_deadline_of_its_own_goes_alone(harness):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.together, "1", "2")
         nursery.start_soon(hurried)
+
+    assert sorted(made.primary.calls) == [1, 1, 2]
+
+
+async def test_a_send_whose_client_gives_its_time_goes_alone(harness):
+    made = await clients(harness)
+    await made.begin()
+
+    async def patient() -> None:
+        with client_gives(100.0):
+            await made.send("patient")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.together, "1", "2")
+        nursery.start_soon(patient)
 
     assert sorted(made.primary.calls) == [1, 1, 2]
 

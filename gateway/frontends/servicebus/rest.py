@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Identifies, Peeks, Send, accepting_send, longest_send_of
-from gateway.deadlines import answered_within
+from gateway.deadlines import answered_within, client_gives
 from gateway.domain.access import Access, Claim, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -179,7 +179,12 @@ class ServiceBusRestFrontend:
         if isinstance(operation, rest.ReceiveMessages):
             answer = await self._receive(operation)  # parts that need a timeout have their own
         else:
-            answer = await self._answer_in_time(operation, self._seconds(request, operation))
+            seconds = self._given(request, operation)
+            if seconds is None:
+                answer = await self._answer_in_time(operation, self._usual_seconds(operation))
+            else:
+                with client_gives(seconds):
+                    answer = await self._answer_in_time(operation, seconds)
         return servicebus_answers.build_response(operation, answer, origin)
 
     async def _answer_in_time(self, operation: rest.BriefOperation, seconds: float) -> rest.Answer:
@@ -340,13 +345,17 @@ class ServiceBusRestFrontend:
             return error.outcome is Outcome.UNKNOWN
         return True
 
-    def _seconds(self, request: Request, operation: rest.BriefOperation) -> float:
-        """The client's timeout if it gives one, else the default."""
-        if not isinstance(operation, rest.SendMessages):
-            return self.options.answer_timeout
-        text = request.query.get("timeout") if "?" in request.target else None
+    def _usual_seconds(self, operation: rest.BriefOperation) -> float:
+        sends = isinstance(operation, rest.SendMessages)
+        return self.options.send_timeout if sends else self.options.answer_timeout
+
+    def _given(self, request: Request, operation: rest.BriefOperation) -> float | None:
+        """The client's timeout of a send, at most `longest_wait`; None: it gives none."""
+        if not isinstance(operation, rest.SendMessages) or "?" not in request.target:
+            return None
+        text = request.query.get("timeout")
         if text is None:
-            return self.options.send_timeout
+            return None
         if not _TIMEOUT.fullmatch(text) or float(text) == 0:
             raise InvalidRequest(f"timeout: above 0 seconds expected, got {text!r:.60}")
         return min(float(text), self.options.longest_wait)
