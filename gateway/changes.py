@@ -13,6 +13,7 @@ class Changes:
 
     _version: int = attrs.field(default=0, init=False)
     _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _followers: list["Changes"] = attrs.field(factory=list, init=False)
 
     @property
     def version(self) -> int:
@@ -23,6 +24,12 @@ class Changes:
         self._version += 1
         if self._waiting:  # each message comes here, mostly without a waiting task
             self._waiting.unpark_all()
+        for each in self._followers:
+            each.note()
+
+    def pass_on(self, follower: "Changes") -> None:
+        """Count each change from now on in `follower`, too, which lives as long as this one."""
+        self._followers.append(follower)
 
     async def wait(self, seen: int) -> int:
         """Return the version as soon as it differs from `seen`."""

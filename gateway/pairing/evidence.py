@@ -3,6 +3,7 @@ Evidence from sends and probes beyond the state of their own entity: whether the
 reached, and which entities answer late too often. Entities without slow sends need no memory.
 """
 
+from math import inf
 from typing import Final
 
 import attrs
@@ -24,6 +25,8 @@ class Evidence:
     slow_call_rate: float | None
     changes: Changes = attrs.field(factory=Changes, init=False)
     namespace: Reachability = attrs.field(factory=Reachability, init=False)
+    # When the namespace answered again after it was lost, the last time.
+    found_at: float = attrs.field(default=-inf, init=False)
     _slow: dict[str, SlowCalls] = attrs.field(factory=dict, init=False)
 
     def note_failure(self, attempt: Attempt, error: BrokerError) -> None:
@@ -41,8 +44,9 @@ class Evidence:
         Record an answer to a request begun at `began`. True: the namespace is no longer lost, or
         silent.
         """
-        found = self.namespace.answered(began)
+        was_lost, found = self.namespace.is_lost, self.namespace.answered(began)
         if found:
+            self.found_at = trio.current_time() if was_lost else self.found_at
             self.changes.note()
         return found
 

@@ -33,6 +33,8 @@ AFTER_SUCCESS: Final = 1.0  # seconds between probes of an entity that answers
 JITTER: Final = 0.2
 SHARE: Final = 0.25  # of the failover interval, at most, between probes of a suspect
 SHORTEST: Final = 0.1  # seconds, however short an interval is
+# Seconds between probes of a suspect, at most: after a short outage its sends are back so soon.
+LONGEST: Final = 5.0
 
 
 @attrs.define(eq=False)
@@ -224,7 +226,7 @@ class Prober:
         for entity in entities:
             if self.states.state_of(entity) is not State.SUSPECT:
                 continue
-            pause = min(pause, SHARE * rule_for(entity, self.options).interval)
+            pause = min(pause, SHARE * rule_for(entity, self.options).interval, LONGEST)
             ends = self.states.interval_ends(entity)
             if ends is not None and ends > now:
                 pause = min(pause, ends - now)

@@ -6,6 +6,7 @@ All methods except the waits are synchronous, so that no other task runs between
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import Final
 
 import attrs
@@ -161,6 +162,17 @@ class EntityStates:
         return (
             record is None or record.failover.state is State.PRIMARY or record.last_answer > since
         )
+
+    def returned_at(self, entity: EntityPath) -> float:
+        """
+        When the entity, or the whole namespace, was well again after it had been in trouble; minus
+        infinity: it is in trouble, or hasn't been for long.
+        """
+        record = self._records.get(entity.key)
+        state = State.PRIMARY if record is None else record.failover.state
+        if state is not State.PRIMARY or self.evidence.namespace.is_lost:
+            return -inf
+        return max(self.evidence.found_at, -inf if record is None else record.changed)
 
     def suspect(self, entity: EntityPath) -> None:
         """

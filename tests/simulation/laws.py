@@ -77,6 +77,14 @@ class Laws:
     _may_have_arrived: dict[str, float] = attrs.field(factory=dict)  # message ids, and when last
     _unclear: set[str] = attrs.field(factory=set)  # message ids of sends without an answer
     _void_before: float = -1.0  # attempts that began earlier say nothing
+    # The sends of each syphon to a frozen entity: their starts and ends.
+    _frozen: dict[tuple[str, str], list[tuple[float, float]]] = attrs.field(
+        factory=lambda: defaultdict(list)
+    )
+    # Message ids that waited on the backlog at the end of the lone freeze of a run, and that no
+    # syphon had sent; and when one of them was first sent afterwards, for each entity.
+    _waited: set[object] = attrs.field(factory=set)
+    _resumed: dict[tuple[str, str], float] = attrs.field(factory=dict)
     _lost: float | None = None  # since when no connection to the primary can be made
     _silent: dict[str, float] = attrs.field(factory=dict)  # entities without answers, and when
     _answered: float = -1.0  # the start of the newest attempt that was answered
@@ -89,12 +97,15 @@ class Laws:
 
     def note_call(self, process: str, namespace: str, call: Call) -> None:
         """A process has asked a namespace."""
+        self._note_waiting(namespace, call)
         if namespace != "primary" or call.operation not in {Operation.SEND, Operation.PROBE}:
             return
         streak = self._streaks[call.entity.key]
         in_time = call.took < self.scenario.late
         if call.outcome is None and in_time:
             streak.successes += 1
+        if process != "gateway" and call.operation is Operation.SEND:
+            self._judge_frozen(process, call)
         if process == "gateway":
             self._note_namespace(call, streak)
             self._note_silence(call, streak)
@@ -104,6 +115,37 @@ class Laws:
             self._note_attempt(call, streak)
         elif call.outcome is None and process.endswith("gateway"):
             self._lost = None
+
+    def _note_waiting(self, namespace: str, call: Call) -> None:
+        freeze = self.scenario.lone_freeze
+        if freeze is None or namespace != "secondary" or call.operation is not Operation.SEND:
+            return
+        if call.outcome is None and freeze.start <= trio.current_time() < freeze.end:
+            self._waited.update(each.message_id for each in call.messages)
+
+    def _judge_frozen(self, process: str, call: Call) -> None:
+        """
+        Judge that a syphon whose send to an entity has no answer sends it no other meanwhile: each
+        send to a frozen primary may become a copy. Where all stand still, nobody knows so soon.
+        """
+        ended = trio.current_time()
+        began, place = ended - call.took, (process, call.entity.key)
+        lone, freeze = self.scenario.lone_freeze, self.scenario.freeze_at(began)
+        waited = self._waited.intersection(each.message_id for each in call.messages)
+        if lone is not None and began >= lone.end and waited:
+            self._resumed[place] = min(began, self._resumed.get(place, inf))
+        if call.outcome is None or freeze is None or "pause" in self.scenario.killed:
+            return
+        ended = min(ended, freeze.end)
+        others = self._frozen[place]
+        for first, last in others:
+            early, late = sorted((first, began))
+            known = early + self.scenario.doubted + SLACK
+            if known < late < (last if early == first else ended):
+                self.broken.append(f"{process} sent to {call.entity}, which doesn't answer")
+        others.append((began, ended))
+        self._waited.difference_update(each.message_id for each in call.messages)
+        self.seen["a syphon sent to a frozen primary"] += 1
 
     def _note_probes(self, call: Call, streak: _Streak) -> None:
         """
@@ -298,6 +340,22 @@ class Laws:
         """
         if messages and not self.scenario.clock_steps:
             self.broken.append(f"the primary still has {messages} messages, and doesn't give them")
+
+    def note_end(self) -> None:
+        """
+        Judge that a syphon went on soon after a freeze: its backoffs end with the outage. In a
+        gateway it waits for the gateway's prober. A send from the last moments of the freeze may
+        hang although the probe that asks about it is answered.
+        """
+        freeze = self.scenario.lone_freeze
+        if freeze is None:
+            return
+        for (process, entity), began in self._resumed.items():
+            sends = self._frozen.get((process, entity), ())
+            asked = any(each + self.scenario.doubted + SLACK < freeze.end for each, _ in sends)
+            waited = began - freeze.end
+            if asked and not process.endswith("gateway") and waited > self.scenario.resumed:
+                self.broken.append(f"{process} went on with {entity} {waited:.1f} s after a freeze")
 
     # --- when an entity may and must fail over
 

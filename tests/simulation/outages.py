@@ -143,9 +143,27 @@ def with_silent_entity(scenario: Scenario) -> Scenario:
     )
 
 
+def with_short_freeze(scenario: Scenario) -> Scenario:
+    """The primary freezes for less than the time that a syphon waits for an answer to its send."""
+    rng = random.Random(f"short freeze {scenario.seed}")
+    start = rng.uniform(CALM, CALM + 20.0)
+    return attrs.evolve(
+        scenario,
+        pair=attrs.evolve(scenario.pair, failover_interval=LONGEST_INTERVAL),
+        syphon=attrs.evolve(scenario.syphon, attempt_timeout=10.0),
+        syphons=max(1, scenario.syphons),
+        sends=12 * scenario.sends,
+        clients_deadline=None,
+        windows=(_outage("hang", start, start + 12.0),),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
 # By the seed's rest when it is divided by 25.
 OUTAGES: Final[dict[int, Callable[[Scenario], Scenario]]] = {
     13: with_gray_outage,
+    16: with_short_freeze,
     18: with_silence,
     20: with_throttling,
     22: with_killed_syphon,

@@ -14,6 +14,10 @@ from gateway.frontends.amqp.options import AmqpOptions
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions, shortest_pause
 from gateway.pairing.sending import SHORT_WAIT
 from gateway.pairing.states import HEARTBEAT
+from gateway.pairing.syphon.batch_window import GROWTH
+from gateway.pairing.syphon.drain import SCAN_PAUSE
+from gateway.pairing.syphon.primary_load import PATIENCE, PROBES
+from gateway.pairing.syphon.slow_start import EACH, SLOW, SLOWER
 from gateway.wire.storage_queue.fields import is_name
 from tests.harness.crash_disk import Ailment
 from tests.harness.faults import (
@@ -52,6 +56,7 @@ FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "late": lambda rng: Late(rng.uniform(1.0, LONGEST_DELAY)),
     GRAY: lambda rng: AnswerLate(rng.uniform(*GRAY_ANSWERS)),
 }
+SILENT: Final = frozenset({"hang", "swallow answer", "late"})  # those without an answer in time
 CLOCKS: Final = ("client", "gateway", "syphon", "primary", "secondary")
 
 
@@ -70,6 +75,13 @@ class Window:
     def covers(self, operation: Operation, entity: EntityPath, now: float) -> bool:
         hit = self.entities is None or entity.key in self.entities
         return hit and operation in self.operations and self.start <= now < self.end
+
+    @property
+    def is_freeze(self) -> bool:
+        """True if the primary answers no send and no probe of any entity."""
+        asks = {Operation.SEND, Operation.PROBE} <= self.operations
+        all_of_it = self.namespace == "primary" and self.entities is None and self.share == 1.0
+        return asks and all_of_it and self.kind in SILENT
 
 
 @attrs.frozen(kw_only=True)
@@ -229,6 +241,27 @@ class Scenario:
     def answer(self) -> float:
         """Seconds that a namespace takes, at most, while it's well."""
         return 2 * LONGEST_LATENCY if self.latency else 0.0
+
+    def freeze_at(self, began: float) -> Window | None:
+        """The freeze of the primary in which a request began, if it did in one."""
+        found = (each for each in self.windows if each.start <= began < each.end)
+        return next((each for each in found if each.is_freeze), None)
+
+    @property
+    def lone_freeze(self) -> Window | None:
+        """The one fault of the run, if that is a freeze of the primary."""
+        only = self.windows[0] if len(self.faults) == len(self.windows) == 1 else None
+        return only if only is not None and only.is_freeze else None
+
+    @property
+    def resumed(self) -> float:
+        """Seconds, at most, from a return of the primary until a syphon sends to it again."""
+        return (1.0 + PROBES.jitter) * PROBES.cap + 4.0 * self.answer + 2.0 * SCAN_PAUSE
+
+    @property
+    def doubted(self) -> float:
+        """Seconds, at most, after which a syphon knows that a primary doesn't answer its send."""
+        return PATIENCE + max(SLOW + EACH * GROWTH * self.syphon.batch, SLOWER * self.answer)
 
     @property
     def busy_pause(self) -> float:

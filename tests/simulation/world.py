@@ -148,6 +148,7 @@ class World:
                     chaos.start_soon(trio.sleep_until, CHAOS)
                 if self.scenario.parts.mode is Mode.LIVENESS:
                     await self._drain()
+                    self.laws.note_end()
                     await self._send_once_more()
                     await self._be_quiet()
                 else:

@@ -16,7 +16,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import SyphonBackedOff
 from gateway.domain.failover import State
 from gateway.pairing.entity_record import Attempt
-from gateway.pairing.states import DIVERTED, EntityStates
+from gateway.pairing.states import DIVERTED, SUSPECT, EntityStates
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.primary_load import PrimaryLoad
@@ -24,13 +24,26 @@ from gateway.ports import Observer
 
 SPREAD: Final = 0.2  # the entities of a namespace that was busy don't resume together
 MAX_BACKOFFS: Final = 10_000  # beyond it the oldest is forgotten: its entity is tried early
+IN_TROUBLE: Final = DIVERTED | SUSPECT
+
+
+@attrs.define(eq=False, kw_only=True)
+class Permit:
+    """Permission for one send to an entity, with `most` messages. `release` ends it."""
+
+    entity: EntityPath
+    most: int
+    attempt: Attempt | None  # for the failover states; None: they aren't known
 
 
 @attrs.define(eq=False)
 class _Backoff:
-    until: float
+    until: float = 0.0
     failures: int = 0
     window: int = 1  # messages per send
+    failed_at: float = math.inf  # when it failed by an outage, with which it ends
+    # The sends that no other may join: the one after a failure, and those without an answer.
+    tries: set[Permit] = attrs.field(factory=set)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -38,10 +51,12 @@ class EntityBackoffs:
     """
     The backoff of each entity that failed, shared by the drains of all backlog queues.
 
-    An entity is suspended while it backs off. Where the failover states are known (the syphon runs
-    inside the gateway) an entity is suspended as well while it is failed over or pinned, and is
-    resumed as soon as it returns to the primary. An operator may pause it. All are suspended while
-    the primary can't be reached (`primary_load`).
+    An entity is suspended while it backs off, and then while its one try is under way. A backoff
+    after a failure that counts as an outage ends with the outage: when the primary, or by the
+    failover states the entity, is well again. Where these states are known (the syphon runs inside
+    the gateway) an entity is suspended as well while it is suspect, failed over or pinned, but for
+    the one trial that it may have, and is resumed as soon as it returns to the primary. An operator
+    may pause it. All are suspended while the primary can't be reached (`primary_load`).
     """
 
     rng: random.Random
@@ -54,27 +69,28 @@ class EntityBackoffs:
     most: int = MAX_BACKOFFS
     _backoffs: Bounded[str, _Backoff] = attrs.field(init=False)
     _gone: Grace = attrs.field(factory=Grace, init=False)  # by the entity's key
-    _changes: Changes = attrs.field(factory=Changes, init=False)  # of answers by the primary
+    _changes: Changes = attrs.field(factory=Changes, init=False)  # of all that suspends an entity
 
     def __attrs_post_init__(self) -> None:
         self._backoffs = Bounded(self.most)
+        self.load.changes.pass_on(self._changes)
+        self.pauses.changes.pass_on(self._changes)
+        if self.states is not None:
+            self.states.changes.pass_on(self._changes)
+            self.states.evidence.changes.pass_on(self._changes)
 
     def is_suspended(self, entity: EntityPath) -> bool:
         """True if nothing may be sent to the entity now."""
-        if self._is_diverted(entity):
+        if self._is_in_trouble(entity):
             self._row(entity).window = 1  # the first send after the return has one message
             return True
-        return self.load.is_lost or self._is_backing_off(entity) or self.pauses.is_paused(entity)
+        return self._is_held(entity)
 
     def window(self, entity: EntityPath) -> int:
         """
-        The number of messages that one send to the entity may have.
-
-        It is 1 after a failure and doubles with each success. It is 1 for a suspect entity, so
-        that a send whose outcome stays unknown duplicates one message at most.
+        The number of messages that one send to the entity may have: 1 after a failure, and twice as
+        many after each success.
         """
-        if self._is_suspect(entity):
-            return 1
         row = self._backoffs.get(entity.key)
         return self.largest if row is None else row.window
 
@@ -88,33 +104,73 @@ class EntityBackoffs:
         await self.load.wait_for_room()
         return was_lost
 
-    def trial(self, entity: EntityPath) -> Attempt | None:
-        """Begin the trial of a half-open entity: one message. None: no trial is due."""
-        if self.states is None or self.states.state_of(entity) is not State.HALF_OPEN:
-            return None
-        if self._is_backing_off(entity) or self.pauses.is_paused(entity):
-            return None
-        return self.states.begin_trial(entity)
+    def begin(self, entity: EntityPath) -> Permit | None:
+        """
+        Begin a send, or the one trial of a suspect or half-open entity. None: it is suspended.
 
-    def end_trial(self, trial: Attempt, error: BrokerError | None) -> None:
-        """Report the result of a trial to the entity states."""
-        if self.states is None:
-            return
-        if error is None:
-            self.states.sent(trial, late=self._is_late(trial.began))
-        elif error.counts_as_outage:
-            self.states.failed(trial, error)
-
-    def release_trial(self, trial: Attempt) -> None:
-        """End the trial, whether or not it had a result, so that the next one may begin."""
+        The caller must end the permit with `end` or `release`; the first of these calls counts.
+        """
+        if self._is_held(entity):
+            return None
+        attempt, row = None, self._backoffs.get(entity.key)
         if self.states is not None:
-            self.states.release(trial)
+            self.states.suspect(entity)
+            attempt = self.states.begin(entity)
+        if self._is_in_trouble(entity):
+            attempt = None if self.states is None else self.states.begin_trial(entity)
+            if attempt is None:
+                return None
+            return Permit(attempt=attempt, entity=entity, most=1)
+        permit = Permit(attempt=attempt, entity=entity, most=self.window(entity))
+        if row is not None and row.failures:
+            row.tries.add(permit)
+        return permit
+
+    def hold(self, permit: Permit) -> None:
+        """Note that the send has had no answer for long: its entity gets no other meanwhile."""
+        row = self._backoffs.setdefault(permit.entity.key, _Backoff(window=self.largest))
+        row.tries.add(permit)
+
+    def silent(self, permit: Permit) -> None:
+        """Note that neither the send nor a probe of its entity had an answer in time."""
+        if self.states is not None and permit.attempt is not None:
+            self.states.slow(permit.attempt)
+
+    def end(self, permit: Permit, error: BrokerError | None) -> None:
+        """
+        Report the result of a trial to the entity states. A suspect entity becomes healthy by any
+        send that is accepted in time.
+        """
+        attempt = permit.attempt
+        if self.states is None or attempt is None:
+            return
+        is_late = self._is_late(attempt.began)
+        if attempt.trial and error is not None and error.counts_as_outage:
+            self.states.failed(attempt, error)
+        elif error is None and (attempt.trial or (self._is_suspect(permit.entity) and not is_late)):
+            self.states.sent(attempt, late=is_late)
+
+    def release(self, permit: Permit) -> None:
+        """End the permit, whether or not the send had a result, so that the next one may begin."""
+        row, attempt = self._backoffs.get(permit.entity.key), permit.attempt
+        if row is not None and permit in row.tries:
+            row.tries.remove(permit)
+            self._changes.note()
+        if self.states is not None and attempt is not None:
+            self.states.release(attempt)
 
     def back_off(
-        self, entity: EntityPath, backoff: Backoff, reason: str, least: float = 0.0
+        self,
+        entity: EntityPath,
+        backoff: Backoff,
+        reason: str,
+        least: float = 0.0,
+        *,
+        ends_with_outage: bool = False,
     ) -> None:
         """
-        Begin a backoff of at least `least` seconds because a send to the entity failed.
+        Begin a backoff of at least `least` seconds because a send to the entity failed. With
+        `ends_with_outage` it ends earlier if the primary is lost and then answers again.
 
         Each consecutive failure lengthens the backoff. Failures during a backoff count as one:
         they are concurrent sends from several queues that fail together.
@@ -123,6 +179,9 @@ class EntityBackoffs:
         if row.until <= trio.current_time():
             row.failures += 1
         row.window = 1
+        row.failed_at = trio.current_time() if ends_with_outage else math.inf
+        if ends_with_outage:
+            self.load.probe_until_back(entity)
         seconds = max(least, backoff.delay(row.failures, self.rng))
         row.until = max(row.until, trio.current_time() + seconds)
         self._changes.note()
@@ -146,21 +205,15 @@ class EntityBackoffs:
         return self._gone.lasting()
 
     def confirm(self, entity: EntityPath, began: float | None = None, messages: int = 1) -> None:
-        """
-        End the backoff, and double the window: the primary accepted a send, begun at `began`.
-
-        A suspect entity becomes healthy, as after any send that is accepted in time.
-        """
-        late = began is not None and self._is_late(began)
+        """End the backoff, and double the window: the primary accepted a send, begun at `began`."""
         if began is not None:
-            self.load.answered(began, messages)
-        if self.states is not None and self._is_suspect(entity) and not late:
-            self.states.sent(self.states.begin(entity))
+            self.load.answered(entity, began, messages)
         self._gone.end(entity.key)
         row = self._backoffs.get(entity.key)
         if row is None:
             return
         row.failures, row.until = 0, 0.0
+        row.tries.clear()
         self._changes.note()
         row.window *= 2
         if row.window >= self.largest:
@@ -177,17 +230,11 @@ class EntityBackoffs:
         await trio.lowlevel.checkpoint()
         while self.is_suspended(entity):
             row = self._backoffs.get(entity.key)
-            until = 0.0 if row is None else row.until
-            if self.pauses.is_paused(entity):
-                await self.pauses.changes.wait_next()
-            elif until > trio.current_time():
-                with trio.move_on_at(until):
-                    await self._changes.wait_next()
-            elif self.load.is_lost:
-                await self.load.wait_found()
-            elif self.states is not None:
-                with trio.move_on_after(self._grace_left(entity)):
-                    await self.states.changes.wait_next()
+            until = trio.current_time() + self._grace_left(entity)
+            if self._is_backing_off(entity) and row is not None:
+                until = row.until
+            with trio.move_on_at(until):
+                await self._changes.wait_next()
 
     def failed(self, entity: EntityPath) -> bool:
         """True if the primary has accepted no message for the entity since its last failure."""
@@ -208,14 +255,31 @@ class EntityBackoffs:
         return not self.is_suspended(entity)
 
     def _row(self, entity: EntityPath) -> _Backoff:
-        return self._backoffs.setdefault(entity.key, _Backoff(0.0))
+        return self._backoffs.setdefault(entity.key, _Backoff())
+
+    def _is_held(self, entity: EntityPath) -> bool:
+        """True if the primary, an operator, or the syphon's own sends to the entity suspend it."""
+        row = self._backoffs.get(entity.key)
+        is_tried = row is not None and bool(row.tries)
+        is_away = self.load.is_lost or self.pauses.is_paused(entity)
+        return is_tried or is_away or self._is_backing_off(entity)
 
     def _is_backing_off(self, entity: EntityPath) -> bool:
         row = self._backoffs.get(entity.key)
-        return row is not None and row.until > trio.current_time()
+        if row is None or row.until <= trio.current_time():
+            return False
+        if row.failed_at < self._returned_at(entity):
+            row.until = 0.0
+            return False
+        return True
 
-    def _is_diverted(self, entity: EntityPath) -> bool:
-        if self.states is None or self.states.state_of(entity) not in DIVERTED:
+    def _returned_at(self, entity: EntityPath) -> float:
+        known = -math.inf if self.states is None else self.states.returned_at(entity)
+        return max(known, self.load.returned_at(entity))
+
+    def _is_in_trouble(self, entity: EntityPath) -> bool:
+        """True if the gateway doesn't send to the entity, but for trials."""
+        if self.states is None or self.states.state_of(entity) not in IN_TROUBLE:
             return False
         return self._grace_left(entity) > 0
 
@@ -230,10 +294,10 @@ class EntityBackoffs:
             return math.inf
         return self.gone_grace - self.gone_for(entity)
 
+    def _is_suspect(self, entity: EntityPath) -> bool:
+        return self.states is not None and self.states.state_of(entity) is State.SUSPECT
+
     def _is_late(self, began: float) -> bool:
         if self.states is None:
             return False
         return trio.current_time() - began >= self.states.options.slowest_success
-
-    def _is_suspect(self, entity: EntityPath) -> bool:
-        return self.states is not None and self.states.state_of(entity) is State.SUSPECT

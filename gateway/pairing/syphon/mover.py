@@ -40,13 +40,12 @@ from gateway.domain.message import (
     derive_message,
 )
 from gateway.moments import Moments
-from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import BacklogTimeToLive, SyphonOptions
 from gateway.pairing.sending import send_in_time, unanswered
 from gateway.pairing.syphon.backlog_message import BacklogMessage, Progress
-from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.pairing.syphon.backoff import EntityBackoffs, Permit
 from gateway.pairing.syphon.primary_load import PATIENCE
-from gateway.pairing.syphon.slow_start import Room
+from gateway.pairing.syphon.slow_start import SLOWER, Room
 from gateway.ports import Broker, Observer, Receiver, WallClock
 from gateway.settling import settle_all, settle_one
 
@@ -134,15 +133,12 @@ class Mover:
         singly = self.one_by_one
         while claimed:
             async with self.backoffs.load.room(entity) as room:
-                await self.progress.wait_for_rate_limit()
-                if await self._dead_lettered_expired(claimed):
-                    continue
-                trial = self.backoffs.trial(entity)
-                if trial is None and self.backoffs.is_suspended(entity):
+                permit = await self._begin(entity, claimed)
+                if permit is None:
                     return
-                window = self.progress.within_rate(min(most, self.backoffs.window(entity)))
-                chunk = claimed[: 1 if trial or singly else window]
-                error = await self._send(entity, chunk, trial, room)
+                window = self.progress.within_rate(min(most, permit.most))
+                chunk = claimed[: 1 if singly else window]
+                error = await self._send(chunk, permit, room)
             if error is None:
                 await self._complete_all(entity, chunk)
                 most *= 2
@@ -155,33 +151,43 @@ class Mover:
                     del claimed[: len(chunk)]
                     return
             else:
-                self._back_off(entity, error)
                 return
             del claimed[: len(chunk)]
 
+    async def _begin(self, entity: EntityPath, claimed: list[BacklogMessage]) -> Permit | None:
+        """
+        Begin a send once the rate limit and the primary's answers allow it. Messages that have
+        expired by then are dead-lettered. None: the entity is suspended, or no message is left.
+        """
+        while claimed:
+            await self.progress.wait_for_rate_limit()
+            if self.backoffs.load.is_in_doubt:
+                await self.backoffs.load.wait_judged()
+            elif not await self._dead_lettered_expired(claimed):
+                return self.backoffs.begin(entity)
+        return None
+
     async def _send(
-        self,
-        entity: EntityPath,
-        chunk: Sequence[BacklogMessage],
-        trial: Attempt | None,
-        room: Room,
+        self, chunk: Sequence[BacklogMessage], permit: Permit, room: Room
     ) -> BrokerError | None:
         """
-        Send to the primary; return the error, if any. `room` is left early if no answer comes.
+        Send to the primary; return the error, if any. `room` is left early if no answer comes. The
+        entity backs off after an error that isn't the message's.
 
-        A send without an answer after `attempt_timeout` goes on, while its entity backs off. If the
+        A send without an answer goes on for a while, while its entity backs off (`_watch`). If the
         primary then accepts it, its messages are completed instead of sent again.
         """
         self.progress.spend(len(chunk))
+        entity = permit.entity
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._back_off_if_late, entity, trial, room)
+            nursery.start_soon(self._watch, permit, len(chunk), room)
             try:
                 error = await self._transfer(entity, chunk)
-                if trial is not None:
-                    self.backoffs.end_trial(trial, error)
+                self.backoffs.end(permit, error)
+                if error is not None and not self._is_final(entity, error):
+                    self._back_off(entity, error)
             finally:
-                if trial is not None:
-                    self.backoffs.release_trial(trial)  # after a cancellation, too
+                self.backoffs.release(permit)  # after a cancellation, too
             nursery.cancel_scope.cancel()
         return error
 
@@ -210,21 +216,34 @@ class Mover:
         for each in messages:
             del self._claimed[each.copy]
 
-    async def _back_off_if_late(
-        self, entity: EntityPath, trial: Attempt | None, room: Room
-    ) -> None:
+    async def _watch(self, permit: Permit, messages: int, room: Room) -> None:
+        """
+        Ask the primary if the send has no answer soon. Without an answer to that, or if the send
+        has none after `attempt_timeout`, its entity backs off until the send is cancelled: a second
+        send would hang too, and the next batch with it.
+        """
+        entity, load = permit.entity, self.backoffs.load
         seconds, began = self.options.attempt_timeout, trio.current_time()
-        await trio.sleep(min(seconds, PATIENCE))
-        room.leave()
-        await trio.sleep_until(began + seconds)
-        late = unanswered(self.primary, entity, seconds)
-        self.backoffs.load.failed(entity, began, late)
-        if trial is not None:  # a later answer no longer counts for the entity's state
-            self.backoffs.end_trial(trial, late)
-        # Until the send is cancelled: a second send would hang too, and the next batch with it.
+        patience = min(seconds, load.patience(messages))
+        await trio.sleep(patience)
+        if await load.ask(entity):
+            await trio.sleep_until(began + min(seconds, PATIENCE))
+            room.leave()
+            await trio.sleep_until(began + min(seconds, max(PATIENCE, SLOWER * patience)))
+            self.backoffs.hold(permit)
+            await trio.sleep_until(began + seconds)
+        else:
+            self.backoffs.silent(permit)
+            room.leave()
+        waited = trio.current_time() - began
+        late = unanswered(self.primary, entity, waited)
+        load.failed(entity, began, late)
+        self.backoffs.end(permit, late)  # a later answer no longer counts for the entity's state
         # Suspended messages stay so if the entity backs off again then.
-        least = (LATE - 1.0) * seconds + GIVING_UP
-        self.backoffs.back_off(entity, self.options.unknown_retry, str(late), least)
+        least = LATE * seconds - waited + GIVING_UP
+        self.backoffs.back_off(
+            entity, self.options.unknown_retry, str(late), least, ends_with_outage=True
+        )
 
     def _is_final(self, entity: EntityPath, error: BrokerError) -> bool:
         """True if the message can never be moved. A missing entity has `gone_grace` to return."""
@@ -239,7 +258,13 @@ class Mover:
             wanted = max(error.retry_after, 0.0 if error.backs_off else self.options.busy_pause)
             least = self.backoffs.spread(wanted)
         backoff = self.options.unknown_retry if unknown else self.options.retry
-        self.backoffs.back_off(entity, backoff, f"{type(error).__name__}: {error}", least)
+        self.backoffs.back_off(
+            entity,
+            backoff,
+            f"{type(error).__name__}: {error}",
+            least,
+            ends_with_outage=error.counts_as_outage,
+        )
 
     async def _dead_lettered_expired(self, claimed: list[BacklogMessage]) -> bool:
         """Dead-letter expired messages. False: none has expired, and no checkpoint was passed."""

@@ -1,11 +1,15 @@
 """
 The load of one syphon on the primary, over all entities and backlog queues.
 
-A syphon begins with a few sends at a time (`slow_start`), so that live traffic has room. While the
-primary can't be reached it sends and receives nothing, and probes the primary, less often each
-time. A syphon inside a gateway leaves that to the gateway's prober.
+A syphon begins with a few sends at a time (`slow_start`), so that live traffic has room. A send
+without a quick answer makes it ask the primary with a probe, which is no message, and begin no
+further send before the answer (`ask`): each send to a primary that doesn't answer may arrive twice.
+
+While the primary can't be reached it sends and receives nothing, and probes the primary. A syphon
+inside a gateway leaves these probes to the gateway's prober.
 """
 
+import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +32,9 @@ LEAST: Final = 4
 MOST: Final = 256
 PATIENCE: Final = 1.0  # seconds after which a send without an answer leaves room for others
 MOST_SEEN: Final = 1000  # entities
+AT_ONCE: Final = 4  # probes of entities whose sends have no answer
+# Between probes of a lost primary. The backlog of an outage moves at most so long after its end.
+PROBES: Final = Backoff(first=1.0, cap=5.0)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -36,14 +43,29 @@ class PrimaryLoad:
 
     primary: Broker
     rng: random.Random
-    retry: Backoff
     attempt_timeout: float  # seconds, of a probe
-    probes: bool = True  # false: a gateway's prober does it
+    retry: Backoff = PROBES  # between probes
+    probes: bool = True  # false: a gateway's prober finds out whether the primary is lost
     changes: Changes = attrs.field(factory=Changes, init=False)  # each loss and return
     _slow_start: SlowStart = attrs.field(
         factory=lambda: SlowStart(first=FIRST, least=LEAST, most=MOST), init=False
     )
     _reachability: Reachability = attrs.field(factory=Reachability, init=False)
+    _found_at: float = attrs.field(
+        default=-math.inf, init=False
+    )  # after it was lost, the last time
+    # Entities that back off, and are probed: True for those whose probe has failed.
+    _out: Bounded[EntityPath, bool] = attrs.field(factory=lambda: Bounded(MOST_SEEN), init=False)
+    # When such an entity answered again, the last time.
+    _returns: Bounded[EntityPath, float] = attrs.field(
+        factory=lambda: Bounded(MOST_SEEN, renews=True), init=False
+    )
+    # The start of the newest request that was answered.
+    _answered: float = attrs.field(default=-math.inf, init=False)
+    _asking: dict[object, float] = attrs.field(factory=dict, init=False)  # when each `ask` began
+    _probes: trio.CapacityLimiter = attrs.field(
+        factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
+    )
     # Some may be in trouble alone, so that any of them is probed.
     _seen: Bounded[str, EntityPath] = attrs.field(factory=lambda: Bounded(MOST_SEEN), init=False)
 
@@ -57,6 +79,60 @@ class PrimaryLoad:
         """The number of sends that may be in flight."""
         return self._slow_start.limit
 
+    def returned_at(self, entity: EntityPath) -> float:
+        """
+        When a probe showed that the primary, or the entity, is well again; minus infinity: none has
+        since it failed.
+        """
+        return max(self._found_at, self._returns.get(entity, -math.inf))
+
+    def probe_until_back(self, entity: EntityPath) -> None:
+        """
+        Probe the entity from now on, since a send to it failed. It is back when a probe is answered
+        after one that failed; if the first is answered, the probes don't show what is wrong.
+        """
+        if self.probes and entity not in self._out:
+            self._out[entity] = False
+            self.changes.note()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """True while a send has no answer, and no later request has one."""
+        return any(began > self._answered for began in self._asking.values())
+
+    def patience(self, messages: int) -> float:
+        """Seconds after which a send of that many messages without an answer is a reason to ask."""
+        return self._slow_start.slow_after(messages)
+
+    async def ask(self, entity: EntityPath) -> bool:
+        """
+        Probe the entity, for `PATIENCE`, since a send to it has had no answer for too long.
+
+        False: the probe had no answer either. The primary then counts as lost, unless another
+        entity has answered meanwhile.
+        """
+        question, began = object(), trio.current_time()
+        self._asking[question] = began
+        answered = False
+        try:
+            with trio.move_on_after(PATIENCE):
+                async with self._probes:
+                    answered = await self._is_answered(entity)
+        finally:
+            del self._asking[question]
+            self.changes.note()
+        if answered or not self.probes:
+            return answered
+        self._out[entity] = True
+        if began > self._answered:
+            self._lose(f"{entity} had no answer, nor had a probe")
+        return answered
+
+    async def wait_judged(self) -> None:
+        """Return when no send is `in doubt`; a checkpoint only if one is."""
+        while self.is_in_doubt:
+            await self.changes.wait_next()
+
     @asynccontextmanager
     async def room(self, entity: EntityPath) -> AsyncIterator[Room]:
         """
@@ -66,8 +142,9 @@ class PrimaryLoad:
         async with self._slow_start.room() as room:
             yield room
 
-    def answered(self, began: float, messages: int = 1) -> None:
-        """Record that the primary accepted a send of `messages` messages that began at `began`."""
+    def answered(self, entity: EntityPath, began: float, messages: int = 1) -> None:
+        """Record that the entity accepted a send of `messages` messages that began at `began`."""
+        self._out.pop(entity, None)
         self._found(began)
         self._slow_start.answered(began, messages)
 
@@ -83,9 +160,9 @@ class PrimaryLoad:
         self._seen[entity.key] = entity
         now, was_lost = trio.current_time(), self.is_lost
         if isinstance(error, Unreachable):
-            self._reachability.unconnected(str(error), now)
-        else:
-            self._reachability.silent(entity.key, began, now)
+            self._lose(str(error))
+            return
+        self._reachability.silent(entity.key, began, now)
         if self.is_lost and not was_lost:
             self._slow_start.start_again()
             self.changes.note()
@@ -107,31 +184,56 @@ class PrimaryLoad:
         await self._slow_start.wait_for_room()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled, probe the primary while it can't be reached."""
+        """Until cancelled, probe the primary, or those of its entities that failed."""
         task_status.started()
         while True:
             seen, failures = self.changes.version, 0
-            while self.is_lost:
-                failures += 1
-                with trio.move_on_after(self.retry.delay(failures, self.rng)):
-                    await self.wait_found()
-                if self.is_lost:
-                    await self._probe()
+            async with trio.open_nursery() as probing:
+                while self.is_lost or self._out:
+                    failures += 1
+                    await trio.sleep(self.retry.delay(failures, self.rng))
+                    probing.start_soon(self._probe)  # one that hangs doesn't hold up the next
+                probing.cancel_scope.cancel()
             if self.changes.version == seen:
                 await self.changes.wait(seen)
 
     async def _probe(self) -> None:
-        entity = self.rng.choice([*self._seen.values()])
+        entities = list(self._seen.values() if self.is_lost else self._out)
+        if not entities:
+            return
+        entity, answered = self.rng.choice(entities), False
+        with trio.move_on_after(self.attempt_timeout):
+            answered = await self._is_answered(entity)
+        if entity in self._out:
+            self._out[entity] |= not answered
+
+    async def _is_answered(self, entity: EntityPath) -> bool:
+        """Probe the entity. True: there was an answer, whatever it says."""
         began = trio.current_time()
-        with trio.move_on_after(self.attempt_timeout) as scope:
-            try:
-                await self.primary.probe(entity)
-            except BrokerError as error:
-                if error.counts_as_outage:
-                    return
-        if not scope.cancelled_caught:
-            self._found(began)
+        try:
+            await self.primary.probe(entity)
+        except BrokerError as error:
+            if error.counts_as_outage:
+                return False
+        self._found(began)
+        if self._out.pop(entity, False):
+            self._returns[entity] = trio.current_time()
+            self.changes.note()
+        return True
+
+    def _lose(self, reason: str) -> None:
+        was_lost = self.is_lost
+        self._reachability.unconnected(reason, trio.current_time())
+        if not was_lost:
+            self._slow_start.start_again()
+            self.changes.note()
 
     def _found(self, began: float) -> None:
-        if self._reachability.answered(began):
+        """Record an answer to a request that began at `began`."""
+        self._answered = max(self._answered, began)
+        was_lost = self.is_lost
+        if self._reachability.answered(began) and was_lost:
+            self._found_at = trio.current_time()
+            self.changes.note()
+        elif self._asking:
             self.changes.note()

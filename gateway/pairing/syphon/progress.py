@@ -12,6 +12,7 @@ from gateway.domain.events.outages import BacklogEmpty, BacklogFound, BacklogMov
 from gateway.ports import Observer
 
 EVERY: Final = 10.0  # seconds between two reports
+QUIET: Final = 1.0  # seconds without a move, after which the backlog may be empty
 # Seconds without a move, after which an unknown depth isn't asked for again. Some namespaces never
 # tell it; RabbitMQ doesn't for a minute after the connection of a consumer was lost.
 UNKNOWN: Final = 120.0
@@ -70,6 +71,25 @@ class ProgressReporter:
                 )
             seen = self._moves.version
 
+    async def _count_when_due(self, count: Count) -> int | None:
+        """Count after `EVERY`, or as soon as no message moves any more, if none is left then."""
+        due = trio.current_time() + EVERY
+        with trio.move_on_at(due):
+            await self._wait_quiet()
+            if await count() == 0:
+                return 0
+            await trio.sleep_forever()
+        return await count()
+
+    async def _wait_quiet(self) -> None:
+        """Return once no message has moved for `QUIET`."""
+        seen = self._moves.version
+        while True:
+            with trio.move_on_after(QUIET) as silence:
+                seen = await self._moves.wait(seen)
+            if silence.cancelled_caught:
+                return
+
     async def _report_progress(self, count: Count, before: int) -> int | None:
         """
         Return 0 when the backlog is empty; None if the depth isn't known, and no message moves for
@@ -77,8 +97,7 @@ class ProgressReporter:
         """
         while True:
             since = self._moved
-            await trio.sleep(EVERY)
-            left = await count()
+            left = await self._count_when_due(count)
             is_over = trio.current_time() >= self._last + UNKNOWN
             if left == 0 or (left is None and is_over):
                 return left

@@ -89,11 +89,16 @@ class SlowStart:
         self._in_flight -= 1
         self._wake()
 
+    def slow_after(self, messages: int) -> float:
+        """Seconds after which an answer to a request with `messages` messages is slow."""
+        usual = 0.0 if self._quickest == inf else SLOWER * self._quickest
+        return max(SLOW + EACH * messages, usual)
+
     def answered(self, began: float, messages: int = 1) -> None:
         """Record the answer to a request with `messages` messages that began at `began`."""
         seconds = trio.current_time() - began
         self._quickest = min(self._quickest, seconds)
-        if seconds > max(SLOW + EACH * messages, SLOWER * self._quickest):
+        if seconds > self.slow_after(messages):
             self.lower(began)
         elif self._in_flight > self._limit / 2:  # the effect of a higher limit is unknown otherwise
             growth = 1.0 if self._limit < self._enough else 1.0 / self._limit

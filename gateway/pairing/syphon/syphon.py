@@ -91,7 +91,6 @@ class Syphon:
         self._load = PrimaryLoad(
             primary=self.primary,
             rng=self.rng,
-            retry=self.options.retry,
             attempt_timeout=self.options.attempt_timeout,
             probes=self.states is None,
         )

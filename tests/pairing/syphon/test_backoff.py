@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Busy, Unavailable
+from gateway.domain.errors import Busy, Unavailable, Unreachable
 from gateway.domain.events.gateway import SyphonBackedOff
 from gateway.domain.failover import State
 from gateway.pairing.options import PairOptions
@@ -38,13 +38,26 @@ def make(events):
 
 
 @pytest.fixture
-async def half_open(events):
-    states = EntityStates(
-        options=PairOptions(label=LABEL, failover_interval=0.0, successes_to_return=9),
-        clock=VirtualClock(),
-        observer=events,
-        rng=random.Random(1),
-    )
+def make_states(events):
+    def make(**options):
+        return EntityStates(
+            options=PairOptions(label=LABEL, **options),
+            clock=VirtualClock(),
+            observer=events,
+            rng=random.Random(1),
+        )
+
+    return make
+
+
+@pytest.fixture
+async def states(make_states):
+    return make_states(failover_interval=60.0)
+
+
+@pytest.fixture
+async def half_open(make_states):
+    states = make_states(failover_interval=0.0, successes_to_return=9)
     states.failed(states.begin(ORDERS), OUT)
     states.probed(ORDERS)
     return states
@@ -223,7 +236,7 @@ async def test_backoffs_are_bounded_and_the_oldest_goes_first(make):
 async def test_a_trial_that_fails_closes_a_half_open_entity(make, half_open):
     backoffs = make(half_open)
 
-    backoffs.end_trial(backoffs.trial(ORDERS), OUT)
+    backoffs.end(backoffs.begin(ORDERS), OUT)
 
     assert half_open.state_of(ORDERS) is State.SECONDARY
 
@@ -231,7 +244,7 @@ async def test_a_trial_that_fails_closes_a_half_open_entity(make, half_open):
 async def test_a_trial_that_is_busy_says_nothing_of_a_half_open_entity(make, half_open):
     backoffs = make(half_open)
 
-    backoffs.end_trial(backoffs.trial(ORDERS), Busy())
+    backoffs.end(backoffs.begin(ORDERS), Busy())
 
     assert half_open.state_of(ORDERS) is State.HALF_OPEN
 
@@ -239,34 +252,115 @@ async def test_a_trial_that_is_busy_says_nothing_of_a_half_open_entity(make, hal
 async def test_a_trial_that_succeeds_counts(make, half_open):
     backoffs = make(half_open)
     for _ in range(8):
-        trial = backoffs.trial(ORDERS)
-        backoffs.end_trial(trial, None)
-        backoffs.release_trial(trial)
+        trial = backoffs.begin(ORDERS)
+        backoffs.end(trial, None)
+        backoffs.release(trial)
 
     assert half_open.state_of(ORDERS) is State.PRIMARY
 
 
-async def test_there_is_no_trial_while_it_is_suspended(make, half_open):
+async def test_there_is_one_trial_at_a_time_and_none_while_the_entity_backs_off(make, half_open):
     backoffs = make(half_open)
     backoffs.back_off(ORDERS, PAUSE, "out")
-
-    assert backoffs.trial(ORDERS) is None
+    early = backoffs.begin(ORDERS)
     await trio.sleep(10.0)
-    assert backoffs.trial(ORDERS) is not None
+    trial, second = backoffs.begin(ORDERS), backoffs.begin(ORDERS)
+    backoffs.release(trial)
+
+    assert (early, second) == (None, None)
+    assert trial.attempt.trial
+    assert backoffs.begin(ORDERS).most == 1
 
 
-async def test_there_is_no_trial_of_a_healthy_entity_or_without_states(make, half_open):
-    assert make(half_open).trial(BILLS) is None
-    assert make().trial(ORDERS) is None
+async def test_a_send_to_a_healthy_entity_is_no_trial(make, half_open):
+    permit = make(half_open).begin(BILLS)
+
+    assert permit.most == 8
+    assert not permit.attempt.trial
+    assert make().begin(ORDERS).attempt is None
 
 
-async def test_without_entity_states_a_trials_end_means_nothing(make, half_open):
-    backoffs, trial = make(), half_open.begin_trial(ORDERS)
+async def test_a_half_open_entity_has_the_trial_of_whoever_comes_first(make, half_open):
+    assert half_open.begin_trial(ORDERS) is not None
 
-    backoffs.end_trial(trial, None)
-    backoffs.release_trial(trial)
+    assert make(half_open).begin(ORDERS) is None
 
-    assert half_open.begin_trial(ORDERS) is None  # the send is still on its way
+
+async def test_after_a_failure_one_send_at_a_time_tries_the_entity(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out")
+    await trio.sleep(10.0)
+    first, second, other = (backoffs.begin(each) for each in (ORDERS, ORDERS, BILLS))
+    suspended = backoffs.is_suspended(ORDERS)
+    backoffs.release(first)
+
+    assert (first.most, second, other.most) == (1, None, 8)
+    assert suspended
+    assert backoffs.begin(ORDERS) is not None
+
+
+async def test_a_send_without_an_answer_for_long_is_joined_by_no_other(make):
+    backoffs = make()
+    permit = backoffs.begin(ORDERS)
+    backoffs.hold(permit)
+    meanwhile = backoffs.begin(ORDERS)
+    backoffs.confirm(ORDERS)
+    backoffs.release(permit)
+
+    assert meanwhile is None
+    assert backoffs.begin(ORDERS).most == 8  # as if nothing had been
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_backoff_after_an_outage_ends_with_it_and_any_other_goes_on(make, ends):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=ends)
+    await trio.sleep(1.0)
+    backoffs.load.failed(BILLS, trio.current_time(), Unreachable("refused"))
+    await trio.sleep(1.0)
+    backoffs.load.answered(BILLS, trio.current_time())
+    began = trio.current_time()
+
+    await backoffs.wait_until_resumed(ORDERS)
+
+    assert trio.current_time() - began == pytest.approx(0.0 if ends else 8.0)
+    assert backoffs.begin(ORDERS).most == 1
+
+
+async def test_an_answer_of_another_entity_ends_no_backoff_while_the_primary_isnt_lost(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=True)
+    await trio.sleep(1.0)
+
+    backoffs.load.answered(BILLS, trio.current_time())
+
+    assert backoffs.is_suspended(ORDERS)
+
+
+async def test_a_backoff_ends_when_the_gateway_sends_to_the_entity_again(make, states):
+    backoffs = make(states)
+    states.failed(states.begin(ORDERS), OUT)
+    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=True)
+    await trio.sleep(2.0)
+    began = trio.current_time()
+    states.sent(states.begin(ORDERS))
+
+    await backoffs.wait_until_resumed(ORDERS)
+
+    assert trio.current_time() == began
+
+
+async def test_a_backoff_ends_when_the_gateways_namespace_is_back(make, states):
+    backoffs = make(states)
+    states.failed(states.begin(BILLS), Unreachable("refused"))
+    backoffs.back_off(ORDERS, PAUSE, "out", ends_with_outage=True)
+    await trio.sleep(2.0)
+    began = trio.current_time()
+    states.probed(BILLS, states.begin(BILLS))
+
+    await backoffs.wait_until_resumed(ORDERS)
+
+    assert trio.current_time() == began
 
 
 async def test_a_diverted_entity_backs_off_until_it_comes_back(make, half_open, nursery):
@@ -288,19 +382,34 @@ async def test_a_diverted_entity_backs_off_until_it_comes_back(make, half_open, 
     assert backoffs.window(ORDERS) == 1  # gently
 
 
-async def test_a_suspect_entity_gets_one_message_and_is_well_when_it_takes_it(make, events):
-    states = EntityStates(
-        options=PairOptions(label=LABEL, failover_interval=60.0),
-        clock=VirtualClock(),
-        observer=events,
-        rng=random.Random(1),
-    )
+async def test_a_suspect_entity_gets_one_trial_after_an_answer_and_is_well_when_it_takes_it(
+    make, states
+):
     states.failed(states.begin(ORDERS), OUT)
     backoffs = make(states)
+    before = backoffs.begin(ORDERS)
+    states.probed(ORDERS)
 
-    suspect = backoffs.window(ORDERS)
-    backoffs.confirm(ORDERS)
+    trial, second = backoffs.begin(ORDERS), backoffs.begin(ORDERS)
+    backoffs.end(trial, None)
 
-    assert suspect == 1
+    assert (before, second, trial.most) == (None, None, 1)
     assert states.state_of(ORDERS) is State.PRIMARY
-    assert backoffs.window(ORDERS) == 8
+
+
+async def test_no_entity_is_sent_to_while_the_gateways_namespace_is_lost(make, states):
+    states.failed(states.begin(BILLS), Unreachable("refused"))
+    backoffs = make(states)
+
+    assert backoffs.begin(ORDERS) is None
+    assert backoffs.is_suspended(ORDERS)
+
+
+async def test_a_send_that_a_suspect_entity_accepts_in_time_makes_it_well(make, states):
+    backoffs = make(states)
+    permit = backoffs.begin(ORDERS)
+    backoffs.silent(permit)
+    suspect = states.state_of(ORDERS)
+    backoffs.end(permit, None)
+
+    assert (suspect, states.state_of(ORDERS)) == (State.SUSPECT, State.PRIMARY)

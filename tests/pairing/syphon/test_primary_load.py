@@ -7,8 +7,10 @@ from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Busy, NoAnswer, Unavailable, Unreachable
+from gateway.domain.events.gateway import SyphonBackedOff
+from gateway.domain.failover import State
 from gateway.domain.message import Message
-from gateway.pairing.syphon.primary_load import FIRST, LEAST, MOST, PATIENCE
+from gateway.pairing.syphon.primary_load import FIRST, LEAST, MOST, PATIENCE, PROBES
 from gateway.pairing.syphon.slow_start import SLOW
 from tests.harness.faults import Hang, Operation
 from tests.pairing.harness import (
@@ -49,7 +51,7 @@ async def one_send(load, seconds):
     async with load.room(ORDERS):
         began = trio.current_time()
         await trio.sleep(seconds)
-        load.answered(began)
+        load.answered(ORDERS, began)
 
 
 def fail(load, *entities, error=DOWN):
@@ -164,7 +166,7 @@ async def test_several_entities_that_fail_are_a_lost_primary_and_one_isnt(load):
 async def test_an_answer_between_failures_shows_that_the_primary_lives(load):
     fail(load, *ENTITIES[:2])
     await trio.sleep(0.01)
-    load.answered(trio.current_time())
+    load.answered(ORDERS, trio.current_time())
     fail(load, ENTITIES[2])
 
     assert not load.is_lost
@@ -298,3 +300,75 @@ async def test_after_a_return_messages_wait_where_they_need_no_lock(harness):
 
     assert len(harness.secondary.times(Operation.RENEW)) == 0
     assert [await harness.secondary.ids(q) for q in harness.queues(4)] == [[]] * 4
+
+
+async def test_a_frozen_primary_gets_the_sends_that_were_under_way_and_no_other(harness):
+    await harness.divert(message("m1"))
+    harness.primary.fail(Hang())
+    await harness.syphon()
+    await trio.sleep(2 * PATIENCE)
+    await harness.divert(message("m2"))
+    await harness.divert(message("b1"), entity=BILLS)
+    await trio.sleep(25.0)
+
+    assert (harness.primary.sends(ORDERS), harness.primary.sends(BILLS)) == (1, 0)
+
+
+async def test_the_backlog_moves_soon_after_a_freeze_although_a_send_still_waits(harness):
+    await harness.divert(message("m1"))
+    harness.primary.fail(Hang())
+    await harness.syphon()
+    await trio.sleep(2 * PATIENCE)
+    await harness.divert(message("m2"))
+    await trio.sleep(10.0)
+    harness.primary.heal()
+    await trio.sleep((1.0 + PROBES.jitter) * PROBES.cap + 1.0)
+
+    assert await harness.primary.ids() == ["m2"]
+
+
+async def test_a_primary_that_is_slow_and_answers_probes_isnt_lost(harness):
+    await harness.divert(*[message(f"m{number}") for number in range(8)])
+    harness.primary.fail(Slow(0.9), Operation.SEND)
+    await harness.syphon(batch=2)
+    await trio.sleep(10.0)
+
+    assert len(await harness.primary.ids()) == 8
+    assert harness.events.of(SyphonBackedOff) == []
+
+
+async def test_a_send_without_an_answer_makes_the_gateway_ask_about_its_entity(harness):
+    pair = await harness.pair()
+    await harness.divert(message("m1"))
+    harness.primary.fail(Hang())
+    await harness.syphon(states=pair.states)
+    await trio.sleep(2 * PATIENCE)
+    suspect = pair.states.state_of(ORDERS)
+    await harness.divert(message("m2"))
+    await trio.sleep(10.0)
+    before = harness.primary.sends(ORDERS)
+    harness.primary.heal()
+    await trio.sleep(15.0)  # earlier than the first send is given up
+
+    assert (suspect, before) == (State.SUSPECT, 1)
+    assert await harness.primary.ids() == ["m2"]
+
+
+async def test_an_entity_that_alone_was_down_gets_its_backlog_soon_after_its_return(harness):
+    await harness.divert(message("m1"))
+    harness.primary.fail(refuse(Unavailable, "down"), entity=ORDERS)
+    await harness.syphon(retry=Backoff(first=200.0, cap=200.0, jitter=0.0))
+    await trio.sleep(30.0)
+    harness.primary.heal()
+    await trio.sleep((1.0 + PROBES.jitter) * PROBES.cap + 1.0)
+
+    assert await harness.primary.ids() == ["m1"]
+
+
+async def test_an_entity_whose_probes_are_answered_keeps_its_backoff(harness):
+    await harness.divert(message("m1"))
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.SEND)
+    await harness.syphon(retry=Backoff(first=20.0, cap=20.0, jitter=0.0))
+    await trio.sleep(50.0)
+
+    assert harness.primary.sends(ORDERS) == 3
