@@ -34,7 +34,11 @@ def open_log(
     logging = loaded.config.logging
     as_json = as_json or logging.format == "json"
     as_json = as_json or (logging.format == "auto" and not os.isatty(fd))
-    writer = LineWriter(fd, lambda lines: log.line_of(LogLinesDropped(lines=lines)))
+    writer = LineWriter(
+        fd,
+        lambda lines: log.line_of(LogLinesDropped(lines=lines)),
+        tell=lambda: log.tell_counted(),
+    )
     log = LogObserver(
         writer.write,
         as_json=as_json,

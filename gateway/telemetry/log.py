@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from threading import Lock
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -29,6 +31,7 @@ from gateway.domain.events import (
 from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 from gateway.ports import WallClock
+from gateway.telemetry.crowds import Crowds
 from gateway.telemetry.repeats import Repeats
 
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -96,6 +99,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     workers.WorkerLost: "warning",
 }
 
+NO_FIELDS: Final[Mapping[str, object]] = MappingProxyType({})
 Render = Callable[[dict[str, object]], str]
 
 _WHOLE: Final = 100.0  # from here on a number has three digits before the point
@@ -104,7 +108,8 @@ _START_OF_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 class LogObserver:
     """
-    An `Observer` that writes a line for each event.
+    An `Observer` that writes a line for each event, but for repeated ones (`Repeats`) and those of
+    many entities (`Crowds`). Any thread may call `tell_counted`.
 
     Events contain neither secrets nor bodies, so lines don't either. Names and error texts come
     from outside; their control characters are escaped, so that they can neither forge a line nor
@@ -123,55 +128,84 @@ class LogObserver:
     ) -> None:
         """
         `write` gets each line with its line end; it must neither block nor raise. The same event is
-        counted for `repeat_interval` seconds instead of written.
+        counted for `repeat_interval` seconds instead of written; so is that of many entities.
         """
         self.level = level
         self._write = write
         self._clock = clock
         self._repeats = Repeats(repeat_interval)
+        self._crowds = Crowds(repeat_interval)
+        self._turn = Lock()
         self.labels: Mapping[str, object] = {}  # further fields of each line
         self._render: Render = json.dumps if as_json else _for_people(colors=colors)
 
     def report(self, event: Event) -> None:
         now = self._clock().timestamp()
-        self._tell_repeated(now)
-        if not self._is_wanted(event):
-            return
-        if self.level == "debug" or self._repeats.pass_on(event, now):
-            self._write(self.line_of(event))
+        with self._turn:
+            self._tell(now)
+            if self._is_wanted(event) and (self.level == "debug" or self._is_single(event, now)):
+                self._write(self.line_of(event))
+
+    def tell_counted(self) -> float | None:
+        """
+        Write the events that were counted, as far as it is time; return the seconds until it is
+        time again, or None if nothing is counted.
+        """
+        with self._turn:
+            now = self._clock().timestamp()
+            self._tell(now)
+            end = min(self._repeats.next_end, self._crowds.next_end)
+            return None if math.isinf(end) else end - now
 
     def close(self) -> None:
         """Write the events that were counted and not yet reported."""
-        self._tell_repeated(math.inf)
+        with self._turn:
+            self._tell(math.inf)
 
-    def _tell_repeated(self, now: float) -> None:
+    def _is_single(self, event: Event, now: float) -> bool:
+        return self._repeats.pass_on(event, now) and self._crowds.pass_on(event, now)
+
+    def _tell(self, now: float) -> None:
         for event, times in self._repeats.counted(now):
-            if self._is_wanted(event):
+            if self._is_wanted(event) and self._crowds.pass_on(event, now, times):
                 self._write(self.line_of(event, repeated=times))
+        for each in self._crowds.over(now):
+            more = {"entities": each.entities, "examples": each.examples}
+            self._write(self.line_of(each.last, repeated=each.events, more=more))
 
     def _is_wanted(self, event: Event) -> bool:
         return LEVELS.index(level_of(event)) >= LEVELS.index(self.level)
 
-    def line_of(self, event: Event, *, repeated: int = 0) -> str:
+    def line_of(
+        self, event: Event, *, repeated: int = 0, more: Mapping[str, object] = NO_FIELDS
+    ) -> str:
         """
         The event as a line, whatever its level. `repeated`: the number of events about the same
-        subject that have no lines of their own; this event is the last of them.
+        subject that have no lines of their own; this event is the last of them. `more` are further
+        fields.
         """
-        fields = fields_of(event, self._clock(), repeated=repeated, labels=self.labels)
+        at = self._clock()
+        fields = fields_of(event, at, repeated=repeated, labels=self.labels, more=more)
         return f"{self._render(fields)}\n"
 
 
 def fields_of(
-    event: Event, at: datetime, *, repeated: int = 0, labels: Mapping[str, Any] | None = None
+    event: Event,
+    at: datetime,
+    *,
+    repeated: int = 0,
+    labels: Mapping[str, Any] = NO_FIELDS,
+    more: Mapping[str, object] = NO_FIELDS,
 ) -> dict[str, object]:
     """The event, which occurred at that date, as the keys and values of a line of the log."""
     fields = {
         "timestamp": at.isoformat(timespec="milliseconds"),
         "level": level_of(event),
         "event": name_of(type(event)),
-        **(labels or {}),
+        **labels,
         **_fields(event),
         **({"repeated": repeated} if repeated else {}),
+        **more,
     }
     return {
         key: escaped(value) if isinstance(value, str) else value for key, value in fields.items()

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 import attrs
@@ -75,3 +76,8 @@ class Repeats:
             if first.times:
                 self._quiet[key] = _Quiet(now + self.interval, first.last)
                 yield first.last, first.times
+
+    @property
+    def next_end(self) -> float:
+        """The time at which `counted` has something to do; infinity: never, without an event."""
+        return next(iter(self._quiet.values())).ends if self._quiet else inf

@@ -20,12 +20,22 @@ class LineWriter:
     even while the thread is blocked in a write.
     """
 
-    def __init__(self, fd: int, gap: Callable[[int], str], *, most: int = MOST_LINES) -> None:
+    def __init__(
+        self,
+        fd: int,
+        gap: Callable[[int], str],
+        *,
+        tell: Callable[[], float | None] = lambda: None,
+        most: int = MOST_LINES,
+    ) -> None:
         """
         `gap` makes the line that reports a number of dropped lines; at most `most` lines wait.
+        `tell`, called in the thread, writes lines that are due and returns the seconds until the
+        next one is, as far as is known now; None: none before another line.
         """
         self._fd = fd
         self._gap = gap
+        self._tell = tell
         self._most = most
         self._lines: deque[str] = deque()
         self._dropped = 0
@@ -56,20 +66,23 @@ class LineWriter:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        due: float | None = None
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._lines or self._closed)
+                is_due = not self._changed.wait_for(lambda: self._lines or self._closed, due)
                 line = self._lines.popleft() if self._lines else ""
                 dropped, self._dropped = self._dropped, 0
-            if not line and not dropped:
+            if not (line or dropped or is_due):
                 return
             try:
-                self._write((self._gap(dropped) if dropped else "") + line)
+                if line or dropped:
+                    self._write((self._gap(dropped) if dropped else "") + line)
             except OSError:
                 with self._changed:
                     self._dropped += dropped + bool(line)
-            if not line:
+            if not line and not is_due:
                 return
+            due = self._tell()
 
     def _write(self, text: str) -> None:
         data = (("\n" if self._cut else "") + text).encode("utf-8", "backslashreplace")

@@ -146,6 +146,68 @@ def test_what_was_counted_is_told_at_the_end() -> None:
     assert [json.loads(line).get("repeated") for line in lines] == [None, 2]
 
 
+def failed_over(name: str, reason: str = "no answer from {}") -> EntityStateChanged:
+    return EntityStateChanged(
+        entity=EntityPath(name), before="suspect", after="failed-over", reason=reason.format(name)
+    )
+
+
+def test_an_outage_of_many_entities_has_a_few_lines_with_their_number_and_some_names() -> None:
+    lines: list[str] = []
+    now = [NOON]
+    observer = LogObserver(lines.append, as_json=True, level="info", clock=lambda: now[0])
+    for number in range(300):
+        observer.report(failed_over(f"q{number}"))
+    observer.report(failed_over("other", "{} doesn't exist"))
+    first = [json.loads(line) for line in lines]
+    now[0] = NOON + timedelta(seconds=11)
+    observer.tell_counted()
+    [folded] = [json.loads(line) for line in lines[6:]]
+
+    assert [each["entity"] for each in first] == ["q0", "q1", "q2", "q3", "q4", "other"]
+    assert (folded["event"], folded["entity"]) == ("entity_state_changed", "q299")
+    assert (folded["repeated"], folded["entities"]) == (295, 295)
+    assert folded["examples"] == "q5, q6, q7"
+
+
+def test_a_long_outage_of_many_entities_has_a_line_each_interval() -> None:
+    lines: list[str] = []
+    now = [NOON]
+    observer = LogObserver(lines.append, as_json=True, level="info", clock=lambda: now[0])
+    for tenth in range(400):  # 40 s
+        now[0] = NOON + timedelta(seconds=tenth / 10)
+        for number in range(50):
+            reason = "no answer"
+            observer.report(
+                SyphonBackedOff(entity=EntityPath(f"q{number}"), seconds=1.0, reason=reason)
+            )
+    observer.close()
+
+    assert 5 + 4 <= len(lines) <= 5 + 5 + 5, "a few with their repetitions, and one for the others"
+    assert sum(json.loads(line).get("repeated", 1) for line in lines) == 400 * 50
+
+
+def test_with_debug_each_entity_has_its_line() -> None:
+    lines: list[str] = []
+    observer = LogObserver(lines.append, as_json=True, level="debug", clock=lambda: NOON)
+    for number in range(300):
+        observer.report(failed_over(f"q{number}"))
+
+    assert len(lines) == 300
+
+
+def test_counted_events_are_told_when_it_is_time() -> None:
+    now = [NOON]
+    observer = LogObserver(lambda _: None, as_json=True, level="info", clock=lambda: now[0])
+    nothing = observer.tell_counted()
+    observer.report(failed_over("orders"))
+    now[0] = NOON + timedelta(seconds=4)
+    soon = observer.tell_counted()
+    now[0] = NOON + timedelta(seconds=10)
+
+    assert (nothing, soon, observer.tell_counted()) == (None, 6.0, None)
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"), [(0.9524556045188932, 0.952), (12.3456, 12.3), (1234.56, 1235.0)]
 )

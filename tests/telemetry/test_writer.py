@@ -48,6 +48,23 @@ def test_lines_are_written_in_their_order(pipe: tuple[int, int]) -> None:
     assert os.read(reading, PIPE_SIZE).decode() == "".join(f"{n}\n" for n in range(100))
 
 
+def test_lines_that_become_due_are_written_without_another_line(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    due = [0.01, 0.01, None]
+
+    def tell() -> float | None:
+        if len(due) == 1:
+            writer.write("due\n")
+        return due.pop(0) if len(due) > 1 else None
+
+    writer = LineWriter(writing, gap, tell=tell)
+    writer.write("first\n")
+    text = read_until(reading, "due\n")
+    writer.close(5)
+
+    assert text.splitlines()[:2] == ["first", "due"]
+
+
 def test_a_pipe_that_nobody_reads_stops_nobody_who_writes(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     writer = LineWriter(writing, gap, most=10)

@@ -1,0 +1,106 @@
+"""
+Folds the events of many entities that report the same, which an outage is for each of its queues.
+
+    the first `FEW` entities         a line each
+    further ones, for `interval`     are counted: one line, with their number and some names
+    further ones after that          the same again, as long as they come
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from math import inf
+from typing import Final
+
+import attrs
+
+from gateway.domain.events import gateway as events
+from gateway.domain.events.gateway import Event
+
+FEW: Final = 5
+EXAMPLES: Final = 3
+MOST: Final = 1000  # crowds that are followed; of further ones, each event has a line
+_MOST_NAMES: Final = 10_000  # of a crowd; further entities aren't counted
+# The field that names the entity, and those in which the events of a crowd agree; the name of the
+# entity in a text doesn't count.
+OF_ENTITY: Final[dict[type[Event], tuple[str, tuple[str, ...]]]] = {
+    events.BacklogQueueFailed: ("queue", ("reason",)),
+    events.BusyPause: ("entity", ()),
+    events.ClaimBackingOff: ("queue", ()),
+    events.EntityStateChanged: ("entity", ("before", "after", "reason", "cause")),
+    events.ListenerFailed: ("queue", ("reason",)),
+    events.SendFailed: ("entity", ("outcome", "reason")),
+    events.SyphonBackedOff: ("entity", ("reason",)),
+    events.SyphonFailed: ("queue", ("reason",)),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Folded:
+    """Events without lines of their own: the last of them, and what the line says of all."""
+
+    last: Event
+    events: int
+    entities: int
+    examples: str
+
+
+@attrs.define(eq=False)
+class _Crowd:
+    ends: float
+    lines: int = 0
+    last: Event | None = None
+    events: int = 0
+    names: dict[str, None] = attrs.field(factory=dict)  # in the order of their arrival
+
+
+@attrs.define(eq=False)
+class Crowds:
+    """The crowds of the last `interval` seconds."""
+
+    interval: float
+    _crowds: OrderedDict[tuple[object, ...], _Crowd] = attrs.field(factory=OrderedDict, init=False)
+
+    def pass_on(self, event: Event, now: float, times: int = 1) -> bool:
+        """
+        True if the event has a line of its own. `times`: the number of events that it stands for.
+        """
+        named = OF_ENTITY.get(type(event))
+        if named is None:
+            return True
+        name = str(getattr(event, named[0]))
+        agreed = (str(getattr(event, field)).replace(name, "") for field in named[1])
+        key = (type(event), *agreed)
+        crowd = self._crowds.get(key)
+        if crowd is None:
+            if len(self._crowds) >= MOST:
+                return True
+            crowd = self._crowds[key] = _Crowd(now + self.interval)
+        if crowd.lines < FEW:
+            crowd.lines += 1
+            return True
+        crowd.last = event
+        crowd.events += times
+        if len(crowd.names) < _MOST_NAMES:
+            crowd.names[name] = None
+        return False
+
+    def over(self, now: float) -> Iterator[Folded]:
+        """The events that were folded until then, once for each crowd."""
+        while self._crowds:
+            key, first = next(iter(self._crowds.items()))
+            if first.ends > now:
+                return
+            del self._crowds[key]
+            if first.last is not None:
+                self._crowds[key] = _Crowd(now + self.interval, lines=FEW)
+                yield Folded(
+                    last=first.last,
+                    events=first.events,
+                    entities=len(first.names),
+                    examples=", ".join(list(first.names)[:EXAMPLES]),
+                )
+
+    @property
+    def next_end(self) -> float:
+        """The end of the oldest crowd; infinity: there is none."""
+        return next(iter(self._crowds.values())).ends if self._crowds else inf
