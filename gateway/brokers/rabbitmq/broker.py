@@ -318,6 +318,20 @@ class RabbitmqBroker:
             self._info(entity, count.ready), locked_here=count.held, other_consumers=count.others
         )
 
+    async def _counted(self, info: EntityInfo) -> EntityInfo:
+        """The queue, with the counts of the broker if the plugin has none."""
+        if info.active is not None:
+            return attrs.evolve(info, lag=_MANAGEMENT_LAG)  # noqa: ASYNC910 the list has waited
+        look = partial(self._channels.inspect, info.path.name)
+        try:
+            count = await self._own.count(info.path, look)
+        except EntityNotFound:  # deleted meanwhile
+            return info
+        self.meter.request(Operation.INSPECT)
+        return attrs.evolve(
+            info, active=count.ready, locked_here=count.held, other_consumers=count.others
+        )
+
     async def identity(self) -> Identity:
         """
         As `Identifies.identity`: made of the cluster's name and the vhost.
@@ -336,7 +350,8 @@ class RabbitmqBroker:
     ) -> Sequence[EntityInfo]:
         """
         As `Broker.list_queues`, through the management plugin: `active` is some seconds old, and
-        includes locked messages.
+        includes locked messages. Queues that the plugin hasn't counted, as they are new or it has
+        no collector of metrics, are counted as by `inspect`, one by one.
 
         Raises:
             NotSupported: `management` isn't set (AMQP 0-9-1 can't list queues); or the plugin
@@ -364,7 +379,7 @@ class RabbitmqBroker:
                 )
                 for each in found
             ]
-            return [attrs.evolve(info, lag=_MANAGEMENT_LAG) for info in infos]
+            return [await self._counted(info) for info in infos]
         await self._channels.server()
         raise NotSupported(f"the management plugin doesn't answer: {silence}") from silence
 
