@@ -21,6 +21,9 @@ from gateway.net.tls_handshake import accept_tls
 from gateway.net.visits import Visits
 
 CLOSE_SECONDS = 2.0
+NO_ROOM_PAUSE = 1.0  # seconds between attempts to accept, while there are too many open files
+# The process, or the system, can't have another socket now.
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 AT_ONCE = 64  # clients that are accepted in one turn of the scheduler
 _PORT = re.compile(r"[0-9]{1,9}")
 
@@ -220,7 +223,7 @@ class Listener:
             await trio.serve_listeners(
                 partial(self._contained, handler),
                 [
-                    _SlottedListener(socket, self._slots, self._visits, self.at_once)
+                    _SlottedListener(socket, self._slots, self._visits, self.at_once, self._on_lost)
                     for socket in self._sockets
                 ],
                 handler_nursery=connections,
@@ -369,6 +372,7 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
     slots: trio.Semaphore
     visits: Visits
     at_once: int
+    on_lost: OnEnd
     _left: int = attrs.field(default=0, init=False)  # without a checkpoint
 
     async def accept(self) -> trio.SocketStream:
@@ -380,12 +384,24 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
         if not self.slots.value:
             await trio.lowlevel.wait_readable(self.inner.socket)
             self.visits.close_longest_idle()
-        await self.slots.acquire()
-        try:
-            return await self.inner.accept()
-        except BaseException:
-            self.slots.release()
-            raise
+        while True:
+            await self.slots.acquire()
+            try:
+                return await self.inner.accept()
+            except BaseException as error:
+                self.slots.release()
+                if not (isinstance(error, OSError) and error.errno in _NO_ROOM):
+                    raise
+                await self._make_room(error)
+
+    async def _make_room(self, error: OSError) -> None:
+        """
+        Close the longest idle connection that has authorized nothing, and wait: the process, or the
+        system, has too many open files. Trio itself would write a traceback ten times a second.
+        """
+        self.on_lost("", error)
+        self.visits.close_longest_idle()
+        await trio.sleep(NO_ROOM_PAUSE)
 
     async def aclose(self) -> None:
         await self.inner.aclose()

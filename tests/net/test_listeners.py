@@ -1,10 +1,12 @@
 """Ports: where they are, how many may come, and that one bad connection harms no other."""
 
+import errno
 import socket
 import ssl
 from contextlib import AsyncExitStack
 from functools import partial
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -104,6 +106,41 @@ async def test_a_taken_port_is_named_with_what_to_do(nursery):
 async def test_what_is_no_address_is_an_error_with_examples(address):
     with pytest.raises(CannotListen, match=r"write host:port"):
         await open_listener(address, on_crash=crash)
+
+
+@attrs.define(eq=False)
+class Crowded(trio.abc.Listener):
+    """Accepts nobody while the process has too many open files."""
+
+    inner: trio.SocketListener
+    refusals: int = 3
+
+    @property
+    def socket(self):
+        return self.inner.socket
+
+    async def accept(self):
+        await trio.lowlevel.checkpoint()
+        if self.refusals:
+            self.refusals -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await self.inner.accept()
+
+    async def aclose(self):
+        await self.inner.aclose()
+
+
+async def test_without_files_a_port_reports_it_each_second_and_accepts_later(nursery, caplog):
+    [bound] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    lost = []
+    listener = Listener(
+        [Crowded(bound)], on_crash=crash, on_lost=lambda peer, error: lost.append((peer, error))
+    )
+    await nursery.start(partial(listener.serve, echo, connections=nursery))
+
+    assert await ask(listener) == b"hello"
+    assert [(peer, error.errno) for peer, error in lost] == [("", errno.EMFILE)] * 3
+    assert caplog.records == []  # Trio's own, with tracebacks
 
 
 async def test_surplus_clients_wait_in_the_kernel(nursery):

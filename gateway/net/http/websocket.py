@@ -8,6 +8,7 @@ The boundaries of the binary messages have no meaning.
 """
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -36,6 +37,11 @@ _RECEIVE_SIZE = 64 * 1024
 _AT_ONCE = 128  # frames, about a millisecond's work: one read may have 10,000 empty ones
 _MAX_HEAD = 16 * 1024
 _HEAD_END = b"\r\n\r\n"
+_IS_HTTP_11 = re.compile(rb"[^\r\n]* HTTP/1\.1\r\n")
+# Bytes of a body would be read as frames.
+_HAS_BODY = re.compile(
+    rb"\r\n(?:transfer-encoding:|content-length:(?![ \t]*0+[ \t]*\r\n))", re.IGNORECASE
+)
 _CLOSE_SECONDS = 2.0
 
 Refusal = Callable[[Headers], str | None]
@@ -63,6 +69,8 @@ async def accept_websocket(
     try:
         socket.receive_data(head)
         answer = _decide(list(socket.events()), refusal)
+        if _HAS_BODY.search(head) or not _IS_HTTP_11.match(head):
+            answer = RejectConnection()  # RFC 6455, 4.2.1: a GET of HTTP/1.1 or higher
     except RemoteProtocolError as error:
         answer = error.event_hint or RejectConnection()
     except UnicodeError:  # from the Host header

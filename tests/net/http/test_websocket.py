@@ -88,11 +88,29 @@ async def test_other_requests_are_refused(target, subprotocols, status):
     assert client.server is None
 
 
+UPGRADE = (
+    b"GET /$servicebus/websocket HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n"
+    b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    b"Sec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: amqp\r\n\r\n"
+)
+
+
+async def test_an_upgrade_without_a_body_is_accepted():
+    client = Client()
+    await client.stream.send_all(UPGRADE.replace(b"\r\n\r\n", b"\r\nContent-Length: 0\r\n\r\n"))
+
+    assert await accept_websocket(client.server_side) is not None
+
+
 @pytest.mark.parametrize(
     "request_",
     [
         b"GET /$servicebus/websocket HTTP/1.1\r\nHost: h\r\n\r\n",
         b"POST /$servicebus/websocket HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
+        UPGRADE.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        UPGRADE.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\n\r\nhello"),
+        UPGRADE.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         b"GET / HTTP/1.1\r\nHost: \xff..\r\nUpgrade: websocket\r\n\r\n",
         b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 10000,
         b"\0\0\0\0\r\n\r\n",
