@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from gateway.domain.events.control import AuditFailed
-from gateway.durable import sync_folder
+from gateway.durable import refuse_foreign_link, sync_folder
 from gateway.ports import Observer
 
 MODE: Final = 0o600
@@ -58,11 +58,14 @@ def append(file: Path, line: bytes) -> None:
     Append the line, and return when it is on the disk. A missing folder is made.
 
     Raises:
-        OSError: the line can't be written; a part of it may be.
+        OSError: the line can't be written, or a part of it only; or another user's link is on the
+            way to the file.
     """
+    refuse_foreign_link(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     is_new = not file.exists()
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    # Not to wait: the open of a pipe that nobody reads would hang.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     descriptor = os.open(file, flags, MODE)
     try:
         # A single write, so that lines of several processes don't mix.

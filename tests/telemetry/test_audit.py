@@ -1,6 +1,7 @@
 """The audit log: each line reaches the disk, even if the file is moved or removed."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -56,6 +57,34 @@ async def test_a_line_that_can_not_be_written_is_an_event(tmp_path: Path) -> Non
     await AuditLog(tmp_path / "audit.jsonl", heard).note({"number": 1})
 
     assert heard.events == [AuditFailed(reason=f"{tmp_path / 'audit.jsonl'}: Is a directory")]
+
+
+async def test_a_line_is_written_to_no_pipe_and_waits_for_nobody_who_reads_it(
+    tmp_path: Path,
+) -> None:
+    heard = Heard()
+    os.mkfifo(tmp_path / "audit.jsonl")
+
+    with trio.fail_after(5):
+        await AuditLog(tmp_path / "audit.jsonl", heard).note({"number": 1})
+
+    assert heard.events == [
+        AuditFailed(reason=f"{tmp_path / 'audit.jsonl'}: No such device or address")
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a link to another user")
+async def test_a_line_is_written_behind_no_link_of_another_user(tmp_path: Path) -> None:
+    heard = Heard()
+    (tmp_path / "audit.jsonl").symlink_to(tmp_path / "elsewhere")
+    os.chown(tmp_path / "audit.jsonl", 65534, 65534, follow_symlinks=False)
+
+    await AuditLog(tmp_path / "audit.jsonl", heard).note({"number": 1})
+
+    assert not (tmp_path / "elsewhere").exists()
+    [event] = heard.events
+    assert isinstance(event, AuditFailed)
+    assert "belongs to another user (65534)" in event.reason
 
 
 async def test_a_cancellation_leaves_no_call_without_its_line(tmp_path: Path) -> None:

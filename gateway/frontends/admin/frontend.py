@@ -207,9 +207,10 @@ class AdminFrontend:
         # Commands of other versions call /redrive without a type. Browsers always tell the origin.
         if request.path.startswith(PREFIX) or request.headers.get("Origin") is not None:
             check_json(request)
+        check_right(self.authorizer, request, Right.LISTEN, None)
         order = parse_order(request.body)
-        right = Right.MANAGE if order.executes else Right.LISTEN
-        check_right(self.authorizer, request, right, None)
+        if order.executes:
+            check_right(self.authorizer, request, Right.MANAGE, None)
         redrive = self.redrive_spool if order.spool else self.redrive
         if redrive is None:
             raise NotSupported(f"this gateway has no {'spool' if order.spool else 'backlog'}")

@@ -9,16 +9,28 @@ import cattrs
 import cattrs.preconf.json
 
 from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.wire.http import strict_json
 from gateway.wire.pairgate.strict import strict_converter
 
 T = TypeVar("T")
 
+MAX_ORDER: Final = 1024 * 1024  # bytes: a list of 10,000 entities, with long names
 _order_converter: Final = strict_converter()
 _answer_converter: Final = cattrs.preconf.json.make_converter()
 
 
 def build_order(order: object) -> bytes:
     return json.dumps(_order_converter.unstructure(order)).encode()
+
+
+def load(data: bytes, what: str) -> Any:
+    """
+    The JSON of an order, read strictly. `what` begins the sentence of an error.
+
+    Raises:
+        InvalidRequest: as `strict_json.load`.
+    """
+    return strict_json.load(data, what, max_bytes=MAX_ORDER)
 
 
 def structured(value: object, kind: type[T]) -> T:

@@ -66,7 +66,7 @@ def parse_order(action: Action, data: bytes) -> Order:
         InvalidRequest: the body is malformed, or names no targets where it must.
     """
     with admin_json.refusing(_ORDER):
-        value: Any = json.loads(data) if data.strip() else {}
+        value: Any = admin_json.load(data, _ORDER) if data.strip() else {}
         body = admin_json.structured(value, _Body)
         targets = _targets(action, value.get("targets"))
         return Order(
@@ -90,7 +90,7 @@ def parse_process_order(action: ProcessAction, data: bytes) -> ProcessOrder:
         InvalidRequest: the body is malformed.
     """
     with admin_json.refusing(_ORDER):
-        value: Any = json.loads(data) if data.strip() else {}
+        value: Any = admin_json.load(data, _ORDER) if data.strip() else {}
         body = admin_json.structured(value, _ProcessBody)
     return ProcessOrder(action=action, reason=body.reason, wait=body.wait)
 

@@ -7,7 +7,6 @@ Every key but `seconds` may be missing. `POST /v1/end-drill` takes the order bac
 or `{}`. Both are answered with a `DrillAnswer`, and `GET /v1/drill` with a `DrillState`.
 """
 
-import json
 from typing import Any, Final
 
 from gateway.domain.errors import InvalidRequest
@@ -30,7 +29,7 @@ def parse_order(data: bytes) -> DrillOrder:
         InvalidRequest: it is malformed.
     """
     with admin_json.refusing("drill"):
-        value: Any = json.loads(data)
+        value: Any = admin_json.load(data, "drill")
         targets = value.get("targets", [])
         if not isinstance(targets, list) or not all(isinstance(each, str) for each in targets):
             raise InvalidRequest("targets: a list of entities and patterns expected")

@@ -6,7 +6,6 @@ Probes at the admin endpoint, as JSON. `POST /v1/probe` has an order as its body
 `reason` may be missing. The response is a `ProbeAnswer`.
 """
 
-import json
 from typing import Final
 
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
@@ -27,7 +26,7 @@ def parse_order(data: bytes) -> ProbeOrder:
         InvalidRequest: it is malformed.
     """
     with admin_json.refusing("probe"):
-        return admin_json.structured(json.loads(data), ProbeOrder)
+        return admin_json.structured(admin_json.load(data, "probe"), ProbeOrder)
 
 
 def build_answer(answer: ProbeAnswer) -> bytes:

@@ -7,7 +7,6 @@ Purges at the admin endpoint: `POST /v1/purge`, as JSON.
 Without `confirm` nothing is deleted. The response is a `PurgeAnswer`.
 """
 
-import json
 from typing import Any, Final
 
 from gateway.domain.errors import InvalidRequest
@@ -29,7 +28,7 @@ def parse_order(data: bytes) -> PurgeOrder:
         InvalidRequest: it is malformed.
     """
     with admin_json.refusing("purge"):
-        value: Any = json.loads(data)
+        value: Any = admin_json.load(data, "purge")
         counted = value.get("messages")
         if counted is not None and type(counted) is not int:
             raise InvalidRequest("messages: a whole number expected")

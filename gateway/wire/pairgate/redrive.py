@@ -15,10 +15,10 @@ import attrs
 import cattrs
 import cattrs.preconf.json
 from attrs import validators
-from cattrs import Converter
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.redrive import Redriven, Selection, Survey
+from gateway.wire.pairgate import admin_json
 from gateway.wire.pairgate.strict import strict_converter
 
 T = TypeVar("T")
@@ -54,7 +54,11 @@ def parse_order(data: bytes) -> RedriveOrder:
     Raises:
         InvalidRequest: the order is malformed.
     """
-    return _parse(data, RedriveOrder, _order_reader)
+    with admin_json.refusing("redrive"):
+        order: RedriveOrder = _order_reader.structure(
+            admin_json.load(data, "redrive"), RedriveOrder
+        )
+    return order
 
 
 def build_answer(answer: Survey | Redriven) -> bytes:
@@ -85,9 +89,9 @@ def _build(value: Any) -> bytes:
     return json.dumps(_converter.unstructure(value)).encode() + b"\n"
 
 
-def _parse(data: bytes, kind: type[T], converter: Converter = _converter) -> T:
+def _parse(data: bytes, kind: type[T]) -> T:
     try:
-        found: T = converter.structure(json.loads(data), kind)
+        found: T = _converter.structure(json.loads(data), kind)
     except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InvalidRequest(f"redrive: this can't be read: {error}") from error
     return found

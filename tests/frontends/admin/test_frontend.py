@@ -428,6 +428,7 @@ async def test_who_may_listen_counts_dead_letters_and_who_may_manage_moves_them(
 
     assert [await may(right, COUNT) for right in (Right.SEND, Right.LISTEN)] == [401, 200]
     assert [await may(right, MOVE) for right in (Right.LISTEN, Right.MANAGE)] == [401, 200]
+    assert await may(Right.SEND, b"nonsense") == 401  # the credentials are judged first
 
 
 async def test_without_a_pair_there_is_nothing_to_redrive_and_what_is_no_order_is_refused(

@@ -7,7 +7,7 @@ import pytest
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.process import ProcessAction
-from gateway.wire.pairgate import control, drill, purge, redrive
+from gateway.wire.pairgate import control, drill, probe, purge, redrive
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,21 @@ def test_other_orders_are_as_strict() -> None:
         lambda: purge.parse_order(b'{"queue": "a", "dead_letters": 1}'),
     ):
         with pytest.raises(InvalidRequest):
+            read()
+
+
+@pytest.mark.parametrize("value", ['{"reason": "a", "reason": "b"}', '{"rate": 1e999}', "[" * 9999])
+def test_json_that_parsers_could_read_differently_is_no_order(value: str) -> None:
+    body = value.encode()
+    for read in (
+        lambda: control.parse_order(Action.PAUSE, body),
+        lambda: control.parse_process_order(ProcessAction.RELOAD, body),
+        lambda: drill.parse_order(body),
+        lambda: probe.parse_order(body),
+        lambda: purge.parse_order(body),
+        lambda: redrive.parse_order(body),
+    ):
+        with pytest.raises(InvalidRequest, match=r"given twice|out of range|nested|recursion"):
             read()
 
 
