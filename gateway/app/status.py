@@ -268,6 +268,7 @@ class StatusBoard:
             since=state.since,
             reason=state.reason,
             pinned=state.state is State.PINNED,
+            missing=state.missing,
             diverted=self.runtime.observer.diverted(state.entity),
             waiting=self.runtime.observer.waiting.of(state.entity),
             next_probe=pair.prober.next_probe(state.entity),

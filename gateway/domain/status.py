@@ -100,6 +100,7 @@ class TroubledEntity:
     since: datetime
     reason: str
     pinned: bool
+    missing: bool = False  # the primary had it, and has it no more, or has disabled it
     # Messages that went to the backlog or the spool since it left the primary, or the process
     # started.
     diverted: int = 0
@@ -428,6 +429,11 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
         for state, count in pair.states.items()
         if state in _ADVICE and count
     ]
+    if missing := [each.entity for each in pair.entities if each.missing]:
+        found.append(
+            f"missing or disabled on the primary: {', '.join(missing)}; create them (`pairgate"
+            " provision` makes the planned ones) or enable them, their sends go to the backlog"
+        )
     if not pair.backlog.usable:
         found.append(
             "no backlog queue can be used; check the secondary, or run `pairgate provision`"

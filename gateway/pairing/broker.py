@@ -46,6 +46,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    EntityDisabled,
+    EntityNotFound,
     InvalidRequest,
     MessageTooLarge,
     NotOrderer,
@@ -425,6 +427,18 @@ class PairedBroker(ForwardingBroker):
         if message.message_id is not None:
             return message
         return derive_message(message, message_id=self.new_id())
+
+    async def probe(self, entity: EntityPath) -> None:
+        """
+        As `Broker.probe`, of the primary. Raises Unavailable for a missing entity whose sends are
+        diverted.
+        """
+        try:
+            await self.primary.probe(entity)
+        except (EntityNotFound, EntityDisabled) as error:
+            if self.states.is_diverted(entity, error):
+                raise Unavailable(f"{error}; its sends go to the backlog") from error
+            raise
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """

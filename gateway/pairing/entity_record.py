@@ -41,6 +41,7 @@ class EntityState:
     state: State
     since: datetime
     reason: str
+    missing: bool = False  # the primary had it, and has it no more, or has disabled it
 
 
 @attrs.frozen(kw_only=True)
@@ -97,7 +98,13 @@ class Records(dict[str, Record]):
 
     def states(self) -> list[EntityState]:
         return [
-            EntityState(entity=r.entity, state=r.failover.state, since=r.since, reason=r.reason)
+            EntityState(
+                entity=r.entity,
+                state=r.failover.state,
+                since=r.since,
+                reason=r.reason,
+                missing=r.unreachable is not None,
+            )
             for r in self.values()
             if r.failover.state is not State.PRIMARY
         ]

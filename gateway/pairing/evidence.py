@@ -11,6 +11,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.errors import BrokerError, NoAnswer, NoToken, Unreachable
+from gateway.domain.health.comeback import Comeback
 from gateway.domain.health.reachability import Reachability
 from gateway.domain.health.slow_calls import SlowCalls
 from gateway.pairing.entity_record import Attempt
@@ -27,6 +28,7 @@ class Evidence:
     namespace: Reachability = attrs.field(factory=Reachability, init=False)
     # When the namespace answered again after it was lost, the last time.
     found_at: float = attrs.field(default=-inf, init=False)
+    comeback: Comeback = attrs.field(factory=Comeback, init=False)
     _slow: dict[str, SlowCalls] = attrs.field(factory=dict, init=False)
 
     def note_failure(self, attempt: Attempt, error: BrokerError) -> None:
@@ -36,6 +38,8 @@ class Evidence:
             self.namespace.unconnected(str(error), now)
         elif isinstance(error, NoAnswer):
             self.namespace.silent(attempt.entity.key, attempt.began, now)
+        if self.namespace.is_lost:
+            self.comeback.failed(now)
         if self.namespace.is_lost is not was_lost:
             self.changes.note()
 
@@ -74,6 +78,7 @@ class Evidence:
     def forget(self) -> None:
         """Discard all evidence."""
         self.namespace.forget()
+        self.comeback.forget()
         self.changes.note()
         self._slow.clear()
 

@@ -35,6 +35,13 @@ class OnUnreachable(enum.Enum):
     RAISE = "raise"  # as the legacy client: sends fail with the error of the probe
 
 
+class OnRefusedCredentials(enum.Enum):
+    RAISE = "raise"  # the caller gets the error, so that the mistake shows
+    DIVERT = (
+        "divert"  # an outage, e.g. of a gateway whose password was changed at the primary alone
+    )
+
+
 class OrderLeaseMode(enum.Enum):
     OFF = "off"  # one gateway alone sends to the ordered entities
     WAIT = "wait"  # several do, one at a time: the others wait for its lease
@@ -115,6 +122,7 @@ class PairOptions:
     while_suspect: WhileSuspect = WhileSuspect.DIVERT
     on_unknown: OnUnknown = OnUnknown.DIVERT
     on_unreachable: OnUnreachable = OnUnreachable.DIVERT
+    on_refused_credentials: OnRefusedCredentials = OnRefusedCredentials.RAISE
     unknown_entity: UnknownEntity = UnknownEntity.DIVERT
     # None: the configuration decides by the kinds of the endpoints and of the primary; else refuse.
     oversized: Oversized | None = None

@@ -139,14 +139,15 @@ class PairParts:
     def assemble(self) -> Pair:
         """Put the pair together. Nothing runs and nothing is connected yet."""
         dependencies, options = self.dependencies, self.options
+        entity_cache, pauses = EntityCache(primary=self.primary), Pauses()
         states = EntityStates(
             options=options,
             clock=dependencies.clock,
             observer=dependencies.observer,
             rng=dependencies.rng,
             address=address_of(self.primary),
+            is_known=lambda entity: entity_cache.of(entity) is not None,
         )
-        entity_cache, pauses = EntityCache(primary=self.primary), Pauses()
         rotation = self._rotation(self.backlog.queues)
         broker = self._broker(states, entity_cache, rotation)
         order = self._order(states)

@@ -16,6 +16,7 @@ from gateway.domain.errors import (
     EntityDisabled,
     EntityNotFound,
     NoAnswer,
+    NotAuthorized,
     Outcome,
     QuotaExceeded,
 )
@@ -35,7 +36,7 @@ from gateway.pairing.sending import (
     unanswered,
 )
 from gateway.pairing.slow_watch import SlowWatch
-from gateway.pairing.states import EntityStates
+from gateway.pairing.states import FAILED_OVER, EntityStates
 from gateway.ports import Broker, Observer
 
 HEALTHY_OR_SUSPECT: Final = frozenset({State.PRIMARY, State.SUSPECT})
@@ -113,7 +114,7 @@ class PrimarySender:
             sending.failed(batch, error)
             if isinstance(error, Busy):
                 self.pauses.begin(entity, error)
-            elif not error.counts_as_outage:
+            elif not (error.counts_as_outage or self._diverts(attempt, error)):
                 batch.fail(error)
         return not sending.pending
 
@@ -202,7 +203,8 @@ class PrimarySender:
         after a success, and a trial with a failure has failed.
         """
         now, entity = trio.current_time(), sending.entity
-        outage = next((error for error in errors if error.counts_as_outage), None)
+        state = self.states.state_of(entity)
+        outage = next((error for error in errors if self.states.counts(entity, error)), None)
         if accepted:
             if outage is None or not attempt.trial:
                 took = now - attempt.began
@@ -217,7 +219,8 @@ class PrimarySender:
             self._count(sending, attempt, outage, lasted=lasted)
         elif not accepted:
             self.states.refused(attempt)
-        if any(isinstance(error, EntityNotFound) for error in errors):
+        is_missing = any(isinstance(error, EntityNotFound) for error in errors)
+        if is_missing and outage is None and state not in FAILED_OVER:
             self.entity_cache.remove(entity)
 
     async def _send(
@@ -327,11 +330,15 @@ class PrimarySender:
             return self.options.divert_on_quota
         if isinstance(error, EntityNotFound | EntityDisabled):
             # The trial of a failed-over entity: treated as the result of a probe.
-            diverted = attempt.trial and state is State.HALF_OPEN
-            return diverted and self.options.on_unreachable is OnUnreachable.DIVERT
+            on_trial = attempt.trial and state is State.HALF_OPEN
+            if on_trial and self.options.on_unreachable is OnUnreachable.DIVERT:
+                return True
+            return self.states.is_diverted(attempt.entity, error)
         if self.options.while_suspect is WhileSuspect.RAISE and state in HEALTHY_OR_SUSPECT:
             return False
-        return error.counts_as_outage
+        if isinstance(error, NotAuthorized) and self.states.awaits_credentials(attempt.entity):
+            return True
+        return self.states.counts(attempt.entity, error)
 
     def _throttled_for_too_long(self, sending: Sending, error: Busy) -> bool:
         """Begin or extend a pause. True: it counts as an outage, by `throttle_failover_after`."""

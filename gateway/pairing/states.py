@@ -15,7 +15,16 @@ import trio
 from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, NoAnswer, NoToken, Unreachable, no_answer
+from gateway.domain.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    NoAnswer,
+    NotAuthorized,
+    NoToken,
+    Unreachable,
+    no_answer,
+)
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
 from gateway.domain.failover import Event, Failover, State
 from gateway.domain.operators.control import Override, Overrides
@@ -29,7 +38,15 @@ from gateway.pairing.entity_record import (
     SharedState,
 )
 from gateway.pairing.evidence import Evidence
-from gateway.pairing.options import PairOptions, entity_rule, rule_for, shortest_pause
+from gateway.pairing.options import (
+    OnRefusedCredentials,
+    OnUnreachable,
+    PairOptions,
+    WhileSuspect,
+    entity_rule,
+    rule_for,
+    shortest_pause,
+)
 from gateway.ports import Observer, WallClock
 
 HEARTBEAT: Final = 2.0  # seconds between two heartbeats
@@ -54,6 +71,11 @@ def _keep_to_oneself(entity: EntityPath, began: float, reason: str) -> None:
     """Do nothing, as this gateway knows no other one."""
 
 
+def _know_none(entity: EntityPath) -> bool:
+    """Return False, as nothing remembers the primary's entities."""
+    return False
+
+
 @attrs.define(eq=False, kw_only=True)
 class EntityStates:
     """Runs the table of `domain.failover`, one row per troubled entity, for all senders."""
@@ -71,6 +93,8 @@ class EntityStates:
     # Called when this gateway comes to suspect a healthy entity by evidence of its own, with the
     # start of the request that shows a failure, and the reason.
     tell: Callable[[EntityPath, float, str], None] = _keep_to_oneself
+    # Returns True if the primary has had the entity.
+    is_known: Callable[[EntityPath], bool] = _know_none
     # The start of the newest answered request by entity, for `advise`; None: advice is ignored.
     answers: Bounded[str, float] | None = None
     _records: Records = attrs.field(init=False)
@@ -104,6 +128,56 @@ class EntityStates:
         record = self._records.get(entity.key)
         return None if record is None else record.unreachable
 
+    def counts(self, entity: EntityPath, error: BrokerError) -> bool:
+        """
+        True if the error is an outage of the entity. Refused credentials are one if the options say
+        so. So is a known entity that the primary has lost in an outage: it is diverted within the
+        failover interval, too, until it's there again.
+        """
+        if isinstance(error, NotAuthorized):
+            return self.options.on_refused_credentials is OnRefusedCredentials.DIVERT
+        if isinstance(error, EntityNotFound | EntityDisabled):
+            return self._was_lost(entity)
+        return error.counts_as_outage
+
+    def is_diverted(self, entity: EntityPath, missing: BrokerError) -> bool:
+        """True if sends to an entity that the primary doesn't have, by that error, are diverted."""
+        diverts = self.options.on_unreachable is OnUnreachable.DIVERT
+        found = self.unreachable(entity) is not None
+        return (diverts and found) or self.counts(entity, missing)
+
+    def awaits_credentials(self, entity: EntityPath) -> bool:
+        """
+        True if credentials that are refused may be good again soon: they worked until the primary
+        failed, the failover interval isn't over, and nothing has succeeded since. A broker may be
+        up before its users are.
+        """
+        began = self._outage_of(entity)
+        return began is not None and self.evidence.comeback.had_credentials(began)
+
+    def _was_lost(self, entity: EntityPath) -> bool:
+        """True if the primary had the entity until an outage, as far as known."""
+        if self.options.on_unreachable is not OnUnreachable.DIVERT:
+            return False
+        found = self.unreachable(entity) is not None and self.state_of(entity) is State.SUSPECT
+        return found or (self.is_known(entity) and self._outage_of(entity) is not None)
+
+    def _outage_of(self, entity: EntityPath) -> float | None:
+        """
+        The start of an outage of the entity or of the namespace whose failover interval isn't over;
+        None: there is none.
+        """
+        if self.options.while_suspect is WhileSuspect.RAISE:
+            return None  # until the interval is over the caller gets each error
+        record = self._records.get(entity.key)
+        began = None
+        if record is not None and record.failover.state is State.SUSPECT:
+            began = record.failover.failing_since
+        if began is None:
+            began = self.evidence.comeback.began
+        interval = rule_for(entity, self.options).interval
+        return began if began is not None and trio.current_time() < began + interval else None
+
     def begin(self, entity: EntityPath) -> Attempt:
         """Begin an attempt on the primary."""
         return Attempt(
@@ -134,6 +208,7 @@ class EntityStates:
             record = self._sent_late(attempt, record)
         else:
             self.evidence.in_time(attempt)
+            self.evidence.comeback.worked(attempt.began)
             self._note_answer(attempt.began)
             if self.answers is not None:
                 self.answers[attempt.entity.key] = attempt.began
@@ -206,6 +281,8 @@ class EntityStates:
         if attempt.epoch >= record.epoch and attempt.pauses == self._pauses:
             record.shared = False
             self._note(record, Event.FAILED, str(error), began=attempt.began)
+            if isinstance(error, EntityNotFound | EntityDisabled):
+                self._note_missing(record, str(error), error)
             if attempt.trial:
                 self._delay_next_trial(record)
         self._end_trial(attempt, record)
@@ -245,6 +322,7 @@ class EntityStates:
     def probed(self, entity: EntityPath, probe: Attempt | None = None) -> None:
         """Record that a probe reached the entity on the primary."""
         if probe is not None:
+            self.evidence.comeback.worked(probe.began)
             self._note_answer(probe.began)
             if self.answers is not None and entity.key in self.answers:
                 self.answers[entity.key] = probe.began
@@ -278,7 +356,7 @@ class EntityStates:
             self._assess(probe, error)
         record = self._records.get(entity.key)
         suspect = record is not None and record.failover.state is State.SUSPECT
-        if record is not None and suspect and not error.counts_as_outage:
+        if record is not None and suspect and not self.counts(entity, error):
             self._note(record, Event.REFUSED, f"a probe was answered: {error}", began=probe.began)
         else:
             shared = isinstance(error, Unreachable | NoAnswer | NoToken)
@@ -291,13 +369,9 @@ class EntityStates:
         record = self._records.get(entity.key)
         if record is None:
             return
-        if (
-            record.failover.state is not State.SUSPECT
-        ):  # sends of a suspect get the error themselves
-            if record.unreachable is None:
-                record.reason = f"a probe found: {error}"
-                self.changes.note()
-            record.unreachable = error
+        # Sends of a suspect get the error themselves, unless an outage explains it.
+        if record.failover.state is not State.SUSPECT or self.counts(entity, error):
+            self._note_missing(record, f"a probe found: {error}", error)
         self.probe_failed(entity, error, probe)
 
     async def wait_moved(self, entity: EntityPath, state: State) -> None:
@@ -497,6 +571,13 @@ class EntityStates:
                 if attempt.trial:
                     self._delay_next_trial(record)
         return record
+
+    def _note_missing(self, record: Record, reason: str, error: BrokerError) -> None:
+        """Remember that the primary has no such entity, or has disabled it, and tell operators."""
+        if record.unreachable is None:
+            record.reason = reason
+            self.changes.note()
+        record.unreachable = error
 
     def _delay_next_trial(self, record: Record) -> None:
         """Delay the next trial, as one has failed."""

@@ -18,6 +18,7 @@ from gateway.domain.status import (
     PairStatus,
     Status,
     SyphonStatus,
+    TroubledEntity,
     Waiting,
 )
 
@@ -118,6 +119,15 @@ def test_entities_that_arent_on_their_primary_are_problems_a_suspect_as_well() -
 
 def test_where_all_entities_are_on_their_primary_there_is_no_problem() -> None:
     assert problems(pair(suspect=0, secondary=0, half_open=0, pinned=0)) == ()
+
+
+def test_an_entity_that_the_primary_has_lost_is_named() -> None:
+    lost = TroubledEntity(
+        entity="orders", state="suspect", since=NOW, reason="refused", pinned=False, missing=True
+    )
+    found = problems(attrs.evolve(pair(), entities=(lost, attrs.evolve(lost, missing=False))))
+
+    assert found == ("missing or disabled on the primary: orders",)
 
 
 @pytest.mark.parametrize(("usable", "told"), [(0, ("no backlog queue can be used",)), (1, ())])

@@ -20,7 +20,7 @@ from gateway.pairing.options import OnUnknown
 from tests.harness.faults import Call, Operation
 from tests.simulation.access import TOKENS_LIFE
 from tests.simulation.clocks import Clocks
-from tests.simulation.scenario import Front, Scenario
+from tests.simulation.scenario import NO_LOGIN, Front, Scenario
 
 BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
 PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
@@ -258,6 +258,7 @@ class Laws:
         promised = (
             scenario.one_well(now - took - BACK, now)
             and "busy" not in scenario.kinds
+            and not scenario.only_told
             and not scenario.killed & {"gateway", "pause"}
             and scenario.clients_deadline is None
             and not scenario.parts.breaking
@@ -306,6 +307,8 @@ class Laws:
     def note_refusal(self, error: BrokerError) -> None:
         """A send ended so. A token is refused where clocks are too far apart, and nowhere else."""
         if not isinstance(error, NotAuthorized):
+            return
+        if NO_LOGIN in self.scenario.kinds:
             return
         self.seen["a token was refused"] += 1
         if not self._tokens_fail:
@@ -432,8 +435,8 @@ class Laws:
     def _judge_cause(self, event: EntityStateChanged) -> None:
         """Something may have moved it."""
         moved = f"moved {event.entity} to {event.after}"
-        if self.scenario.kinds == {"busy"} and not self.scenario.killed:
-            self.broken.append(f"busy {moved}")
+        if self.scenario.only_told:
+            self.broken.append(f"{', '.join(sorted(self.scenario.kinds))} {moved}")
         if self.scenario.only_long_pauses and event.after == State.SECONDARY.value:
             self.broken.append(f"a pause {moved}")
         well = not self.scenario.killed and event.entity.key not in self.scenario.troubled_entities

@@ -6,8 +6,18 @@ from typing import Final
 
 import attrs
 
+from gateway.pairing.options import OnUnknown
 from tests.harness.faults import Operation
-from tests.simulation.scenario import CALM, GRAY, LONGEST_INTERVAL, Crash, Scenario, Window
+from tests.simulation.scenario import (
+    CALM,
+    GRAY,
+    LONGEST_INTERVAL,
+    MISSING,
+    NO_LOGIN,
+    Crash,
+    Scenario,
+    Window,
+)
 
 SENDS_AND_PROBES: Final = frozenset({Operation.SEND, Operation.PROBE})
 
@@ -157,6 +167,33 @@ def with_short_freeze(scenario: Scenario) -> Scenario:
         windows=(_outage("hang", start, start + 12.0),),
         crashes=(),
         disk_faults=(),
+    )
+
+
+def with_comeback(scenario: Scenario) -> Scenario:
+    """
+    The primary is killed, and comes back within the interval without its queues or its users, which
+    are made again before the interval ends. In some histories it isn't killed at all.
+    """
+    rng = random.Random(f"comeback {scenario.seed}")
+    start, down = rng.uniform(CALM, CALM + 20.0) + 15.0, rng.uniform(1.0, 8.0)
+    back = start + down
+    lacks = _outage(rng.choice([MISSING, NO_LOGIN]), back, back + rng.uniform(5.0, 15.0))
+    killed = rng.random() < 0.7
+    return attrs.evolve(
+        scenario,
+        parts=attrs.evolve(scenario.parts, breaking=0.0),
+        pair=attrs.evolve(
+            scenario.pair, failover_interval=LONGEST_INTERVAL, on_unknown=OnUnknown.DIVERT
+        ),
+        # Each entity is sent to before the outage.
+        producers=4,
+        sends=4 * scenario.sends,
+        clients_deadline=None,
+        windows=(lacks,),
+        crashes=(Crash(what="primary", at=start, back=back),) if killed else (),
+        disk_faults=(),
+        clock_steps=(),
     )
 
 

@@ -10,6 +10,7 @@ import attrs
 
 from gateway.checker.history import Bounds
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import EntityNotFound, NotAuthorized
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions, shortest_pause
 from gateway.pairing.sending import SHORT_WAIT
@@ -45,6 +46,12 @@ LOOKED: Final = 1.5  # seconds after which a store has seen that its disk is wel
 
 NAMES: Final = ("primary", "secondary")
 GRAY: Final = "gray"
+MISSING: Final = "missing"  # the primary has no such entity
+NO_LOGIN: Final = "no login"  # the primary refuses the gateway's credentials
+# What the namespace itself answers, and no outage by itself.
+TOLD: Final = frozenset({"busy", MISSING, NO_LOGIN})
+# Kinds that scenarios of their own have: a draw would mean another history for each seed.
+NOT_DRAWN: Final = frozenset({GRAY, MISSING, NO_LOGIN})
 GRAY_ANSWERS: Final = 3.5, 9.0  # seconds that an answer of a gray namespace takes
 FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "refuse": lambda rng: Refuse(),
@@ -55,6 +62,8 @@ FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "busy": lambda rng: busy(rng.choice([1.0, 5.0, LONGEST_BUSY])),
     "late": lambda rng: Late(rng.uniform(1.0, LONGEST_DELAY)),
     GRAY: lambda rng: AnswerLate(rng.uniform(*GRAY_ANSWERS)),
+    MISSING: lambda rng: Refuse(lambda: EntityNotFound("no such queue")),
+    NO_LOGIN: lambda rng: Refuse(lambda: NotAuthorized("no such user")),
 }
 SILENT: Final = frozenset({"hang", "swallow answer", "late"})  # those without an answer in time
 CLOCKS: Final = ("client", "gateway", "syphon", "primary", "secondary")
@@ -229,6 +238,11 @@ class Scenario:
         ]
         hit = {name for name, begin, end in troubles if begin <= ended and began <= end}
         return not hit.issuperset(NAMES)
+
+    @property
+    def only_told(self) -> bool:
+        """True if the primary is well all the time, and refuses what it is asked."""
+        return bool(self.kinds) and self.kinds <= TOLD and not self.killed
 
     @property
     def only_long_pauses(self) -> bool:

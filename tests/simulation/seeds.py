@@ -10,16 +10,16 @@ from gateway.domain.backoff import Backoff
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
 from tests.harness.crash_disk import Ailment
 from tests.harness.faults import Operation
-from tests.simulation.outages import OUTAGES, with_slowness
+from tests.simulation.outages import OUTAGES, with_comeback, with_slowness
 from tests.simulation.scenario import (
     CALM,
     CHAOS,
     CLOCKS,
     ENTITIES,
     FAULTS,
-    GRAY,
     LONGEST_INTERVAL,
     NAMES,
+    NOT_DRAWN,
     ClockStep,
     Crash,
     DiskFault,
@@ -41,6 +41,8 @@ FRONTS: Final = tuple(Front)
 PIPELINED: Final = (None, Front.AMQP)  # where a client has several batches in flight
 # From here on, the seeds of histories in which some entities keep the order of their sends.
 ORDERED: Final = 10_000_000_000
+# From here on, the seeds of a primary that comes back, and lacks what it had before.
+COMEBACK: Final = 20_000_000_000
 # By the seed, and not by a draw, so that no seed that is remembered means another history.
 WITH_PIPELINES: Final = frozenset({19, 24, 29, 45, 47, 48})
 WITH_CROWDS: Final = frozenset({2, 6, 8, 9, 22, 26, 35})
@@ -53,11 +55,13 @@ def draw(seed: int, load: int = 1) -> Scenario:
     Swarm testing: each seed allows some kinds of faults only, and some seeds one namespace only,
     so that what one fault does isn't hidden by another.
     """
+    if seed >= COMEBACK:
+        return attrs.evolve(with_comeback(draw(seed - COMEBACK, load)), seed=seed)
     if seed >= ORDERED:
         return _in_order(draw(seed - ORDERED, load))
     rng = random.Random(seed)
     namespaces = rng.choice([("primary",), ("primary",), ("secondary",), NAMES, NAMES])
-    kinds = rng.sample(sorted(FAULTS.keys() - {GRAY}), rng.randint(1, 4))
+    kinds = rng.sample(sorted(FAULTS.keys() - NOT_DRAWN), rng.randint(1, 4))
     crashes = rng.sample(CRASHES, rng.randint(0, 3))
     windows = rng.randint(2, 6)
     latency = rng.choice([0.0, 0.005, 0.2])

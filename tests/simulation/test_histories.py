@@ -1,5 +1,7 @@
 """A hundred simulated hours with faults, each run judged at its end."""
 
+from collections import Counter
+
 import attrs
 import pytest
 
@@ -9,7 +11,7 @@ from tests.simulation.bugs import JUDGED
 from tests.simulation.coverage import SOMETIMES, unseen
 from tests.simulation.runs import run_hours
 from tests.simulation.scenario import Front, Parts
-from tests.simulation.seeds import ORDERED, draw
+from tests.simulation.seeds import COMEBACK, ORDERED, draw
 from tests.simulation.world import run_scenario, run_world
 
 HOURS = 25.0
@@ -106,6 +108,14 @@ def test_ordered_entities_keep_their_order_and_every_other_promise():
     assert diverted >= LEAST_ORDERED
     decided = [{each.invariant: each for each in one.judgement.decisions} for one in found]
     assert {each[Invariant.S13].validity for each in decided} == {Validity.HOLDS}
+
+
+def test_a_primary_that_comes_back_without_queues_or_users_is_an_outage_and_not_without_one():
+    found = [run_world(COMEBACK + seed) for seed in (0, 2, 3, 10, 11, 13)]
+
+    assert [problem for one in found for problem in one.problems] == []
+    seen = sum((one.seen for one in found), Counter())
+    assert min(seen["fault: missing"], seen["fault: no login"]) > 0
 
 
 def test_two_syphons_compete_for_one_backlog():
