@@ -190,8 +190,15 @@ class Namespace:
         return len(wanted)
 
     async def deliveries(self, queue: EntityPath = ORDERS) -> Sequence[Delivery]:
-        """Return the messages of the queue without receiving them."""
-        return await self.store.peek(queue, limit=10_000)
+        """Return the messages of the queue without receiving them; a peek shows a mebibyte."""
+        found = list(await self.store.peek(queue, limit=10_000))
+        while found and (
+            more := await self.store.peek(
+                queue, from_sequence=found[-1].sequence_number + 1, limit=10_000
+            )
+        ):
+            found += more
+        return found
 
     async def messages(self, queue: EntityPath = ORDERS) -> list[Message]:
         return [delivery.message for delivery in await self.deliveries(queue)]
