@@ -265,6 +265,32 @@ def test_nothing_is_204(operation: ops.Operation, answer: ops.Answer) -> None:
     assert (reply.status, reply.body) == (204, None)
 
 
+# learn, "AMQP 1.0 in Azure Service Bus: request-response-based operations", the type of each value.
+# .NET reads the sessions as string[] or object[] (AmqpReceiver.ParseGetMessageSessionsResponse).
+@pytest.mark.parametrize(
+    ("operation", "answer", "name", "is_array"),
+    [
+        (ops.RenewLocks(tokens=(TOKEN,)), ops.LocksRenewed(until=(NOON,)), "expirations", True),
+        (
+            ops.Schedule(messages=(Message(),)),
+            ops.Scheduled(sequence_numbers=(1, 2)),
+            "sequence-numbers",
+            True,
+        ),
+        (ops.ListSessions(), ops.SessionNames(names=("a", "b")), "sessions-ids", True),
+        (_PAGE, ops.Messages(messages=(ops.Handed(payload=b""),)), "messages", False),
+    ],
+)
+def test_several_values_are_an_array_and_several_maps_a_list(
+    operation: ops.Operation, answer: ops.Answer, name: str, is_array: bool
+) -> None:
+    body = reply_of(Request(operation="", id="1"), operation, answer).body
+
+    assert isinstance(body, dict)
+    assert (isinstance(body[name], Typed) and body[name].kind is Kind.ARRAY) is is_array
+    assert isinstance(body[name], list) is not is_array
+
+
 def test_no_state_is_said() -> None:
     state = ops.GetSessionState(session_id="s")
 
