@@ -63,6 +63,7 @@ _LEAST_LONG: Final = 128
 _BEYOND_LONG: Final = 2**63
 # The usual annotations up to each of the four numbers of 8 bytes; the map's size and count come
 # first.
+_SHORT_HEADER: Final = 32  # bytes: a longer one isn't remembered
 _LONG, _TIMESTAMP = b"\x81", b"\x83"
 _TO_ENQUEUED: Final = _KEYS[_ENQUEUED] + _TIMESTAMP
 _TO_LOCKED_UNTIL: Final = _KEYS[_LOCKED_UNTIL] + _TIMESTAMP
@@ -93,10 +94,10 @@ def encode_delivery(delivery: Delivery, *, peeked: bool = False) -> bytes:
     Raises:
         MessageError: the lock token isn't a UUID, or AMQP can't express the message.
     """
-    message, count = delivery.message, delivery.delivery_count
-    header = _header(
-        message.durable, message.priority, message.time_to_live, count if peeked else count - 1
-    )
+    message, count = delivery.message, delivery.delivery_count - (0 if peeked else 1)
+    # Only the sender's own flag is passed on: "false" is true of each message (part 3, 3.2.1).
+    is_first = count == 0 and deliveries_before(message)[1]
+    header = _header(message.durable, message.priority, message.time_to_live, count, is_first)
     annotations = _message_annotations(delivery)
     passed = message.annotations.get(PASSED)
     if isinstance(passed, dict) and passed:
@@ -158,14 +159,16 @@ def decode_delivery(
 
 # Most messages of a queue have the same header. Keys of types other than these never get here.
 @lru_cache(maxsize=1024)
-def _header(durable: bool | None, priority: int | None, ttl: timedelta | None, count: int) -> bytes:
+def _header(
+    durable: bool | None, priority: int | None, ttl: timedelta | None, count: int, is_first: bool
+) -> bytes:
     milliseconds = None if ttl is None else life_in_header(ttl)
     return b"\x00\x53\x70" + encode_fields(
         [
             encode(durable),
             encode(None if priority is None else Typed(Kind.UBYTE, priority)),
             encode(None if milliseconds is None else Typed(Kind.UINT, milliseconds)),
-            encode(count == 0),
+            encode(is_first),
             encode(Typed(Kind.UINT, min(count, _MAX_UINT))),
         ]
     )
@@ -251,7 +254,16 @@ def deliveries_before(message: Message) -> tuple[int, bool]:
     """
     for section in message.encoded:
         if section.code == HEADER:
-            fields: list[Value] = [*split_sections(section.raw)[0][3], None, None, None, None, None]
-            first, count = fields[3], fields[4]
-            return (count.value if isinstance(count, Typed) else 0), first is True
+            is_short = len(section.raw) <= _SHORT_HEADER
+            return (_deliveries_in_usual if is_short else _deliveries_in)(section.raw)
     return 0, False
+
+
+def _deliveries_in(header: bytes) -> tuple[int, bool]:
+    fields: list[Value] = [*split_sections(header)[0][3], None, None, None, None, None]
+    first, count = fields[3], fields[4]
+    return (count.value if isinstance(count, Typed) else 0), first is True
+
+
+# Most messages of a producer have the same header.
+_deliveries_in_usual: Final = lru_cache(maxsize=256)(_deliveries_in)
