@@ -211,7 +211,8 @@ class ReceivesDeferred(Protocol):
 
 class SessionReceiver(Receiver, Protocol):
     """
-    A receiver that holds the lock of one session. Leaving its scope releases the session.
+    A receiver that holds the lock of one session. Leaving its scope releases the session, which
+    doesn't count the deliveries that weren't settled (Service Bus: message sessions).
 
     After the session's lock has expired every method raises `SessionLockLost`, also a `receive`
     that is waiting.

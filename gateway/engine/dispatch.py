@@ -69,13 +69,9 @@ class Dispatch:
         if mode is ReceiveMode.RECEIVE_AND_DELETE:
             self._content.index.remove(row)
             return Taken(row, deliveries, at=now.wall)
-        properties = self._content.entity.properties
-        last_but_one = properties.max_delivery_count - 1
-        # Stored at once for the last deliveries: a message that crashes the process of its consumer
-        # would otherwise be delivered again and again without reaching its limit.
-        durable = row.state is State.ACTIVE and deliveries >= last_but_one
+        durable = self._is_near_limit(row, deliveries)
         self._content.storage.rows.count_delivery(row, deliveries, durable=durable)
-        duration = properties.lock_duration
+        duration = self._content.entity.properties.lock_duration
         token = self._new_token()
         until = now.monotonic + duration.total_seconds()
         if session is not None:
@@ -87,6 +83,20 @@ class Dispatch:
         self._locks.add(token, without_content(row, deliveries), until)
         self._content.index.lock(row)
         return Taken(row, deliveries, token, now.wall + duration // MICROSECOND, now.wall)
+
+    def uncount(self, row: Row) -> None:
+        """Store that the last delivery of a locked row doesn't count."""
+        durable = self._is_near_limit(row, row.deliveries)
+        self._content.storage.rows.count_delivery(row, row.deliveries - 1, durable=durable)
+
+    def _is_near_limit(self, row: Row, deliveries: int) -> bool:
+        """
+        True for the last deliveries, whose count is stored at once: a message that crashes the
+        process of its consumer would otherwise be delivered again and again without reaching its
+        limit.
+        """
+        last_but_one = self._content.entity.properties.max_delivery_count - 1
+        return row.state is State.ACTIVE and deliveries >= last_but_one
 
     def take_deferred(
         self,

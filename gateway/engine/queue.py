@@ -283,8 +283,8 @@ class Queue:
 
     def _give_back(self, row: Row, now: Now, *, delivered: bool) -> None:
         if not delivered:
+            self._dispatch.uncount(row)
             row = attrs.evolve(row, deliveries=row.deliveries - 1)
-            self._content.storage.rows.count_delivery(row, row.deliveries, durable=False)
         self._content.give_back(row, now)
 
     def quarantine(self, token: str, now: Now) -> None:

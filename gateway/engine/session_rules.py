@@ -34,7 +34,7 @@ class SessionQueue(Protocol):
     def check_active(self) -> None: ...
     def check_keeps(self) -> None: ...
     def sweep(self, now: Now) -> None: ...
-    def release(self, tokens: Iterable[str], now: Now) -> None: ...
+    def release(self, tokens: Iterable[str], now: Now, *, delivered: bool = True) -> None: ...
     def settle(self, token: str | None, settlement: Settlement, now: Now) -> None: ...
 
 
@@ -74,11 +74,16 @@ class SessionRules:
         return self._until(now)
 
     def release(self, holder: str, now: Now) -> None:
-        """Release a session and its locked messages. Does nothing if the lock is lost."""
+        """
+        Release a session and its locked messages. Does nothing if the lock is lost.
+
+        The deliveries don't count: in a session only a settlement or the end of the session's lock
+        does (Service Bus: message sessions, impact of delivery count).
+        """
         self._queue.sweep(now)
         lock = self._sessions.find_if_held(holder, now)
         if lock is not None:
-            self._queue.release(lock.held.tokens, now)
+            self._queue.release(lock.held.tokens, now, delivered=False)
             self._sessions.release(lock)
 
     def take(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:

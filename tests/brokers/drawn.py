@@ -99,6 +99,10 @@ MESSAGES = st.builds(
 )
 BATCHES = st.lists(MESSAGES, min_size=1, max_size=3)
 DELAYS = st.none() | after(1.25, 8.25, 50.25)
-SETTLEMENTS = st.sampled_from([Complete(), Abandon(), DeadLetter(reason="bad"), Defer()])
+SETTLEMENTS = st.sampled_from(
+    [Complete(), Abandon(), Abandon(delivered=False), DeadLetter(reason="bad"), Defer()]
+)
+# Of the last deliveries of a session, the last one first.
+ENDINGS = st.lists(st.sampled_from([Complete(), Abandon(), Abandon(delivered=False)]), max_size=3)
 SUB_QUEUES = mostly(ACTIVE, DEAD, TRANSFER)
 INDEX = st.integers(0, 5)

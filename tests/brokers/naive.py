@@ -71,6 +71,7 @@ class Mail:
     due: int | None = None
     expires: int | None = None
     count: int = 0
+    highest: int = 0  # that the count was: some deliveries are taken back
     is_last: bool = False  # as many deliveries as the place allowed at that moment
     reason: str | None = None
     source: str | None = None
@@ -320,6 +321,7 @@ class Naive:
     def _arrive(self, place: Place, mail: Mail, hops: int) -> None:
         new = copy.copy(mail)
         new.order, new.number, new.count, new.grip, new.due = self._next(), None, 0, None, None
+        new.highest = 0
         new.state, new.is_last = ACTIVE, False
         life = place.default_time_to_live
         if life is not None:
@@ -397,6 +399,7 @@ class Naive:
     ) -> list[Mail]:
         for mail in mails:
             mail.count += 1
+            mail.highest = max(mail.highest, mail.count)
             mail.is_last = mail.state == ACTIVE and mail.count >= place.max_delivery_count
             if keep:
                 mail.grip = Grip(self.now + micros(place.lock_duration), session)
@@ -414,7 +417,8 @@ class Naive:
         match how:
             case Complete():
                 place.mails.remove(mail)
-            case Abandon():
+            case Abandon(delivered=delivered):
+                mail.count -= not delivered
                 self._give_back(place, mail)
             case Defer():
                 mail.grip, mail.state = None, DEFERRED
@@ -502,9 +506,14 @@ class Naive:
 
     def close_session(self, name: str, grip: Grip) -> None:
         if name.lower() in self.places:
-            self._let_go(self.find(name), grip)
+            place = self.find(name)
+            if place.held.get(grip.name) is grip:
+                for mail in [mail for mail in place.of(*ALL) if mail.grip]:
+                    mail.count -= mail.grip is not None and mail.grip.session is grip
+            self._let_go(place, grip)
 
     def _let_go(self, place: Place, session: Grip) -> None:
+        """The session is free, and its messages are too."""
         if place.held.get(session.name) is session:
             del place.held[session.name]
             for mail in place.of(*ALL):

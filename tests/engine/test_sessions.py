@@ -104,6 +104,31 @@ def test_what_is_given_back_comes_again_first_and_in_order() -> None:
     assert take(queue, held) == ["3", "4"]
 
 
+def test_closing_a_session_counts_no_delivery_however_often() -> None:
+    queue = make(max_delivery_count=2)
+    send(queue, "a", "1")
+    for _ in range(10):
+        held = accept(queue, "a")
+        assert take(queue, held) == ["1"]
+        queue.sessions.release(held.holder, at(1))
+
+    [taken] = queue.sessions.take(accept(queue, "a").holder, 1, PEEK_LOCK, at(1))
+    assert taken.deliveries == 1
+    assert queue.info().dead_lettered == 0
+
+
+def test_the_end_of_a_sessions_lock_counts_its_deliveries() -> None:
+    queue = make()
+    send(queue, "a", "1", "2")
+    held = accept(queue, "a")
+    take(queue, held, limit=1)
+    queue.sweep(at(1 + LOCK))
+    queue.sessions.release(held.holder, at(1 + LOCK))
+
+    again = queue.sessions.take(accept(queue, "a", at(70)).holder, 2, PEEK_LOCK, at(70))
+    assert [each.deliveries for each in again] == [2, 1]
+
+
 def test_what_was_completed_comes_never_again() -> None:
     queue = make()
     send(queue, "a", "1")
