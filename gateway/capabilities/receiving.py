@@ -188,6 +188,18 @@ class TakesBack(Protocol):
         ...
 
 
+@capability(Receiver, "this namespace doesn't tell that it has no messages now")
+class ReceivesAvailable(Protocol):
+    """A receiver, of a queue or of a session, that knows when nothing is available."""
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`, but return what is available now, also nothing (AMQP 1.0, section
+        2.6.7: drain).
+        """
+        ...
+
+
 @capability(Receiver, "this namespace can't defer messages")
 class ReceivesDeferred(Protocol):
     """A receiver, of a queue or of a session, in a namespace where messages can be deferred."""

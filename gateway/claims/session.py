@@ -1,11 +1,15 @@
 """Receives a session's messages whose bodies are in a store."""
 
+from collections import deque
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import attrs
 
 from gateway.capabilities import SessionReceiver
 from gateway.claims.receiver import ClaimedReceiver
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Abandon, Delivery, Settlement
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -22,6 +26,26 @@ class ClaimedSession(ClaimedReceiver):
     @property
     def locked_until(self) -> datetime:
         return self.session.locked_until
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `ClaimedReceiver.settle`. No held message overtakes one that goes back."""
+        await super().settle(delivery, settlement)
+        await self._give_back_held([settlement])
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`, and `settle`."""
+        verdicts = await super().settle_many(settlements)
+        await self._give_back_held(settlement for _, settlement in settlements)
+        return verdicts
+
+    async def _give_back_held(  # noqa: ASYNC910 a settlement has waited
+        self, settlements: Iterable[Settlement]
+    ) -> None:
+        if any(isinstance(each, Abandon) for each in settlements):
+            held, self._held = self._held, deque()
+            await self._give_back([each.delivery for each in held])
 
     async def renew_session(self) -> datetime:
         return await self.session.renew_session()

@@ -13,6 +13,7 @@ from gateway.capabilities import (
     HidesMessages,
     KeepsMessages,
     Polls,
+    ReceivesAvailable,
     ReceivesDeferred,
     SettlesByToken,
     SettlesMany,
@@ -73,6 +74,11 @@ class WatchedReceiver(Wrapper):
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         return await self._received(self._inner.receive(limit))
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        available = required(self._inner, ReceivesAvailable)
+        return await self._received(available.receive_available(limit))
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`."""

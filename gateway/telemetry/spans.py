@@ -28,6 +28,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from gateway.capabilities import (
     Batches,
     Polls,
+    ReceivesAvailable,
     SendEach,
     SettlesMany,
     Transacts,
@@ -178,6 +179,11 @@ class TracedReceiver(Wrapper):
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`. A receive that is cancelled before messages come has no span."""
         return await self._received(self._inner.receive(limit))
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        available = required(self._inner, ReceivesAvailable)
+        return await self._received(available.receive_available(limit))
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`. A poll that finds no messages has no span."""

@@ -66,6 +66,21 @@ async def nobody_waits(broker: Any, queue: EntityPath) -> bool:
     return True
 
 
+async def cancelled_receive(receiver: Any, limit: int, *, checkpoints: int) -> list[Any]:
+    """Cancel a receive when other tasks have run so often; return what it has returned before."""
+    taken = list[Any]()
+
+    async def receive() -> None:
+        taken.extend(await receiver.receive(limit))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        for _ in range(checkpoints):
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    return taken
+
+
 @needs(Capability.SESSIONS)
 async def test_a_session_queue_takes_no_message_without_one(broker):
     queue = await make_sessions(broker)
@@ -237,6 +252,59 @@ async def test_leaving_a_session_gives_it_back_with_its_messages(broker):
             ("a1", 1),
             ("a2", 1),
         ]
+
+
+@needs(Capability.SESSIONS)
+async def test_later_messages_overtake_none_that_a_cancelled_receive_took(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", *range(20)))
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
+        taken = []
+        while len(taken) < 10:
+            taken += await cancelled_receive(receiver, 2, checkpoints=len(taken))
+            taken += await take(receiver, 1)
+
+        assert ids(taken)[:10] == [f"a{number}" for number in range(10)]
+
+
+@needs(Capability.SESSIONS)
+@pytest.mark.parametrize("settlement", [Abandon(), Abandon(delivered=False)], ids=str)
+async def test_later_messages_overtake_none_that_was_given_back(broker, settlement):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", *range(20)))
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
+        taken = await take_all(receiver, 4)
+        taken += await cancelled_receive(receiver, 10, checkpoints=6)
+        await trio.sleep(SHORTLY)  # more may be on their way
+        async with trio.open_nursery() as nursery:
+            for each in reversed(taken[1:]):
+                nursery.start_soon(receiver.settle, each, settlement)
+        again = await take_all(receiver, 19)
+
+        assert ids(again) == [f"a{number}" for number in range(1, 20)]
+
+
+@needs(Capability.SESSIONS)
+async def test_later_messages_overtake_none_that_goes_back_while_a_receive_waits(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", *range(3)))
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
+        taken, again = await take_all(receiver, 3), []
+
+        async def receive() -> None:
+            while len(again) < 3:
+                again.extend(await receiver.receive(10))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)
+            await trio.sleep(SHORTLY)
+            for each in reversed(taken[1:]):
+                await receiver.settle(each, Abandon())
+            await broker.send(queue, of_session("a", 3))
+
+        numbers = ids(again)
+        assert sorted(numbers[:2]) == ["a1", "a2"]
+        assert numbers[2:] == ["a3"]
 
 
 @needs(Capability.SESSIONS)

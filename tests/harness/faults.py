@@ -14,6 +14,7 @@ import trio
 from gateway.capabilities import (
     Batches,
     Enlists,
+    ReceivesAvailable,
     ReceivesDeferred,
     SettlesMany,
     TransactedSettlement,
@@ -526,7 +527,19 @@ class FaultyReceiver:
 
 
 class FaultyManyReceiver(FaultyReceiver):
-    """The same, of a namespace that settles several deliveries in one step."""
+    """
+    The same, of a namespace of our own: it settles several deliveries in one step, and knows when
+    nothing is available.
+    """
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        self._check_same_life(Unavailable("the connection is lost"))
+        inner = required(self.inner, ReceivesAvailable)
+        call = Call(operation=Operation.RECEIVE, entity=self.entity)
+        deliveries = await self.broker.operate(call, lambda: inner.receive_available(limit))
+        self._unsettled.update((each.lock_token, each) for each in deliveries if each.lock_token)
+        return deliveries
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]

@@ -1,6 +1,7 @@
 """Receivers of Service Bus: with expiring locks, deferred messages, and sessions."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -27,7 +28,13 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
 from gateway.engine.queue_checks import check_session_id
 from gateway.net.amqp.links import ReceivingLink
-from gateway.wire.amqp.events import DeliveryId, NewLink, Terminus, TransferReceived
+from gateway.wire.amqp.events import (
+    RELEASED,
+    DeliveryId,
+    NewLink,
+    Terminus,
+    TransferReceived,
+)
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.performatives import uint
 from gateway.wire.amqp.servicebus.session_links import (
@@ -43,6 +50,8 @@ _WAIT: Final = 60.0  # seconds per request that the namespace waits for a sessio
 _MAX_OUTCOME: Final = 48 * 1024  # bytes; an outcome must fit in one frame, of 64 KiB mostly
 _MAX_DEFERRED: Final = 1000  # locks that are released at the end
 _NONE_IN_TIME: Final = "(com.microsoft:timeout)"
+# Seconds; a namespace that doesn't answer a drain may deliver later messages first.
+_DRAIN_TIMEOUT: Final = 5.0
 _SHORT_WAIT: Final = 1.0  # seconds; after an earlier "none", the next request is delayed
 
 
@@ -160,6 +169,7 @@ class ServiceBusSession(ServiceBusReceiver):
     _asked: str | None = attrs.field(kw_only=True)  # None: the next session with messages
     _until: datetime | None = attrs.field(default=None, init=False)
     session_id: str = attrs.field(default="", init=False)
+    _returning: int = attrs.field(default=0, init=False)  # messages that aren't back yet
 
     @property
     def locked_until(self) -> datetime:
@@ -195,8 +205,31 @@ class ServiceBusSession(ServiceBusReceiver):
             raise
 
     async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """
+        A message that goes back comes before all later ones: no receive gets
+        one until all messages that have arrived are back, too.
+        """
         self._check_link()
-        await super()._settle(delivery, settlement)
+        if not isinstance(settlement, Abandon):
+            await super()._settle(delivery, settlement)
+            return
+        self._returning += 1
+        try:
+            await self._give_back_later_ones()
+            await super()._settle(delivery, settlement)
+        finally:
+            self._returning -= 1
+            self._link.wake()
+
+    async def _give_back_later_ones(self) -> None:
+        link = self._link
+        with trio.move_on_after(_DRAIN_TIMEOUT):
+            await link.drain()
+        told = [link.tell(each.delivery, RELEASED) for each in link.arrived]
+        link.arrived.clear()
+        for each in told:
+            with suppress(OutcomeUnknown):  # the link has ended, and so has the session
+                await each.outcome()
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`: a message is locked as long as its session."""
@@ -245,6 +278,9 @@ class ServiceBusSession(ServiceBusReceiver):
     async def _look_after_link(self) -> None:
         await trio.lowlevel.checkpoint()
         self._check_link()
+        while self._returning:
+            await self._link.wait_news()
+            self._check_link()
 
     def _check_link(self) -> None:
         """

@@ -67,6 +67,8 @@ class LocalReceiver:
     _notifier: Notifier
     _held: dict[str, float] = attrs.field(factory=dict)  # the end of each lock, by Trio's clock
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
+    # The lock tokens of what cancelled receives take, which no later receive may overtake.
+    _cancelled: list[list[str]] = attrs.field(factory=list, init=False)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
@@ -76,18 +78,22 @@ class LocalReceiver:
         try:
             while True:
                 seen = self._notifier.notifications(self._state)
-                taken = await self._run_taking(
-                    lambda queue, now: self._take_from(queue, limit, now)
-                )
-                deliveries = [made for each in taken if (made := self._read(each)) is not None]
-                if deliveries:
+                if deliveries := await self.receive_available(limit):
                     return deliveries
-                if not taken and self._notifier.notifications(self._state) == seen:
+                if self._notifier.notifications(self._state) == seen:
                     await self._notifier.wait(self._state)
         except trio.Cancelled:
             # This task may have used up a notification: another task must look.
             self._notifier.notify(self._state, 1)
             raise
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`. If cancelled, as `receive`."""
+        while True:
+            taken = await self._run_taking(lambda queue, now: self._take_from(queue, limit, now))
+            deliveries = [made for each in taken if (made := self._read(each)) is not None]
+            if deliveries or not taken:
+                return deliveries
 
     @property
     def takes_back_uncounted(self) -> bool:
@@ -214,14 +220,24 @@ class LocalReceiver:
         return None
 
     async def _run_taking(self, take: Callable[[Queue, Now], list[Taken]]) -> list[Taken]:
+        tokens: list[str] = []
+        cancelled, self._cancelled = self._cancelled, []
+
         def work(queue: Queue, now: Now) -> tuple[list[Taken], float]:
-            return take(queue, now), now.monotonic + _seconds(queue)
+            for each in cancelled:  # their own release may come after this step
+                queue.release(each, now, delivered=False)
+            taken = take(queue, now)
+            tokens[:] = [each.token for each in taken if each.token is not None]
+            return taken, now.monotonic + _seconds(queue)
 
         def undo(result: tuple[list[Taken], float]) -> None:
-            tokens = [each.token for each in result[0] if each.token is not None]
             self._give_back(tokens, delivered=False)
 
-        taken, end = await self._broker.on_queue(self._entity, work, undo=undo)
+        try:
+            taken, end = await self._broker.on_queue(self._entity, work, undo=undo)
+        except trio.Cancelled:
+            self._cancelled += [*cancelled, tokens]
+            raise
         if taken:
             size = sum(each.row.size for each in taken)
             self._broker.meter.carried(Operation.RECEIVE, len(taken), size)

@@ -15,6 +15,7 @@ from gateway.brokers.sharding.tasks import tasks_behind
 from gateway.capabilities import (
     Enlists,
     KeepsMessages,
+    ReceivesAvailable,
     ReceivesDeferred,
     SessionReceiver,
     Sessions,
@@ -192,6 +193,11 @@ class ShardedSession(Wrapper):
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         return [outward(each, self.number) for each in await self.inner.receive(limit)]
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        receiver = required(self.inner, ReceivesAvailable)
+        return [outward(each, self.number) for each in await receiver.receive_available(limit)]
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         await self.inner.settle(inward(delivery), settlement)

@@ -16,6 +16,7 @@ from gateway.wire.amqp.events import (
     DeliveryState,
     DispositionReceived,
     Event,
+    LinkDrained,
     LinkFlow,
     NewLink,
     OtherState,
@@ -199,6 +200,8 @@ class ReceivingLink(ClientLink):
         """Attach the link; of more than `most_unsettled` deliveries the oldest are released."""
         self._most_unsettled = most_unsettled
         self.arrived: deque[TransferReceived] = deque()
+        # Credit was taken back that the peer may have used before it knew.
+        self._reduced = False
         self._unsettled: dict[DeliveryId, InFlight] = {}
         # Settlements in transactions, until their provisional outcomes come.
         self._enlisted: dict[DeliveryId, _Enlisted] = {}
@@ -209,7 +212,27 @@ class ReceivingLink(ClientLink):
         if self.why is None:
             more = max(0, credit) - self.engine.credit(self.id)
             if more:
+                self._reduced = self._reduced or more < 0
                 self.engine.grant(self.id, more)
+
+    async def drain(self) -> None:
+        """
+        Take back all credit. Return when every message that the peer has sent is in `arrived`, or
+        the link has ended (2.6.7).
+        """
+        await trio.lowlevel.checkpoint()
+        if self.engine.credit(self.id) <= 0 and not self._reduced:
+            return
+        self._reduced = True
+        if self.engine.credit(self.id) <= 0:
+            self.engine.grant(self.id, 1 - self.engine.credit(self.id))  # a peer ignores less
+        self.engine.drain(self.id)
+        while self._reduced and self.why is None:
+            await self._changed.park()
+
+    def wake(self) -> None:
+        """Wake the tasks in `wait_news`, as if a message had arrived."""
+        self._changed.unpark_all()
 
     async def wait_news(self) -> None:
         """Wait until a message has arrived, or the link has ended."""
@@ -278,6 +301,9 @@ class ReceivingLink(ClientLink):
                     if len(self._unsettled) >= self._most_unsettled:
                         self._release_oldest()
                     self._unsettled[delivery] = InFlight(self)
+                self._changed.unpark_all()
+            case LinkDrained():
+                self._reduced = False
                 self._changed.unpark_all()
             case DispositionReceived(delivery=delivery, settled=settled):
                 if self._enlisted:

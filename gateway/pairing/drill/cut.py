@@ -27,6 +27,7 @@ from gateway.capabilities import (
     Peeks,
     Placed,
     Polls,
+    ReceivesAvailable,
     ReceivesDeferred,
     Schedules,
     SendEach,
@@ -314,6 +315,11 @@ class CutReceiver(Wrapper):
             await self.cut.cross(self.entity)
             return await self._inner.receive(limit)
         return await self.cut.wait(self.entity, lambda: self._inner.receive(limit))
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        await self.cut.cross(self.entity)
+        return await required(self._inner, ReceivesAvailable).receive_available(limit)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         await self.cut.cross(self.entity)
