@@ -31,6 +31,7 @@ from gateway.capabilities import (
     Enlists,
     HidesMessages,
     Polls,
+    ReceivesAvailable,
     ReceivesDeferred,
     SettlesByToken,
     SettlesMany,
@@ -148,6 +149,21 @@ class Leases:
         """
         find = _in_place if any_token else _never
         return await self._take(entity, limit, lambda receiver: receiver.receive(limit), find)
+
+    async def receive_available(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+        """
+        As `ReceivesAvailable.receive_available`, each delivery locked and leased.
+
+        Raises:
+            Busy: too many deliveries wait for their settlement.
+            NotSupported: the namespace doesn't tell that it has no messages.
+            BrokerError: as `Receiver.receive`.
+        """
+
+        async def take(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+            return await required(receiver, ReceivesAvailable).receive_available(limit)
+
+        return await self._take(entity, limit, take)
 
     async def hides(self, entity: EntityPath) -> bool:
         """

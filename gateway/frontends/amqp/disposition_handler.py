@@ -1,13 +1,13 @@
 """Settles deliveries as the client of a link asks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
 
 from gateway.capabilities import SettlesMany
 from gateway.domain.errors import NotSupported
-from gateway.domain.message import Delivery, Settlement
+from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.settling import confirmation_of, settlement_of
@@ -32,12 +32,15 @@ class DispositionHandler:
     A receiver that can settle several deliveries in one step gets one step at a time, with every
     disposition that has arrived meanwhile; any other receiver gets each disposition at once.
     Dispositions that the client has already settled, and so awaits no answer for, may wait a moment
-    for more of them.
+    for more of them; not those that make a message available again.
     """
 
     _context: Context
     _receiver: Receiver
     _nursery: trio.Nursery
+    _on_returned: Callable[[], None]  # none of the messages is going back any more
+    # Abandoned and released deliveries whose messages aren't available again yet.
+    returning: int = attrs.field(default=0, init=False)
     _together: bool = attrs.field(init=False)
     _asked: list[_Asked] = attrs.field(factory=list, init=False)
     # the client waits for at least one of them
@@ -56,11 +59,12 @@ class DispositionHandler:
             self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
             return
         self._context.pending.add()
+        self.returning += returns(settlement := asked.settlement)
         if not self._together:
             self._nursery.start_soon(self._settle, (asked,))
             return
         self._asked.append(asked)
-        self._awaited = self._awaited or not event.settled
+        self._awaited = self._awaited or not event.settled or returns(settlement)
         if self._collecting is not None and self._urgent:
             self._collecting.cancel()
         if not self._working:  # the task starts after all input that was read has been handled
@@ -92,6 +96,9 @@ class DispositionHandler:
             errors = await settle_all(self._receiver, settlements, seconds)
         finally:
             self._context.pending.drop(count=len(group))
+            self.returning -= sum(returns(each.settlement) for each in group)
+            if not self.returning:
+                self._on_returned()
         engine = self._context.engine
         for each, verdict in zip(group, errors, strict=True):
             error = doubts.end(each.delivery.lock_token, verdict)
@@ -99,3 +106,8 @@ class DispositionHandler:
                 engine.settle(each.event.delivery, confirmation_of(each.event.state))
             else:
                 engine.settle(each.event.delivery, Rejected(error=amqp_error(error)))
+
+
+def returns(settlement: Settlement) -> bool:
+    """True if the settlement makes its message available again."""
+    return isinstance(settlement, Abandon)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -20,6 +20,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
 from gateway.frontends.amqp.context import Context
+from gateway.frontends.amqp.disposition_handler import returns
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
 from gateway.frontends.amqp.transactions import Enlisted, Transaction
@@ -214,7 +215,9 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
     for token in operation.tokens:
         with context.doubts.settling(token):
             link, receiver = holder(context, entity, operation.session_id)
-            await receiver.settle(_known(link, token), operation.settlement)
+            gives_back = link is not None and returns(operation.settlement)
+            with link.giving_back() if link is not None and gives_back else nullcontext():
+                await receiver.settle(_known(link, token), operation.settlement)
         _tell_links(context, entity, operation, token)
 
 

@@ -25,8 +25,9 @@ class AmqpOptions:
     # The time that a receiver waits for the next session: the default, and the maximum.
     session_wait: float = attrs.field(default=65.0, validator=validators.gt(0.0))
     longest_wait: float = attrs.field(default=240.0, validator=validators.gt(0.0))
-    # The time that a client that drains its credit waits for the namespace to deliver.
-    drain_wait: float = attrs.field(default=0.5, validator=validators.gt(0.0))
+    # The time that a client that drains its credit waits for the namespace to deliver. Node's SDK
+    # waits for 200 ms, and then closes its link, and with it a session.
+    drain_wait: float = attrs.field(default=0.1, validator=validators.gt(0.0))
     # The time that pre-settled dispositions wait for more, to be settled in one step.
     settle_delay: float = attrs.field(default=0.01, validator=validators.ge(0.0))
     # A connection without links is closed after this time, as in Service Bus.

@@ -9,8 +9,8 @@ accept that session again at once, on any connection.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Final, TypeVarTuple, Unpack
@@ -18,7 +18,7 @@ from typing import Final, TypeVarTuple, Unpack
 import attrs
 import trio
 
-from gateway.capabilities import Enlists, SessionReceiver
+from gateway.capabilities import Enlists, ReceivesAvailable, SessionReceiver
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported
@@ -35,7 +35,7 @@ from gateway.frontends.amqp.settling import confirmation_of, settlement_of
 from gateway.frontends.amqp.transactions import Enlisted
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.net.waiters import Waiters
-from gateway.offering import required
+from gateway.offering import offered, required
 from gateway.settling import settle_all, settle_one
 from gateway.wire.amqp.events import (
     RELEASED,
@@ -97,6 +97,7 @@ class OutgoingLink:
     _open_timeout: float
     receiver: _Receiver | None = attrs.field(default=None, init=False)
     _ended: bool = attrs.field(default=False, init=False)
+    _available: ReceivesAvailable | None = attrs.field(default=None, init=False)
     _released: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _settling: trio.Nursery = attrs.field(init=False)
@@ -105,6 +106,7 @@ class OutgoingLink:
     _changed: Waiters = attrs.field(factory=Waiters, init=False)
     _draining: bool = attrs.field(default=False, init=False)
     _going_back: int = attrs.field(default=0, init=False)  # deliveries that aren't back yet
+    _interruptions: int = attrs.field(default=0, init=False)  # of receives, by what goes back
     # The receive that is in progress: its limit and its start.
     _asked: int = attrs.field(default=0, init=False)
     _asked_at: float = attrs.field(default=0.0, init=False)
@@ -168,7 +170,8 @@ class OutgoingLink:
         if event.credit < self._asked:
             self._asking.cancel()
         elif event.drain:
-            self._asking.deadline = self._asked_at + self._context.options.drain_wait
+            wait = self._context.options.drain_wait if self._available is None else 0.0
+            self._asking.deadline = self._asked_at + wait
         self._changed.wake()
 
     def disposition(self, event: DispositionReceived) -> None:
@@ -180,7 +183,37 @@ class OutgoingLink:
         delivery = self.unsettled.take(event.delivery)
         if delivery is not None:
             self._outcomes.settle(event, delivery)
+            self._interrupt_if_returning()
             self._changed.wake()
+
+    @contextmanager
+    def giving_back(self) -> Iterator[None]:
+        """A scope in which messages of this link become available again."""
+        self._going_back += 1
+        self._interrupt_if_returning()
+        try:
+            yield
+        finally:
+            self._going_back -= 1
+            self._changed.wake()
+
+    def _interrupt_if_returning(self) -> None:
+        """
+        In a session, stop a receive before messages that come again: what it takes now are later
+        ones.
+        """
+        if self._returning:
+            self._interruptions += 1
+            self._asking.cancel()
+
+    @property
+    def _returning(self) -> bool:
+        """
+        True while messages go back that this link must deliver before all others: those that the
+        client didn't take, and in a session those that it gives back.
+        """
+        of_session = not isinstance(self.receiver, LeasedReceiver)
+        return self._going_back > 0 or (of_session and self._outcomes.returning > 0)
 
     def _enlist(self, event: DispositionReceived, state: TransactionalState) -> None:
         """
@@ -261,8 +294,11 @@ class OutgoingLink:
         self._scope = trio.CancelScope()
         if self._ended:
             self._scope.cancel()
+        self._available = offered(receiver, ReceivesAvailable)
         async with trio.open_nursery() as self._settling:
-            self._outcomes = DispositionHandler(self._context, receiver, self._settling)
+            self._outcomes = DispositionHandler(
+                self._context, receiver, self._settling, self._changed.wake
+            )
             with self._scope:
                 if isinstance(receiver, LeasedReceiver):
                     await self._ending_link(self._pump, receiver)
@@ -311,23 +347,35 @@ class OutgoingLink:
         share = 1
         while not self._context.pending.closing:
             await self._context.connection.wait_for_room()
-            while self._going_back:  # otherwise the messages behind them would overtake them
+            while self._returning:  # otherwise the messages behind them would overtake them
+                self._give_credit_back()
                 await self._changed.wait()
             credit = self._context.engine.credit(self.id)
             room = min(credit, self.unsettled.room)
             if room <= 0:
                 await self._wait(credit)
-                continue
-            asked = min(room, share)
-            deliveries = await self._take(receiver, asked)
-            if self._context.pending.closing:
-                break  # a message that can't be written any more isn't completed: its lock expires
-            share = min(share * 2, self._context.options.max_taken)
-            await self._hand_out(receiver, deliveries)
-            if len(deliveries) < asked:
+            elif await self._take_and_hand_out(receiver, min(room, share)):
+                share = min(share * 2, self._context.options.max_taken)
+            else:
                 share = 1
-                self._give_credit_back()
         await trio.sleep_forever()  # the client may still settle its deliveries
+
+    async def _take_and_hand_out(self, receiver: _Receiver, asked: int) -> bool:
+        """Return True if there were as many messages as asked for."""
+        draining, interruptions = self._draining, self._interruptions
+        deliveries = await self._take(receiver, asked)
+        if self._context.pending.closing:
+            return False  # a message that can't be written any more isn't completed
+        if self._interruptions != interruptions:
+            for each in deliveries:
+                self._give_back(receiver, each)
+            return False
+        await self._hand_out(receiver, deliveries)
+        if len(deliveries) == asked:
+            return True
+        if deliveries or draining or self._available is None:
+            self._give_credit_back()
+        return False
 
     async def _wait(self, credit: int) -> None:
         """Wait for credit, or for the client to settle a delivery."""
@@ -351,9 +399,12 @@ class OutgoingLink:
         """
         self._asked, self._asked_at = limit, trio.current_time()
         wait = self._context.options.drain_wait if self._draining else math.inf
+        receive = receiver.receive
+        if self._draining and self._available is not None:
+            receive = self._available.receive_available
         with trio.move_on_after(wait) as self._asking:
             try:
-                return await receiver.receive(limit)
+                return await receive(limit)
             finally:
                 self._asked = 0
         return ()
@@ -419,7 +470,9 @@ class OutgoingLink:
         self._going_back += 1
         self._settling.start_soon(self._given_back, receiver, delivery)
 
-    async def _given_back(self, receiver: _Receiver, delivery: Delivery) -> None:
+    async def _given_back(  # noqa: ASYNC910 a settlement waits
+        self, receiver: _Receiver, delivery: Delivery
+    ) -> None:
         try:
             await self._put_back(receiver, delivery, Abandon(delivered=False))
         finally:

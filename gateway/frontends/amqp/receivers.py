@@ -12,12 +12,12 @@ from datetime import datetime
 
 import attrs
 
-from gateway.capabilities import SettlesMany, TransactedSettlement
+from gateway.capabilities import TransactedSettlement
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome
 from gateway.domain.message import Complete, Delivery, Settlement
 from gateway.frontends.leases import Leases
-from gateway.offering import offered
+from gateway.offering import Wrapper
 from gateway.ports import Receiver
 from gateway.settling import settle_all
 
@@ -57,8 +57,15 @@ class LeasedReceiver:
         return self._leases.lock_of(_token(delivery)).latest
 
 
-class LeasedManyReceiver(LeasedReceiver):
-    """As `LeasedReceiver`, for a namespace that settles several deliveries in one step."""
+@attrs.frozen(eq=False)
+class OpenedReceiver(LeasedReceiver, Wrapper):
+    """A `LeasedReceiver` that has the capabilities of the queue's receiver, `inner`."""
+
+    inner: Receiver
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        return await self._leases.receive_available(self._entity, limit)
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -85,8 +92,7 @@ class Leased(AbstractAsyncContextManager[LeasedReceiver]):
         Raises:
             BrokerError: the queue can't be received from.
         """
-        many = offered(await self._leases.open(self._entity), SettlesMany) is not None
-        return (LeasedManyReceiver if many else LeasedReceiver)(self._leases, self._entity)
+        return OpenedReceiver(self._leases, self._entity, await self._leases.open(self._entity))
 
     async def __aexit__(self, *_: object) -> None:
         """As any context manager."""
