@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest
@@ -238,6 +238,16 @@ class SessionReceiver(Receiver, Protocol):
     @property
     def locked_until(self) -> datetime:
         """The date (UTC) at which the lock expires, as the namespace said last."""
+        ...
+
+    async def wait_lost(self) -> NoReturn:
+        """
+        Wait until the session's lock is lost; never return.
+
+        Raises:
+            SessionLockLost: the lock has expired, as soon as that is known.
+            BrokerError: the session has ended for another reason.
+        """
         ...
 
     async def renew_session(self) -> datetime:

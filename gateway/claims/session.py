@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import NoReturn
 
 import attrs
 
@@ -46,6 +47,9 @@ class ClaimedSession(ClaimedReceiver):
         if any(isinstance(each, Abandon) for each in settlements):
             held, self._held = self._held, deque()
             await self._give_back([each.delivery for each in held])
+
+    async def wait_lost(self) -> NoReturn:
+        await self.session.wait_lost()
 
     async def renew_session(self) -> datetime:
         return await self.session.renew_session()

@@ -42,6 +42,12 @@ class Locks(Generic[T]):
         until = None if lock is None else self._deadlines.get(lock.token)
         return lock if until is not None and until > monotonic else None
 
+    def ends_at(self, lock: Lock[T]) -> float:
+        """The monotonic time at which the lock expires."""
+        until = self._deadlines.get(lock.token)
+        assert until is not None, "the lock was found"
+        return until
+
     def extend(self, lock: Lock[T], until: float) -> None:
         self._journal.note(self._deadlines.set, lock.token, self._deadlines.get(lock.token))
         self._deadlines.set(lock.token, until)

@@ -73,6 +73,10 @@ class SessionRules:
         self._sessions.extend(self._sessions.find(holder, now), now.monotonic + self._seconds())
         return self._until(now)
 
+    def ends_at(self, holder: str, now: Now) -> float:
+        """The monotonic time at which the lock expires, unless it is renewed."""
+        return self._sessions.ends_at(self._sessions.find(holder, now))
+
     def release(self, holder: str, now: Now) -> None:
         """
         Release a session and its locked messages. Does nothing if the lock is lost.

@@ -167,6 +167,9 @@ class Sessions:
     def find_if_held(self, token: str, now: Now) -> Lock[HeldSession] | None:
         return self._locks.find(token, now.monotonic)
 
+    def ends_at(self, lock: Lock[HeldSession]) -> float:
+        return self._locks.ends_at(lock)
+
     def extend(self, lock: Lock[HeldSession], until: float) -> None:
         self._locks.extend(lock, until)
 

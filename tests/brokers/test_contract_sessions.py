@@ -502,6 +502,20 @@ async def test_a_receiver_that_waits_learns_that_its_session_is_lost(broker):
 
 @needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
 @waits
+async def test_the_holder_of_a_session_is_told_when_its_lock_ends(broker):
+    queue = await make_sessions(broker, lock_duration=SECOND)
+    began = trio.current_time()
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
+        await trio.sleep(0.5)
+        await receiver.renew_session()
+        with pytest.raises(SessionLockLost), trio.fail_after(PATIENCE):
+            await receiver.wait_lost()
+
+    assert trio.current_time() - began > 1.4
+
+
+@needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
+@waits
 async def test_a_renewed_session_is_held_longer(broker):
     queue = await make_sessions(broker, lock_duration=RENEWED)
     await broker.send(queue, of_session("a", 1))

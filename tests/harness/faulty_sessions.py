@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import NoReturn
 
 import attrs
 import trio
@@ -89,6 +90,9 @@ class FaultySession(FaultyReceiver):
     @property
     def locked_until(self) -> datetime:
         return self.inner.locked_until
+
+    async def wait_lost(self) -> NoReturn:
+        await self.inner.wait_lost()
 
     async def renew_session(self) -> datetime:
         self._check_same_life(SessionLockLost("locks don't survive a restart"))

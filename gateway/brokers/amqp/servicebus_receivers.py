@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 import trio
@@ -14,6 +14,7 @@ from gateway.brokers.amqp.receiver import AmqpReceiver
 from gateway.brokers.amqp.senders import within
 from gateway.capabilities import TransactedSettlement
 from gateway.domain.bounded import Bounded
+from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.clocks.times import moved
 from gateway.domain.errors import (
     BrokerError,
@@ -235,6 +236,21 @@ class ServiceBusSession(ServiceBusReceiver):
         """As `Receiver.renew`: a message is locked as long as its session."""
         _token_of(delivery)
         return await self.renew_session()
+
+    async def wait_lost(self) -> NoReturn:
+        """
+        As `SessionReceiver.wait_lost`: the namespace detaches the link. If it says nothing, the
+        lock is lost by its date, which may be noticed late by one usual lock duration.
+        """
+        while True:
+            until = self.locked_until
+            ends = LockEnds.of(until, self._dependencies.clock(), trio.current_time())
+            with trio.move_on_at(ends.latest):
+                while self._link.why is None:
+                    await self._link.wait_news()
+            self._check_link()
+            if self.locked_until == until:
+                raise SessionLockLost(f"the lock of session {self.session_id!r} expired")
 
     async def renew_session(self) -> datetime:
         """As `SessionReceiver.renew_session`."""

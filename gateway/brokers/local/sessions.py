@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import NoReturn
 
 import attrs
 import trio
@@ -32,6 +33,15 @@ class LocalSessionReceiver(LocalReceiver):
     @property
     def locked_until(self) -> datetime:
         return to_date(self._accepted.until)
+
+    async def wait_lost(self) -> NoReturn:
+        """As `SessionReceiver.wait_lost`."""
+        holder = self._accepted.holder
+        while True:
+            end = await self._broker.on_queue(
+                self._entity, lambda queue, now: queue.sessions.ends_at(holder, now)
+            )
+            await trio.sleep_until(end)
 
     async def renew_session(self) -> datetime:
         """As `SessionReceiver.renew_session`."""

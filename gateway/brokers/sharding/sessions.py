@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Final
+from typing import Final, NoReturn
 
 import attrs
 import trio
@@ -181,6 +181,9 @@ class ShardedSession(Wrapper):
     @property
     def locked_until(self) -> datetime:
         return self.inner.locked_until
+
+    async def wait_lost(self) -> NoReturn:
+        await self.inner.wait_lost()
 
     async def renew_session(self) -> datetime:
         return await self.inner.renew_session()

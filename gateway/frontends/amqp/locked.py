@@ -215,8 +215,8 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
     for token in operation.tokens:
         with context.doubts.settling(token):
             link, receiver = holder(context, entity, operation.session_id)
-            gives_back = link is not None and returns(operation.settlement)
-            with link.giving_back() if link is not None and gives_back else nullcontext():
+            of_session = link if returns(operation.settlement) else None
+            with nullcontext() if of_session is None else of_session.giving_back():
                 await receiver.settle(_known(link, token), operation.settlement)
         _tell_links(context, entity, operation, token)
 

@@ -30,7 +30,7 @@ from gateway.frontends.amqp.receivers import (
     LeasedReceiver,
     take_away,
 )
-from gateway.frontends.amqp.sessions import filters_of, properties_of, wait_until_lost
+from gateway.frontends.amqp.sessions import filters_of, properties_of
 from gateway.frontends.amqp.settling import confirmation_of, settlement_of
 from gateway.frontends.amqp.transactions import Enlisted
 from gateway.frontends.amqp.unsettled import Unsettled
@@ -304,8 +304,7 @@ class OutgoingLink:
                     await self._ending_link(self._pump, receiver)
                 else:
                     async with trio.open_nursery() as nursery:
-                        clock = self._context.wall_clock
-                        nursery.start_soon(self._ending_link, wait_until_lost, receiver, clock)
+                        nursery.start_soon(self._ending_link, receiver.wait_lost)
                         await self._ending_link(self._pump, receiver)
 
     async def _unlock_backlog(self, receiver: _Receiver) -> None:

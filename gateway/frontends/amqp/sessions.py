@@ -1,19 +1,16 @@
-"""Session links: the filter and the answer of their attach, and the events that end them."""
+"""Session links: the filter and the answer of their attach."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import trio
-
 from gateway.capabilities import SessionReceiver, Sessions
-from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, SessionLockLost
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Typed, Value
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.offering import required
-from gateway.ports import Broker, WallClock
+from gateway.ports import Broker
 from gateway.wire.amqp.events import LinkAttached
 from gateway.wire.amqp.servicebus.session_links import (
     FILTER,
@@ -75,19 +72,3 @@ def filters_of(receiver: SessionReceiver, asked: Value) -> Mapping[str, Any]:
 def properties_of(receiver: SessionReceiver) -> Mapping[str, Any]:
     """Properties of the attach's answer that describe the session's lock."""
     return {LOCKED_UNTIL: ticks_of(receiver.locked_until)}
-
-
-async def wait_until_lost(receiver: SessionReceiver, wall_clock: WallClock) -> None:
-    """
-    Wait until the session's lock is lost; never return. A loss after a renewal may be noticed late,
-    by one usual lock duration at most.
-
-    Raises:
-        SessionLockLost: the lock has expired without a renewal.
-    """
-    while True:
-        until = receiver.locked_until
-        ends = LockEnds.of(until, wall_clock(), trio.current_time())
-        await trio.sleep_until(ends.latest)
-        if receiver.locked_until == until:
-            raise SessionLockLost(f"the lock of session {receiver.session_id!r} expired")

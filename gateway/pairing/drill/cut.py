@@ -8,7 +8,7 @@ never done late or twice by a drill.
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NoReturn, TypeVar
 
 import attrs
 import trio
@@ -367,6 +367,9 @@ class CutSession(CutReceiver):
     @property
     def locked_until(self) -> datetime:
         return self._inner.locked_until
+
+    async def wait_lost(self) -> NoReturn:
+        await self._inner.wait_lost()
 
     async def renew_session(self) -> datetime:
         await self.cut.cross(self.entity)

@@ -8,12 +8,12 @@ import trio
 import trio.testing
 
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import Described, Kind, Message, Typed
-from gateway.frontends.amqp.sessions import wait_until_lost
 from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from tests.frontends.amqp.sdk import Sdk
+from tests.frontends.amqp.test_management import ask
 from tests.frontends.rest_client import wall_clock
 
 SQ = EntityPath("sq")
@@ -290,32 +290,30 @@ async def test_a_lock_that_runs_out_while_a_client_waits_ends_the_link(
     assert detached.error.condition == "com.microsoft:session-lock-lost"
 
 
-@pytest.mark.parametrize("ahead", [-7200, 7200])
-async def test_a_session_is_held_for_a_usual_lock_whatever_the_clock_says(
-    sessions, ahead, autojump_clock
-):
-    async with sessions.broker.open_session(SQ, "a") as receiver:
-        with trio.move_on_after(50) as scope:
-            await wait_until_lost(receiver, lambda: wall_clock() + timedelta(seconds=ahead))
-
-    assert scope.cancelled_caught
-
-
-@pytest.mark.parametrize("ahead", [0, 7200])
-async def test_a_session_that_is_renewed_is_held_for_longer(sessions, ahead, autojump_clock):
+@pytest.mark.parametrize("seconds", [5, 300])
+async def test_a_lock_that_runs_out_ends_a_link_without_credit(house, sdk, seconds, autojump_clock):
+    lock = timedelta(seconds=seconds)
+    await house.broker.create_queue(SQ, QueueProperties(requires_session=True, lock_duration=lock))
     began = trio.current_time()
-    async with sessions.broker.open_session(SQ, "a") as receiver, trio.open_nursery() as nursery:
+    await holds(sdk, "a")
 
-        async def renew():
-            for _ in range(3):
-                await trio.sleep(30)
-                await receiver.renew_session()
+    detached = await sdk.until(amqp.LinkDetached)
 
-        nursery.start_soon(renew)
-        with pytest.raises(SessionLockLost):
-            await wait_until_lost(receiver, lambda: wall_clock() + timedelta(seconds=ahead))
+    assert detached.error.condition == "com.microsoft:session-lock-lost"
+    assert trio.current_time() - began == pytest.approx(seconds, abs=0.01)
 
-    assert 149 < trio.current_time() - began < 211  # the last lock ends after 150 s
+
+async def test_a_session_that_is_renewed_is_held_for_as_long(sessions, sdk, autojump_clock):
+    link, _ = await holds(sdk, "a")
+    for _ in range(3):
+        await trio.sleep(30)
+        await ask(sdk, ops.RenewSession(session_id="a"), "sq")
+    renewed = trio.current_time()
+
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert detached.link == link
+    assert trio.current_time() - renewed == pytest.approx(60, abs=0.01)
 
 
 @pytest.mark.parametrize(
