@@ -104,10 +104,11 @@ class Dispatch:
         mode: ReceiveMode,
         now: Now,
         session: HeldSession | None = None,
+        state: State = State.DEFERRED,
     ) -> list[Taken]:
         """
-        Deliver deferred messages, all or none. With a session, they stay locked as long as the
-        session.
+        Deliver deferred messages of that state, all or none. With a session, they stay locked as
+        long as the session.
 
         Raises:
             MessageNotFound: a message doesn't exist, has expired, is locked, or belongs to another
@@ -117,7 +118,7 @@ class Dispatch:
         path, find = self._content.entity.path, self._content.find
         rows, left = list[Row](), _MOST_READ
         for sequence in dict.fromkeys(sequences):
-            rows.append(find(sequence, State.DEFERRED))
+            rows.append(find(sequence, state))
             left -= rows[-1].size
             if left < 0 and len(rows) > 1:
                 raise QuotaExceeded(

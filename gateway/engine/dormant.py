@@ -51,16 +51,18 @@ class DormantQueue:
     def info(self, max_message_size: int) -> EntityInfo:
         """As `Queue.info`."""
         totals = {state: self.totals.get(state, _NONE) for state in State}
+        dead = (State.DEAD, State.DEAD_DEFERRED)
+        transfer = (State.TRANSFER, State.TRANSFER_DEFERRED)
         stored = self.stored
         return EntityInfo(
             path=stored.path,
             properties=self.properties,
             max_message_size=max_message_size,
             active=totals[State.ACTIVE].messages,
-            dead_lettered=totals[State.DEAD].messages,
+            dead_lettered=sum(totals[state].messages for state in dead),
             scheduled=totals[State.SCHEDULED].messages,
             deferred=totals[State.DEFERRED].messages,
-            transfer_dead_lettered=totals[State.TRANSFER].messages,
+            transfer_dead_lettered=sum(totals[state].messages for state in transfer),
             size=sum(total.bytes for total in totals.values()),
             created=to_date(stored.created),
             updated=to_date(stored.updated),

@@ -23,7 +23,17 @@ from gateway.engine.enqueue import EnqueueRules
 from gateway.engine.message_index import MessageIndex, QuotaUsage
 from gateway.engine.queue_checks import check_reason
 from gateway.engine.queue_content import Entity, Onward, QueueContent
-from gateway.engine.records import MAX_SEQUENCE, MOST_PEEKED, Incoming, Row, State, Storage, Totals
+from gateway.engine.records import (
+    DEAD_LETTERS,
+    DEFERRED_OF,
+    MAX_SEQUENCE,
+    MOST_PEEKED,
+    Incoming,
+    Row,
+    State,
+    Storage,
+    Totals,
+)
 from gateway.engine.session_rules import SessionRules
 from gateway.engine.sessions import Sessions
 from gateway.engine.visibility import VisibilityRules
@@ -214,17 +224,19 @@ class Queue:
         index = self._content.index
         return self._dispatch.take(lambda more: index.next(state, more), limit, mode, now)
 
-    def take_deferred(self, sequences: Sequence[int], mode: ReceiveMode, now: Now) -> list[Taken]:
+    def take_deferred(
+        self, sequences: Sequence[int], mode: ReceiveMode, now: Now, state: State = State.ACTIVE
+    ) -> list[Taken]:
         """
-        Deliver deferred messages, all or none. An expired message is removed or dead-lettered
-        first.
+        Deliver messages that were deferred in this state, all or none. An expired message is
+        removed or dead-lettered first.
 
         Raises:
             MessageNotFound: a message doesn't exist, has expired, or is locked.
         """
-        self.check_receivable()
+        self.check_receivable(state)
         self.sweep(now)
-        return self._dispatch.take_deferred(sequences, mode, now)
+        return self._dispatch.take_deferred(sequences, mode, now, state=DEFERRED_OF[state])
 
     def delete(
         self, state: State, limit: int, before: int | None, session: str | None, now: Now
@@ -255,9 +267,9 @@ class Queue:
                 row = self._content.amended(lock.held, settlement.properties)
                 self._content.dead_letter(row, settlement, now)
             case Defer():
-                self._check_main(lock.held)
                 row = self._content.amended(lock.held, settlement.properties)
-                self._content.index.replace(row, attrs.evolve(row, state=State.DEFERRED))
+                state = DEFERRED_OF.get(row.state, row.state)
+                self._content.index.replace(row, attrs.evolve(row, state=state))
             case Abandon(delivered=delivered):
                 row = self._content.amended(lock.held, settlement.properties)
                 self._give_back(row, now, delivered=delivered)
@@ -294,8 +306,8 @@ class Queue:
         self._dispatch.end(lock)
 
     def _check_main(self, row: Row) -> None:
-        if row.state in {State.DEAD, State.TRANSFER}:
-            raise InvalidRequest(f"{self.path}: a dead letter can only be completed or abandoned")
+        if row.state in DEAD_LETTERS:
+            raise InvalidRequest(f"{self.path}: a dead letter can't be dead-lettered again")
 
     # --- what becomes due
 
@@ -417,10 +429,11 @@ class Queue:
             properties=entity.properties,
             max_message_size=entity.max_message_size,
             active=index.count(State.ACTIVE),
-            dead_lettered=index.count(State.DEAD),
+            dead_lettered=index.count(State.DEAD) + index.count(State.DEAD_DEFERRED),
             scheduled=index.count(State.SCHEDULED),
             deferred=index.count(State.DEFERRED),
-            transfer_dead_lettered=index.count(State.TRANSFER),
+            transfer_dead_lettered=index.count(State.TRANSFER)
+            + index.count(State.TRANSFER_DEFERRED),
             size=index.bytes,
             created=to_date(entity.created),
             updated=to_date(entity.updated),

@@ -20,7 +20,7 @@ from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
 from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal
 from gateway.engine.message_index import MessageIndex
-from gateway.engine.records import Row, State, Storage
+from gateway.engine.records import DEFERRED, Row, State, Storage
 from gateway.engine.sessions import Sessions
 
 # The reasons and descriptions that Service Bus sets when it dead-letters a message by itself.
@@ -182,7 +182,7 @@ class QueueContent:
 
     def give_back(self, row: Row, now: Now) -> None:
         """Make a row available again whose lock has ended."""
-        if not self.fit(row, now) or row.state is State.DEFERRED:
+        if not self.fit(row, now) or row.state in DEFERRED:
             return
         if self.sessions is not None and row.state is State.ACTIVE and self.onward is None:
             self.sessions.give_back(row)

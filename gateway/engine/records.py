@@ -30,6 +30,20 @@ class State(enum.IntEnum):
     DEAD = 2  # in the dead-letter sub-queue
     DEFERRED = 3  # set aside by a receiver: found only by its sequence number
     TRANSFER = 4  # couldn't be forwarded: in the transfer dead-letter sub-queue
+    # A dead letter that a receiver of its sub-queue has set aside.
+    DEAD_DEFERRED = 5
+    TRANSFER_DEFERRED = 6
+
+
+DEFERRED_OF: Final = {
+    State.ACTIVE: State.DEFERRED,
+    State.DEAD: State.DEAD_DEFERRED,
+    State.TRANSFER: State.TRANSFER_DEFERRED,
+}
+"""The state of a message that its receiver defers, by the state in which it was received."""
+
+DEFERRED: Final = frozenset(DEFERRED_OF.values())
+DEAD_LETTERS: Final = frozenset(State) - {State.ACTIVE, State.SCHEDULED, State.DEFERRED}
 
 
 @value(kw_only=True)

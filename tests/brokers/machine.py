@@ -27,7 +27,7 @@ from gateway.domain.message import DEAD_LETTER_REASON, Delivery, Message, Receiv
 from gateway.domain.topics.filters import Rule, TrueFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties, as_queue
 from gateway.engine.deliveries import Taken
-from gateway.engine.records import State
+from gateway.engine.records import DEFERRED_OF, State
 from gateway.wire.amqp.message import encode_message
 from tests.brokers.drawn import (
     BATCHES,
@@ -47,9 +47,28 @@ from tests.brokers.drawn import (
     after,
     mostly,
 )
-from tests.brokers.naive import ACTIVE, ALL, DEAD, DEFERRED, SCHEDULED, TRANSFER, Grip, Mail, Naive
+from tests.brokers.naive import (
+    ACTIVE,
+    DEAD,
+    DEAD_DEFERRED,
+    DEFERRED,
+    SCHEDULED,
+    TRANSFER,
+    TRANSFER_DEFERRED,
+    Grip,
+    Mail,
+    Naive,
+)
 from tests.brokers.stepped import START, SteppedBroker, SteppedEmbedded, done
 
+# The states that each count of an entity counts.
+COUNTED = (
+    (ACTIVE,),
+    (SCHEDULED,),
+    (DEFERRED,),
+    (DEAD, DEAD_DEFERRED),
+    (TRANSFER, TRANSFER_DEFERRED),
+)
 STATES = {
     ACTIVE: State.ACTIVE,
     SCHEDULED: State.SCHEDULED,
@@ -340,6 +359,23 @@ class Machine(RuleBasedStateMachine):
             held,
         )
 
+    @precondition(lambda self: self.model.has(DEAD_DEFERRED))
+    @rule(
+        name=st.sampled_from((*QUEUES, *SUBSCRIPTIONS)),
+        which=st.sets(INDEX, min_size=1, max_size=2),
+        keep=mostly(True, False),
+    )
+    def take_deferred_dead_letters(self, name: str, which: set[int], keep: bool) -> None:
+        name = self.there(name, DEAD_DEFERRED)
+        mails = self.pick(name, DEAD_DEFERRED, which)
+        mode = ReceiveMode.PEEK_LOCK if keep else ReceiveMode.RECEIVE_AND_DELETE
+        wanted = numbers(mails)
+        self.took(
+            name,
+            self.on_queue(name, lambda q, now: q.take_deferred(wanted, mode, now, State.DEAD)),
+            lambda: self.model.take_deferred(name, DEAD, orders(mails), keep=keep),
+        )
+
     @precondition(lambda self: self.model.has(DEFERRED))
     @rule(
         name=st.sampled_from((*QUEUES, *SUBSCRIPTIONS)),
@@ -364,7 +400,7 @@ class Machine(RuleBasedStateMachine):
         self.took(
             name,
             real,
-            lambda: self.model.take_deferred(name, orders(mails), keep=keep, session=grip),
+            lambda: self.model.take_deferred(name, ACTIVE, orders(mails), keep=keep, session=grip),
             held,
         )
 
@@ -583,20 +619,21 @@ class Machine(RuleBasedStateMachine):
                 info.dead_lettered,
                 info.transfer_dead_lettered,
             ]
-            assert counts == [len(place.of(state)) for state in ALL], (name, place.mails, info)
+            assert counts == [len(place.of(*each)) for each in COUNTED], (name, place.mails, info)
             assert info.properties == as_queue(place.properties)
         assert info.version == place.version
         for sub, states in parts(path):
             found = self.all_of(sub)
             mails = place.of(*states)
-            by_time = states in ((DEAD,), (TRANSFER,))
+            by_time = ACTIVE not in states
             self.compare(found, self.adopt(found, mails) if by_time else mails)
 
     def all_of(self, path: EntityPath) -> list[Delivery]:
         """Return the messages of an entity in a way that doesn't count as use of it."""
         states = [State.ACTIVE, State.SCHEDULED, State.DEFERRED]
         if path.is_dead_letter:
-            states = [State.TRANSFER if path.is_transfer_dead_letter else State.DEAD]
+            dead = State.TRANSFER if path.is_transfer_dead_letter else State.DEAD
+            states = [dead, DEFERRED_OF[dead]]
         space = self.broker.namespace
         rows = space.find(path).peek(states, 0, 1000)
         return [
@@ -732,8 +769,8 @@ def parts(path: EntityPath) -> Sequence[tuple[EntityPath, Sequence[str]]]:
     """Return the queue and its sub-queues, each with the states of its messages in the model."""
     return (
         (path, (ACTIVE, SCHEDULED, DEFERRED)),
-        (path.dead_letter, (DEAD,)),
-        (path.transfer_dead_letter, (TRANSFER,)),
+        (path.dead_letter, (DEAD, DEAD_DEFERRED)),
+        (path.transfer_dead_letter, (TRANSFER, TRANSFER_DEFERRED)),
     )
 
 
@@ -810,5 +847,7 @@ def expected_peek(mail: Mail) -> tuple[Any, ...]:
         mail.message.session_id,
         None if mail.expires is None else to_date(mail.expires),
         (mail.source or "").lower(),
-        mail.state if mail.state not in (DEAD, TRANSFER) else ACTIVE,
+        {DEAD: ACTIVE, TRANSFER: ACTIVE, DEAD_DEFERRED: DEFERRED, TRANSFER_DEFERRED: DEFERRED}.get(
+            mail.state, mail.state
+        ),
     )

@@ -34,6 +34,8 @@ from gateway.domain.topics.filters import CorrelationFilter, Filter, SqlFilter, 
 
 ACTIVE, SCHEDULED, DEFERRED = "active", "scheduled", "deferred"
 DEAD, TRANSFER = "dead", "transfer"
+DEAD_DEFERRED, TRANSFER_DEFERRED = "deferred dead letter", "deferred transfer"
+DEFERRED_OF = {ACTIVE: DEFERRED, DEAD: DEAD_DEFERRED, TRANSFER: TRANSFER_DEFERRED}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SIZE = 1024 * 1024
 MAX_HOPS = 4
@@ -373,17 +375,17 @@ class Naive:
         return self._deliver(place, fit, keep, session)
 
     def take_deferred(
-        self, name: str, orders: list[int], *, keep: bool, session: Grip | None = None
+        self, name: str, state: str, orders: list[int], *, keep: bool, session: Grip | None = None
     ) -> list[Mail]:
         place = self.find(name)
-        self._check_receivable(place)
-        if bool(place.requires_session) is not (session is not None):
+        self._check_receivable(place, state)
+        if state == ACTIVE and bool(place.requires_session) is not (session is not None):
             raise SessionRequired(name)
         self._check_session(session)
         self._use(place)
         found = []
         for order in orders:
-            mails = [m for m in place.of(DEFERRED) if m.order == order and m.grip is None]
+            mails = [m for m in place.of(DEFERRED_OF[state]) if m.order == order and m.grip is None]
             if session is not None:
                 mails = [m for m in mails if m.message.session_id == session.name]
             found += mails
@@ -411,7 +413,7 @@ class Naive:
         place = self.find(name)
         self._check_session(session)
         mail = self._locked(place, grip)
-        if mail.state in (DEAD, TRANSFER) and isinstance(how, Defer | DeadLetter):
+        if mail.state not in (ACTIVE, DEFERRED) and isinstance(how, DeadLetter):
             raise InvalidRequest("a dead letter stays one")
         self._use(place)
         match how:
@@ -421,7 +423,7 @@ class Naive:
                 mail.count -= not delivered
                 self._give_back(place, mail)
             case Defer():
-                mail.grip, mail.state = None, DEFERRED
+                mail.grip, mail.state = None, DEFERRED_OF.get(mail.state, mail.state)
             case DeadLetter(reason=reason):
                 self._dead_letter(place, mail, reason)
 
@@ -585,7 +587,7 @@ class Naive:
         self.waits = False
 
 
-ALL = (ACTIVE, SCHEDULED, DEFERRED, DEAD, TRANSFER)
+ALL = (ACTIVE, SCHEDULED, DEFERRED, DEAD, TRANSFER, DEAD_DEFERRED, TRANSFER_DEFERRED)
 
 
 def to_now(date: Any) -> int:

@@ -17,6 +17,7 @@ from gateway.domain.errors import (
     PreconditionFailed,
 )
 from gateway.domain.message import (
+    DEAD_LETTER_REASON,
     Abandon,
     Complete,
     DeadLetter,
@@ -28,7 +29,16 @@ from gateway.domain.message import (
 )
 from gateway.offering import required
 from tests.brokers.kinds import Capability, needs, waits
-from tests.brokers.test_contract import SECOND, ids, is_empty, make, numbered, take, take_one
+from tests.brokers.test_contract import (
+    SECOND,
+    ids,
+    is_empty,
+    make,
+    numbered,
+    take,
+    take_all,
+    take_one,
+)
 
 FAR = timedelta(days=3650)
 
@@ -129,6 +139,33 @@ async def test_deferred_messages_are_counted(broker, orders):
     assert (info.active, info.deferred) == (0, 1)
 
 
+@needs(Capability.DEFERRAL | Capability.PEEK | Capability.COUNTS)
+async def test_a_dead_letter_can_be_deferred(broker, orders):
+    await broker.send(orders, numbered(1, 2))
+    async with broker.open_receiver(orders) as receiver:
+        for delivery in await take_all(receiver, 2):
+            await receiver.settle(delivery, DeadLetter(reason="bad"))
+    async with broker.open_receiver(orders.dead_letter) as receiver:
+        one, two = await take_all(receiver, 2)
+        number = one.sequence_number
+        await receiver.settle(two, Abandon())
+        await receiver.settle(one, Defer())
+        others = await take(receiver)
+        shown = await required(broker, Peeks).peek(orders.dead_letter, limit=10)
+        dead = (await broker.inspect(orders)).dead_lettered
+        for settlement in (Abandon(), Defer(), Complete()):
+            [late] = await required(receiver, ReceivesDeferred).receive_deferred([number])
+            await receiver.settle(late, settlement)
+    async with broker.open_receiver(orders) as receiver:
+        with pytest.raises(MessageNotFound):
+            await required(receiver, ReceivesDeferred).receive_deferred([number])
+
+    assert (ids(others), dead) == (["2"], 2)
+    assert [each.state for each in shown] == [MessageState.DEFERRED, MessageState.ACTIVE]
+    assert (late.message.message_id, late.state) == ("1", MessageState.DEFERRED)
+    assert late.message.properties[DEAD_LETTER_REASON] == "bad"
+
+
 @needs(Capability.DEFERRAL | Capability.PEEK)
 async def test_deferred_messages_are_shown_among_the_others(broker, orders):
     number = await deferred(broker, orders)
@@ -209,14 +246,14 @@ async def test_a_deferred_message_expires_when_it_is_asked_for(broker):
 
 
 @needs(Capability.DEFERRAL | Capability.DEAD_LETTER)
-async def test_a_dead_letter_is_not_deferred(broker, orders):
+async def test_a_dead_letter_is_not_dead_lettered_again(broker, orders):
     await broker.send(orders, numbered(1))
     async with broker.open_receiver(orders) as receiver:
         await receiver.settle(await take_one(receiver), DeadLetter(reason="bad"))
     async with broker.open_receiver(orders.dead_letter) as receiver:
         dead = await take_one(receiver)
         with pytest.raises(InvalidRequest):
-            await receiver.settle(dead, Defer())
+            await receiver.settle(dead, DeadLetter(reason="worse"))
         await receiver.settle(dead, Complete())
 
 

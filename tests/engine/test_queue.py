@@ -360,9 +360,8 @@ def test_whoever_does_something_with_a_queue_uses_it(what):
     assert queue.info().accessed == to_date(7_000_000)
 
 
-@pytest.mark.parametrize("settlement", [DeadLetter(reason="bad"), Defer()], ids=["dead", "defer"])
 @pytest.mark.parametrize("state", [State.DEAD, State.TRANSFER], ids=lambda state: state.name)
-def test_a_dead_letter_can_only_be_completed_or_given_back(state, settlement):
+def test_a_dead_letter_can_only_be_deferred_completed_or_given_back(state):
     rows = NaiveRows()
     queue = make(rows)
     send(queue, "a")
@@ -370,10 +369,17 @@ def test_a_dead_letter_can_only_be_completed_or_given_back(state, settlement):
     queue.reload()
     [dead] = take(queue, at(1), state=state)
 
-    with pytest.raises(InvalidRequest, match="only be completed or abandoned"):
-        queue.settle(dead.token, settlement, at(1))
+    with pytest.raises(InvalidRequest, match="can't be dead-lettered again"):
+        queue.settle(dead.token, DeadLetter(reason="bad"), at(1))
     queue.settle(dead.token, Abandon(), at(1))
     [dead] = take(queue, at(1), state=state)
+    queue.settle(dead.token, Defer(), at(1))
+    assert take(queue, at(1), state=state) == []
+    counts = queue.info().dead_lettered, queue.info().transfer_dead_lettered
+    assert sum(number or 0 for number in counts) == 1
+    [dead] = queue.take_deferred([1], PEEK_LOCK, at(1), state)
+    with pytest.raises(InvalidRequest, match="can't be dead-lettered again"):
+        queue.settle(dead.token, DeadLetter(reason="bad"), at(1))
     queue.settle(dead.token, Complete(), at(1))
     assert rows.rows == {}
 

@@ -56,6 +56,8 @@ def test_states_keep_their_numbers_on_the_disk() -> None:
         "DEAD": 2,
         "DEFERRED": 3,
         "TRANSFER": 4,
+        "DEAD_DEFERRED": 5,
+        "TRANSFER_DEFERRED": 6,
     }
 
 

@@ -40,7 +40,7 @@ from gateway.engine.deliveries import News, Report, Taken
 from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
 from gateway.engine.queue_checks import micros_of
-from gateway.engine.records import Incoming, Row, State
+from gateway.engine.records import DEFERRED_OF, Incoming, Row, State
 from gateway.moments import Moments
 from gateway.ports import Observer
 
@@ -291,7 +291,9 @@ class LocalBroker(LocalQueues):
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        states = (_state(entity),) if entity.is_dead_letter else _LIVE
+        states: Sequence[State] = _LIVE
+        if entity.is_dead_letter:
+            states = (_state(entity), DEFERRED_OF[_state(entity)])
 
         def work(namespace: Namespace, now: Now) -> Sequence[Row]:
             queue = namespace.find(entity)

@@ -13,7 +13,7 @@ from gateway.capabilities import TransactedSettlement
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InternalError, MessageError, MessageNotFound
+from gateway.domain.errors import BrokerError, InternalError, MessageError
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -26,13 +26,13 @@ from gateway.domain.message import (
 from gateway.engine.deliveries import Taken
 from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
-from gateway.engine.records import State
+from gateway.engine.records import DEFERRED, State
 from gateway.settling import SettlementDoubts
 
 T = TypeVar("T")
 
 _STATES: Final = {
-    State.DEFERRED: MessageState.DEFERRED,
+    **dict.fromkeys(DEFERRED, MessageState.DEFERRED),
     State.SCHEDULED: MessageState.SCHEDULED,
 }
 
@@ -102,8 +102,6 @@ class LocalReceiver:
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """As `ReceivesDeferred.receive_deferred`."""
-        if self._state is not State.ACTIVE:
-            raise MessageNotFound(f"{self._entity}: a dead letter is never deferred")
         taken = await self._run_taking(
             lambda queue, now: self._take_deferred_from(queue, sequence_numbers, now)
         )
@@ -205,7 +203,7 @@ class LocalReceiver:
         return queue.take(self._state, limit, self._mode, now)
 
     def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[Taken]:
-        return queue.take_deferred(numbers, self._mode, now)
+        return queue.take_deferred(numbers, self._mode, now, self._state)
 
     def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
         queue.settle(token, settlement, now)
