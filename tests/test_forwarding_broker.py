@@ -28,6 +28,7 @@ from gateway.capabilities import (
     Peeks,
     Placed,
     Polls,
+    ReceivesAvailable,
     ReceivesDeferred,
     Schedules,
     SendsMany,
@@ -52,6 +53,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.topics.topology import TopicProperties
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
+from gateway.frontends.amqp.receivers import OpenedReceiver
 from gateway.listener.announcing import Announcing
 from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
@@ -169,7 +171,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {BoundsSends},
     ),
     TracedReceiver: (
-        {Polls, SettlesMany},
+        {Polls, ReceivesAvailable, SettlesMany},
         {
             ChangesBody,
             Enlists,
@@ -182,7 +184,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         set(),
     ),
     WatchedReceiver: (
-        {Polls, SettlesMany},
+        {Polls, ReceivesAvailable, SettlesMany},
         {
             ChangesBody,
             Enlists,
@@ -195,7 +197,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         set(),
     ),
     CutReceiver: (
-        {HidesMessages, Polls, ReceivesDeferred, SettlesMany},
+        {HidesMessages, Polls, ReceivesAvailable, ReceivesDeferred, SettlesMany},
         {ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack},
         set(),
     ),
@@ -210,10 +212,17 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             TakesBack,
         },
         set(),
-        {HidesMessages, SettlesByToken},
+        {HidesMessages, ReceivesAvailable, SettlesByToken},
     ),
     ShardedSession: (
-        {Enlists, KeepsMessages, ReceivesDeferred, SettlesMany, TakesBack},
+        {
+            Enlists,
+            KeepsMessages,
+            ReceivesAvailable,
+            ReceivesDeferred,
+            SettlesMany,
+            TakesBack,
+        },
         set(),
         {ChangesBody, HidesMessages, Polls, SettlesByToken},
     ),
@@ -226,6 +235,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             HidesMessages,
             KeepsMessages,
             Polls,
+            ReceivesAvailable,
             SettlesByToken,
             TakesBack,
         },
@@ -239,9 +249,15 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             HidesMessages,
             KeepsMessages,
             Polls,
+            ReceivesAvailable,
             SettlesByToken,
             TakesBack,
         },
+    ),
+    OpenedReceiver: (
+        {Enlists, ReceivesAvailable, ReceivesDeferred, SettlesMany},
+        set(),
+        {ChangesBody, HidesMessages, KeepsMessages, Polls, SettlesByToken, TakesBack},
     ),
 }
 

@@ -49,7 +49,7 @@ def ids(transfers):
 
 
 def arrived(sdk):
-    """What has come and wasn't looked at."""
+    """Take the transfers that have come meanwhile."""
     transfers = [event for event in sdk.told if isinstance(event, amqp.TransferReceived)]
     for each in transfers:
         sdk.told.remove(each)
