@@ -171,6 +171,8 @@ class ServiceBusSession(ServiceBusReceiver):
     _until: datetime | None = attrs.field(default=None, init=False)
     session_id: str = attrs.field(default="", init=False)
     _returning: int = attrs.field(default=0, init=False)  # messages that aren't back yet
+    # A transaction may have made messages available again, before those that have arrived.
+    _may_be_late: bool = attrs.field(default=False, init=False)
 
     @property
     def locked_until(self) -> datetime:
@@ -221,6 +223,11 @@ class ServiceBusSession(ServiceBusReceiver):
         finally:
             self._returning -= 1
             self._link.wake()
+
+    def forget(self, delivery: Delivery) -> None:
+        """As `ServiceBusReceiver.forget`."""
+        super().forget(delivery)
+        self._may_be_late = True
 
     async def _give_back_later_ones(self) -> None:
         link = self._link
@@ -297,6 +304,9 @@ class ServiceBusSession(ServiceBusReceiver):
         while self._returning:
             await self._link.wait_news()
             self._check_link()
+        if self._may_be_late:
+            self._may_be_late = False
+            await self._give_back_later_ones()
 
     def _check_link(self) -> None:
         """

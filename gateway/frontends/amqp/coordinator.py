@@ -11,6 +11,7 @@ The link and a declare need no token: .NET's SDK declares before it opens the li
 The links of the work have needs of their own, and the namespace isn't asked for a stranger.
 """
 
+from contextlib import ExitStack
 from typing import Final
 
 import attrs
@@ -145,12 +146,19 @@ class CoordinatorLink:
                 self._context.transactions.release(transaction)
                 self._answer(event, ACCEPTED)
             else:
-                self._context.nursery.start_soon(self._commit, event, transaction)
+                # From now on: a client may give credit in the same write.
+                going_back = ExitStack()
+                for each in transaction.enlisted:
+                    going_back.enter_context(each.going_back())
+                self._context.nursery.start_soon(self._commit, event, transaction, going_back)
 
-    async def _commit(self, event: TransferReceived, transaction: Transaction) -> None:
+    async def _commit(
+        self, event: TransferReceived, transaction: Transaction, going_back: ExitStack
+    ) -> None:
         await trio.lowlevel.checkpoint()
         try:
-            await self._commit_work(transaction)
+            with going_back:
+                await self._commit_work(transaction)
         except BrokerError as error:
             if error.outcome is Outcome.UNKNOWN:
                 self._done(event)

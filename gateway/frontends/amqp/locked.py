@@ -184,12 +184,14 @@ def enlist(
     link, receiver = holder(context, entity, operation.session_id)
     _check_count("lock-tokens", len(operation.tokens))
     settlement = operation.settlement
+    is_back = returns(settlement)
     for token in operation.tokens:
         delivery = _known(link, token)
         enlisted = Enlisted(
             lock_token=token,
             work=required(receiver, Enlists).enlist(delivery, settlement),
             settled=partial(_settled, context, entity, operation, token),
+            going_back=nullcontext if link is None or not is_back else link.giving_back,
         )
         context.transactions.add_settlement(to, enlisted)
     return ops.Done()

@@ -10,7 +10,7 @@ accept that session again at once, on any connection.
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Final, TypeVarTuple, Unpack
@@ -24,7 +24,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement, Value
 from gateway.frontends.amqp.context import Context, Need, need_to_receive
-from gateway.frontends.amqp.disposition_handler import DispositionHandler
+from gateway.frontends.amqp.disposition_handler import DispositionHandler, returns
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.receivers import (
     LeasedReceiver,
@@ -236,6 +236,7 @@ class OutgoingLink:
                 settled=partial(
                     self._settled_in_transaction, event.delivery, delivery, confirmation
                 ),
+                going_back=self.giving_back if returns(settlement) else nullcontext,
             )
             transactions.add_settlement(transaction, enlisted)
         except BrokerError as error:

@@ -16,6 +16,7 @@ the outcomes would otherwise commit the rest.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 from uuid import UUID
 
@@ -50,6 +51,8 @@ class Enlisted:
     lock_token: str
     work: TransactedSettlement
     settled: Callable[[], None]  # called once the delivery is settled in the namespace
+    # The scope of the commit, if that makes the message available again.
+    going_back: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -22,6 +22,7 @@ from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from gateway.wire.amqp.servicebus.lock_tokens import token_of
 from gateway.wire.amqp.servicebus.session_links import FILTER
 from gateway.wire.amqp.transactions import (
@@ -349,6 +350,26 @@ async def test_a_message_of_a_session_is_settled_in_a_transaction(
     assert before == ["1"]
     assert outcome == ACCEPTED
     assert await bodies(house, entity) == []
+
+
+async def test_later_messages_of_a_session_overtake_none_that_a_commit_gives_back(
+    house: House, controller: Controller
+) -> None:
+    sdk, entity = controller.sdk, EntityPath("sessions")
+    await house.broker.create_queue(entity, QueueProperties(requires_session=True))
+    messages = [Message(message_id=each, session_id="a") for each in "123"]
+    await house.broker.send(entity, messages)
+    source = amqp.Terminus(address="sessions", filters={FILTER: "a"})
+    link = await sdk.receiver("sessions", credit=1, source=source)
+    taken = await sdk.delivery(link)
+    txn = await controller.declare()
+    await controller.settle(taken, txn, amqp.RELEASED)
+
+    controller.ask(Discharge(txn_id=txn))
+    sdk.engine.grant(link, 3)
+    found = [decode_delivery((await sdk.delivery(link)).payload) for _ in range(3)]
+
+    assert [each.message.message_id for each in found] == ["1", "2", "3"]
 
 
 async def test_a_lost_lock_rolls_everything_back(
