@@ -257,6 +257,7 @@ class StatusBoard:
             durations=tuple(pair.broker.sends.durations()),
             refused=pair.broker.sends.refused(),
             oversized=pair.broker.admission.oversized,
+            possibly_twice=dict(self.runtime.observer.possibly_twice),
             slow_calls=pair.broker.to_primary.watch.slow,
             state_changes=tuple(self.runtime.observer.state_changes()),
         )
@@ -293,6 +294,7 @@ class StatusBoard:
             max_inflight=0,
             paused=0,
             pauses=0,
+            possibly_twice=dict(self.runtime.observer.possibly_twice),
         )
 
     async def _spool(self) -> SpoolStatus | None:

@@ -310,6 +310,8 @@ class PairStatus:
     durations: tuple[SendDuration, ...] = ()
     refused: Mapping[str, int] = attrs.field(factory=dict)  # messages, by the class of the error
     oversized: int = 0  # messages for the primary alone, as the secondary couldn't take them
+    # Messages of which a send had no answer and another one was made, by who made them.
+    possibly_twice: Mapping[str, int] = attrs.field(factory=dict)
     slow_calls: int = 0
     state_changes: tuple[StateChangeCount, ...] = ()
     drill: Drill | None = None  # that is under way

@@ -29,6 +29,14 @@ def pair_metrics(pair: PairStatus) -> Iterator[Metric]:
         "Messages for the primary alone, as they are too large for the secondary.",
         value=pair.oversized,
     )
+    twice = CounterMetricFamily(
+        "pairgate_possibly_twice_messages",
+        "Messages of which a send had no answer and another one was made, by who made them.",
+        labels=["by"],
+    )
+    for maker, number in pair.possibly_twice.items():
+        twice.add_metric([maker], number)
+    yield twice
     yield CounterMetricFamily(
         "pairgate_slow_calls",
         "Sends that the primary didn't answer within slow_call_duration.",

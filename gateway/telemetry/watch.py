@@ -32,6 +32,7 @@ from gateway.telemetry.waiting import WaitingCounts
 RED: Final = timedelta(minutes=10)  # a longer problem is reported again meanwhile
 LONGEST_TEXT: Final = 400  # has room for the remedy at the end of a reason
 MOST_DIVERTED: Final = 10_000  # entities whose diverted messages are counted by entity
+PRODUCERS, SYPHON = "producers", "syphon"  # who may have made a copy of a message
 _UNTOLD: Final = frozenset({"traceback"})  # fields for the log alone
 
 
@@ -44,6 +45,7 @@ class _Outage:
     diverted: int = 0  # messages
     twice: int = 0
     possibly_twice: int = 0
+    possibly_twice_by_syphon: int = 0
 
     def doubled(self, messages: int, *, certain: bool) -> None:
         """Count messages that both namespaces have accepted (`certain`), or may have accepted."""
@@ -82,10 +84,13 @@ class Watch:
     _outages: dict[str, _Outage] = attrs.field(factory=dict, init=False)  # by namespace
     # Messages moved in each second, the oldest second first.
     _moves: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
+    # Messages that may have arrived twice, by who may have made the copies.
+    possibly_twice: Counter[str] = attrs.field(init=False)
     recent: RecentEvents = attrs.field(init=False)
     waiting: WaitingCounts = attrs.field(init=False)  # on the backlog, by entity
 
     def __attrs_post_init__(self) -> None:
+        self.possibly_twice = Counter({PRODUCERS: 0, SYPHON: 0})
         self.recent = RecentEvents(self._clock)
         self.waiting = WaitingCounts(lambda: self._clock().timestamp())
 
@@ -93,6 +98,7 @@ class Watch:
         event = self._in_outage(event)
         self._counts[type(event)] += 1
         self._count(event)
+        self._count_copies(event)
         level = level_of(event)
         if level == "error":
             self._note_alarm(event)
@@ -117,6 +123,15 @@ class Watch:
             case SyphonFailed(queue=queue, reason=reason):
                 self.syphon_error = f"{queue}: {reason}"[:LONGEST_TEXT]
 
+    def _count_copies(self, event: Event) -> None:
+        match event:
+            case Diverted(in_doubt=True) | SentTwice(certain=False):
+                self.possibly_twice[PRODUCERS] += event.messages
+            case SyphonBackedOff(in_doubt=messages):
+                self.possibly_twice[SYPHON] += messages
+                for outage in self._outages.values():
+                    outage.possibly_twice_by_syphon += messages
+
     def _in_outage(self, event: Event) -> Event:
         """The event, with the figures of the outage that it ends."""
         match event:
@@ -129,6 +144,7 @@ class Watch:
                     diverted=outage.diverted,
                     twice=outage.twice,
                     possibly_twice=outage.possibly_twice,
+                    possibly_twice_by_syphon=outage.possibly_twice_by_syphon,
                 )
             case _:
                 self._count_in_outages(event)

@@ -159,6 +159,8 @@ async def test_the_end_of_an_outage_tells_what_happened_in_it(watch: Watch, inne
         diverted(7, in_doubt=True),
         twice(4, certain=True),
         twice(1, certain=False),
+        SyphonBackedOff(entity=ORDERS, seconds=1.0, reason="no answer", in_doubt=2),
+        SyphonBackedOff(entity=ORDERS, seconds=1.0, reason="busy"),
         NamespaceBack(namespace="east", seconds=9.0),
         diverted(1),
         NamespaceBack(namespace="west", seconds=1.0),
@@ -167,10 +169,17 @@ async def test_the_end_of_an_outage_tells_what_happened_in_it(watch: Watch, inne
 
     assert [each for each in inner.heard if isinstance(each, NamespaceBack)] == [
         NamespaceBack(
-            namespace="east", seconds=9.0, entities=3, diverted=10, twice=4, possibly_twice=4
+            namespace="east",
+            seconds=9.0,
+            entities=3,
+            diverted=10,
+            twice=4,
+            possibly_twice=4,
+            possibly_twice_by_syphon=2,
         ),
         NamespaceBack(namespace="west", seconds=1.0),
     ]
+    assert watch.possibly_twice == {"producers": 8, "syphon": 2}
 
 
 async def test_connections_are_counted_by_the_protocol_of_their_endpoint(watch: Watch) -> None:

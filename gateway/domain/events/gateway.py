@@ -133,11 +133,15 @@ class Syphoned(Event):
 
 @attrs.frozen(kw_only=True)
 class SyphonBackedOff(Event):
-    """The syphon backs off from one entity for `seconds`."""
+    """
+    The syphon backs off from one entity for `seconds`. The primary may have `in_doubt` messages of
+    the send that failed, which are sent again.
+    """
 
     entity: EntityPath
     seconds: float
     reason: str
+    in_doubt: int = 0
 
 
 @attrs.frozen(kw_only=True)

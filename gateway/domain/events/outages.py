@@ -22,7 +22,9 @@ class NamespaceBack(Event):
     entities: int = 0  # that failed over or were suspect
     diverted: int = 0  # messages
     twice: int = 0  # messages that the primary and the backlog both accepted
-    possibly_twice: int = 0  # messages that one accepted and the other may have
+    possibly_twice: int = 0  # messages of producers that one accepted and the other may have
+    # Messages that a syphon sent to the primary without an answer, and sends again.
+    possibly_twice_by_syphon: int = 0
 
 
 @attrs.frozen(kw_only=True)

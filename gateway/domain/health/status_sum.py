@@ -116,10 +116,12 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
     pairs = [own, *(status.pair for status in workers if status.pair is not None)]
     changes: Counter[tuple[str, str, str]] = Counter()
     refused: Counter[str] = Counter()
+    possibly_twice: Counter[str] = Counter()
     for pair in pairs:
         for change in pair.state_changes:
             changes[change.before, change.after, change.cause] += change.times
         refused.update(pair.refused)
+        possibly_twice.update(pair.possibly_twice)
     usable = min(pair.backlog.usable for pair in pairs)
     diverted: Counter[str] = Counter()
     for pair in pairs:
@@ -134,6 +136,7 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
         sends=tuple(_sends(pairs)),
         durations=tuple(_durations(pairs)),
         refused=dict(refused),
+        possibly_twice=dict(possibly_twice),
         oversized=sum(pair.oversized for pair in pairs),
         slow_calls=sum(pair.slow_calls for pair in pairs),
         state_changes=tuple(

@@ -167,10 +167,12 @@ class EntityBackoffs:
         least: float = 0.0,
         *,
         ends_with_outage: bool = False,
+        in_doubt: int = 0,
     ) -> None:
         """
-        Begin a backoff of at least `least` seconds because a send to the entity failed. With
-        `ends_with_outage` it ends earlier if the primary is lost and then answers again.
+        Begin a backoff of at least `least` seconds because a send to the entity failed, of which
+        the primary may have `in_doubt` messages. With `ends_with_outage` it ends earlier if the
+        primary is lost and then answers again.
 
         Each consecutive failure lengthens the backoff. Failures during a backoff count as one:
         they are concurrent sends from several queues that fail together.
@@ -185,7 +187,9 @@ class EntityBackoffs:
         seconds = max(least, backoff.delay(row.failures, self.rng))
         row.until = max(row.until, trio.current_time() + seconds)
         self._changes.note()
-        self.observer.report(SyphonBackedOff(entity=entity, seconds=seconds, reason=reason))
+        self.observer.report(
+            SyphonBackedOff(entity=entity, seconds=seconds, reason=reason, in_doubt=in_doubt)
+        )
 
     def spread(self, seconds: float) -> float:
         """A random time of `seconds` at least, and longer by a share of `SPREAD` at most."""

@@ -97,9 +97,13 @@ class BatchWindow:
             while not self._has_room():
                 await self._changes.wait_next()
         if scope.cancelled_caught:
-            for batch in list(self._batches):
-                self.end(batch)
+            self.skip_all()
         await trio.lowlevel.checkpoint()
+
+    def skip_all(self) -> None:
+        """Wait for none of the present batches any more, as their sends may hang."""
+        for batch in list(self._batches):
+            self.end(batch)
 
     async def wait_empty(self) -> None:
         """Return when no batch is in progress."""

@@ -117,6 +117,7 @@ class Drain:
         limit = self.options.attempt_timeout
         batches = BatchWindow(largest=self.options.batch, patience=PATIENCE * limit)
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._skip_those_from_before, batches)
             while True:
                 await self.pauses.wait_resumed(self.queue)
                 if await self.backoffs.wait_for_more():
@@ -141,6 +142,15 @@ class Drain:
                     )
                     with trio.move_on_after(seconds):
                         await self._given_back.wait_next()
+
+    async def _skip_those_from_before(self, batches: BatchWindow) -> None:
+        """At each return of the primary, wait for no batch from before it any more."""
+        load = self.backoffs.load
+        while True:
+            found_at = load.found_at
+            await load.changes.wait_next()
+            if load.found_at != found_at:
+                batches.skip_all()
 
     async def _handle(
         self,

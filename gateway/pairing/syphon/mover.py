@@ -185,7 +185,7 @@ class Mover:
                 error = await self._transfer(entity, chunk)
                 self.backoffs.end(permit, error)
                 if error is not None and not self._is_final(entity, error):
-                    self._back_off(entity, error)
+                    self._back_off(entity, error, len(chunk))
             finally:
                 self.backoffs.release(permit)  # after a cancellation, too
             nursery.cancel_scope.cancel()
@@ -251,7 +251,7 @@ class Mover:
             return self.backoffs.gone_for(entity) >= self.options.gone_grace
         return isinstance(error, MESSAGE_FAULTS)
 
-    def _back_off(self, entity: EntityPath, error: BrokerError) -> None:
+    def _back_off(self, entity: EntityPath, error: BrokerError, messages: int) -> None:
         unknown = error.outcome is Outcome.UNKNOWN
         least = 0.0
         if isinstance(error, Busy):
@@ -264,6 +264,7 @@ class Mover:
             f"{type(error).__name__}: {error}",
             least,
             ends_with_outage=error.counts_as_outage,
+            in_doubt=messages if unknown else 0,
         )
 
     async def _dead_lettered_expired(self, claimed: list[BacklogMessage]) -> bool:

@@ -51,9 +51,7 @@ class PrimaryLoad:
         factory=lambda: SlowStart(first=FIRST, least=LEAST, most=MOST), init=False
     )
     _reachability: Reachability = attrs.field(factory=Reachability, init=False)
-    _found_at: float = attrs.field(
-        default=-math.inf, init=False
-    )  # after it was lost, the last time
+    found_at: float = attrs.field(default=-math.inf, init=False)  # after it was lost, the last time
     # Entities that back off, and are probed: True for those whose probe has failed.
     _out: Bounded[EntityPath, bool] = attrs.field(factory=lambda: Bounded(MOST_SEEN), init=False)
     # When such an entity answered again, the last time.
@@ -84,7 +82,7 @@ class PrimaryLoad:
         When a probe showed that the primary, or the entity, is well again; minus infinity: none has
         since it failed.
         """
-        return max(self._found_at, self._returns.get(entity, -math.inf))
+        return max(self.found_at, self._returns.get(entity, -math.inf))
 
     def probe_until_back(self, entity: EntityPath) -> None:
         """
@@ -233,7 +231,7 @@ class PrimaryLoad:
         self._answered = max(self._answered, began)
         was_lost = self.is_lost
         if self._reachability.answered(began) and was_lost:
-            self._found_at = trio.current_time()
+            self.found_at = trio.current_time()
             self.changes.note()
         elif self._asking:
             self.changes.note()

@@ -129,6 +129,7 @@ OUTAGE = Status(
         ),
         refused={"MessageTooLarge": 2},
         oversized=4,
+        possibly_twice={"producers": 3, "syphon": 1},
         slow_calls=6,
         state_changes=(
             StateChangeCount(before="suspect", after="secondary", cause="failed", times=2),
