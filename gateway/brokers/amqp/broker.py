@@ -277,13 +277,16 @@ class AmqpBroker:
 
     async def probe(self, entity: EntityPath) -> None:
         """As `Broker.probe`: attaches a new link and waits for credit. Nothing is sent."""
-        sender = await self._attach(entity)
-        self.meter.request(Operation.INSPECT)
-        try:
-            with sender.peer.judged():
-                await sender.link.wait_credit()
-        finally:
-            sender.close()
+        has_credit = False
+        while not has_credit:
+            sender = await self._attach(entity)
+            self.meter.request(Operation.INSPECT)
+            try:
+                with sender.peer.until_replaced(), sender.peer.judged():
+                    await sender.link.wait_credit()
+                    has_credit = True
+            finally:
+                sender.close()
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """

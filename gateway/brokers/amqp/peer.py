@@ -50,6 +50,8 @@ class Peer:
     _tokens: CbsTokens | None
     _gone_bad: Callable[[float], None]  # called with the start of the request that shows it
     is_replaced: bool = attrs.field(default=False, init=False)  # no request begins on it any more
+    # Of those who wait for a link, and have sent nothing.
+    _attaching: set[trio.CancelScope] = attrs.field(factory=set, init=False)
     _trust: Trust = attrs.field(factory=lambda: Trust(trio.current_time()), init=False)
     _exchanges: dict[str, Exchange] = attrs.field(factory=dict, init=False)
     _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
@@ -90,6 +92,22 @@ class Peer:
             raise
         if is_send:
             self._trust.answered(trio.current_time())
+
+    @contextmanager
+    def until_replaced(self) -> Iterator[None]:
+        """A context that ends without an error once the connection is replaced."""
+        with trio.CancelScope() as scope:
+            self._attaching.add(scope)
+            try:
+                yield
+            finally:
+                self._attaching.discard(scope)
+
+    def replace(self) -> None:
+        """Begin no request on the connection any more. Who waits for a link is let go."""
+        self.is_replaced = True
+        for scope in self._attaching:
+            scope.cancel()
 
     def is_doubtful(self, since: float) -> bool:
         """True if it must be replaced, as another one has gone bad since then, and it may have."""
@@ -244,7 +262,7 @@ class Connections:
         """Close the connections on which no send has succeeded since then, once they are idle."""
         for peer in self._peers:
             if not peer.is_replaced and peer.is_doubtful(since):
-                peer.is_replaced = True
+                peer.replace()
                 self._nursery.start_soon(self._leave, peer)
 
     async def _leave(self, peer: Peer) -> None:

@@ -92,10 +92,11 @@ async def attach_sender(
     Raises:
         BrokerError: the entity doesn't exist, or the link can't be attached. Nothing was sent.
     """
-    peer = await take()
-    address = peer.dialect.address(entity)
-    with peer.judged():
-        return await peer.attach(address, partial(_attach, peer, address, options, session))
+    while True:
+        peer = await take()
+        address = peer.dialect.address(entity)
+        with peer.until_replaced(), peer.judged():
+            return await peer.attach(address, partial(_attach, peer, address, options, session))
 
 
 async def _attach(

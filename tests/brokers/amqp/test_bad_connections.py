@@ -140,6 +140,24 @@ async def test_a_connection_that_attaches_no_links_is_replaced(node, autojump_cl
     assert len(node.server.connections) == 2
 
 
+async def test_a_probe_under_way_goes_on_with_the_new_connection(node, autojump_clock):
+    def attach(served: Served, event) -> None:
+        if node.server.connections.index(served) >= node.bad:
+            take(served, event)
+
+    node.go_bad()
+    node.fails, node.server.on_attach = be_silent, attach
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.send)
+        await trio.sleep(1.0)
+        began = trio.current_time()
+
+        await node.broker.probe(INVOICES)
+
+    assert trio.current_time() - began == PATIENCE - 1.0
+    assert len(node.server.connections) == 2
+
+
 async def test_the_replaced_connection_is_closed(node, autojump_clock):
     node.go_bad()
 

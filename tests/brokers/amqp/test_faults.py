@@ -14,13 +14,22 @@ from gateway.capabilities import send_accepted_by
 from gateway.domain.access import AccessPolicy, Claim, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, OutcomeUnknown, Unavailable, Untrusted
+from gateway.domain.health.trust import SILENCE, YOUNG
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
 from gateway.frontends.auth import Authorizer
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
 from tests.brokers.amqp.served import House, client, served
 from tests.brokers.servicebus.served import real_date
-from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Hold, Pass, Refuse, ResetAtOnce
+from tests.harness.chaos_proxy import (
+    BlackHole,
+    ChaosProxy,
+    DeadLinks,
+    Hold,
+    Pass,
+    Refuse,
+    ResetAtOnce,
+)
 
 ORDERS = EntityPath("orders")
 DIALS = 6  # that failed: the pause after them is 3.2 s, 20 % more or less
@@ -304,3 +313,19 @@ async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(w
     await wire.broker.send(ORDERS, numbered(4))
     assert trio.current_time() - began < SHORTEST_PAUSE
     assert await wire.sent() == ["1", "4"]
+
+
+async def test_a_connection_that_seems_to_live_and_answers_nothing_is_replaced(wire):
+    await wire.broker.send(ORDERS, numbered(1))
+    await wire.broker.probe(ORDERS)
+    await trio.sleep(YOUNG)
+    wire.proxy.fault = DeadLinks(frozenset(wire.proxy.links))
+
+    with trio.move_on_after(SILENCE + 0.25) as sent:
+        await wire.broker.send(ORDERS, numbered(2))
+    with trio.fail_after(SILENCE):
+        await wire.broker.probe(ORDERS)
+        await wire.broker.send(ORDERS, numbered(3))
+
+    assert sent.cancelled_caught
+    assert await wire.sent() == ["1", "2", "3"]
