@@ -122,6 +122,11 @@ class Reconnecting(Generic[C]):
             raise Unavailable("the connection was lost as soon as it was opened")
         return connection
 
+    def replace(self, connection: C) -> None:
+        """Dial another connection for later callers, as that one has gone bad."""
+        if self._current is connection:
+            self._current = None
+
     async def _try(self, since: float) -> C:
         await self._failures.begin(since)
         try:

@@ -2,8 +2,8 @@
 The connection for everything but sending: channels for receivers, short requests, names of queues.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Protocol
 
 import attrs
@@ -151,13 +151,32 @@ class Channels:
     async def _channel(self) -> AsyncIterator[Channel]:
         """Lend a channel that no other request uses meanwhile."""
         async with self._turns:
-            connection = await self._connections.get()
-            self._spare = [each for each in self._spare if not each.is_over]
-            channel = self._spare.pop() if self._spare else await connection.open_channel()
-            try:
-                yield channel
-            except BaseException:
-                channel.close()
-                raise
+            connection, began = await self._connections.get(), trio.current_time()
+            with self._watched(connection, began):
+                self._spare = [each for each in self._spare if not each.is_over]
+                channel = self._spare.pop() if self._spare else await connection.open_channel()
+                try:
+                    yield channel
+                except BaseException:
+                    channel.close()
+                    raise
             if not channel.is_over:
                 self._spare.append(channel)
+
+    @contextmanager
+    def _watched(self, connection: RabbitmqConnection, began: float) -> Iterator[None]:
+        """A context for a request: without answers, later ones use another connection."""
+        try:
+            yield
+        except trio.Cancelled:
+            if connection.trust.given_up(began, trio.current_time()):
+                self._connections.replace(connection)
+                for channel in self._spare:
+                    channel.close()
+                connection.replaced()
+            raise
+        except BrokerError as error:
+            if not error.counts_as_outage:
+                connection.trust.answered(trio.current_time())
+            raise
+        connection.trust.answered(trio.current_time())

@@ -36,8 +36,6 @@ from gateway.wire.rabbitmq.properties import CopyId, Outgoing, copy_in, prepare
 
 MAX_LANES: Final = 256  # channels that are kept for recently used queues
 MAX_UNCONFIRMED: Final = 10_000  # messages per queue; a queue with more doesn't confirm at all
-# Seconds without a confirm after which a cancelled send makes the sender try another node.
-_SILENCE: Final = 2.0
 _PROMPT: Final = 1.0  # seconds; a slower refusal comes from a queue without a majority
 _EMPTY: Final = prepare(Message(body=b""))
 
@@ -105,7 +103,6 @@ class _Lane:
     opened: float = attrs.field(factory=trio.current_time)
     last_tag: int = 0
     users: int = 0
-    heard: float = -math.inf  # the time of the last confirm
     # True: the channel knows the queue's leader, so that a refusal means a full queue.
     is_known: bool = False
     is_retired: bool = False  # whether the lane is out of use
@@ -174,10 +171,10 @@ class _Lane:
     def on_unasked(self, event: Unasked) -> None:
         match event.method:
             case commands.Basic.Ack(delivery_tag=tag, multiple=multiple):
-                self.heard = trio.current_time()
+                self.connection.trust.answered(trio.current_time())
                 self._accept(self._taken(tag, multiple=multiple))
             case commands.Basic.Nack(delivery_tag=tag, multiple=multiple):
-                self.heard = trio.current_time()
+                self.connection.trust.answered(trio.current_time())
                 for each in self._taken(tag, multiple=multiple):
                     if each in self.in_flight:
                         sending = self.in_flight.pop(each).sending
@@ -298,10 +295,13 @@ class RabbitmqSender:
             lane.users -= 1
             if lane.is_retired:
                 lane.retire()
-        return [
+        verdicts = [
             self._verdict(lane, each, began, led_since) if isinstance(each, _Sending) else each
             for each in under_way
         ]
+        if any(error is not None and error.counts_as_outage for error in verdicts):
+            self._leave_if_bad(lane.connection, began)
+        return verdicts
 
     async def _check_room(self, lane: _Lane, messages: int) -> None:
         """Return once the messages may be written. Raises as `send_many`."""
@@ -324,7 +324,7 @@ class RabbitmqSender:
                 if isinstance(each, _Sending) and not each.done.is_set():
                     await each.done.wait()
         except trio.Cancelled:
-            self._leave_silent_node(lane.connection, began)
+            self._leave_if_silent(lane.connection, began)
             raise
 
     def _put(self, lane: _Lane, messages: Sequence[Outgoing]) -> _Sending | BrokerError | None:
@@ -397,14 +397,28 @@ class RabbitmqSender:
         self._lanes[queue] = lane
         return lane
 
-    def _leave_silent_node(self, connection: RabbitmqConnection, began: float) -> None:
+    def _leave_if_silent(self, connection: RabbitmqConnection, began: float) -> None:
         """
-        Leave a node that is cut off from its cluster: it accepts messages, but doesn't confirm any.
+        Leave a connection on which nothing is confirmed. A cluster has other nodes: one that is cut
+        off from them accepts messages, but doesn't confirm any.
         """
-        silence = trio.current_time() - began
-        lanes = [lane for lane in self._lanes.values() if lane.connection is connection]
-        if self._has_other_hosts and silence >= _SILENCE and all(e.heard < began for e in lanes):
-            connection.fail(Unavailable(f"{connection}: no confirm for {silence:.1f} s"))
+        now = trio.current_time()
+        if not connection.trust.given_up(began, now):
+            return
+        if self._has_other_hosts:
+            connection.fail(Unavailable(f"{connection}: no confirm for {now - began:.1f} s"))
+        self._leave(connection)
+
+    def _leave_if_bad(self, connection: RabbitmqConnection, began: float) -> None:
+        if not connection.is_over and connection.trust.failed(began, trio.current_time()):
+            self._leave(connection)
+
+    def _leave(self, connection: RabbitmqConnection) -> None:
+        """Use another connection from now on. Sends under way on this one get their answers."""
+        self._connections.replace(connection)
+        for lane in [each for each in self._lanes.values() if each.connection is connection]:
+            self._retire(lane)
+        connection.replaced()
 
     def _retire(self, lane: _Lane) -> None:
         if self._lanes.get(lane.queue) is lane:

@@ -13,6 +13,7 @@ import trio
 from pamqp import base, commands
 
 from gateway.domain.errors import BrokerError, Unavailable, Unreachable
+from gateway.domain.health.trust import Trust
 from gateway.net.dialing import Place, dial, late_refusal
 from gateway.net.rabbitmq.channel import Channel
 from gateway.wire.rabbitmq.errors import error_of, refusal_of_connection
@@ -77,6 +78,8 @@ class RabbitmqConnection:
         self.opened: Opened | None = None
         self.error: BrokerError | None = None
         self.ended = trio.Event()
+        self.trust = Trust(trio.current_time())
+        self._is_replaced = False
         self.handed = 0  # written bytes that were handed to the socket
         self.written = 0
         self._target = target
@@ -163,6 +166,12 @@ class RabbitmqConnection:
 
     def forget(self, number: int) -> None:
         self._channels.pop(number, None)
+        self._end_if_replaced()
+
+    def replaced(self) -> None:
+        """Note that another connection is used from now on: this one ends with its channels."""
+        self._is_replaced = True
+        self._end_if_replaced()
 
     def fail(self, error: BrokerError) -> None:
         """End the connection now, for the given reason."""
@@ -177,6 +186,10 @@ class RabbitmqConnection:
         with trio.move_on_after(_CLOSE_TIMEOUT):
             await self.ended.wait()
         self.fail(Unavailable("closed"))
+
+    def _end_if_replaced(self) -> None:
+        if self._is_replaced and all(each.is_over for each in self._channels.values()):
+            self.fail(Unavailable(f"{self._target}: the connection was replaced"))
 
     def _free_number(self) -> int:
         assert self.opened is not None
@@ -265,6 +278,7 @@ class RabbitmqConnection:
         interval = float(self._target.login.heartbeat)
         while True:
             await trio.sleep(interval / 2)
+            self._end_if_replaced()  # channels that were closed without an answer
             if trio.current_time() - self._heard > _MISSED * interval:
                 # This process may have been paused: read the data that arrived meanwhile.
                 await trio.sleep(_GRACE)

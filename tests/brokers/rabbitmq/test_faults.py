@@ -28,7 +28,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, Delivery, Message
 from gateway.ports import Receiver
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
-from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, ResetAtOnce
+from tests.harness.chaos_proxy import BlackHole, ChaosProxy, DeadLinks, Link, Pass, ResetAtOnce
 from tests.harness.rabbitmq import control, keep_queues, rabbitmq
 from tests.harness.servers import frozen
 
@@ -39,6 +39,7 @@ PATIENCE = 60  # seconds until an expected event is missing
 SENDERS = 50
 DIALS = 6  # that failed: the pause after them is 3.2 s, 30 % more or less
 SHORTEST_PAUSE = 2.2
+GIVEN_UP = 2.25  # seconds; after that a pair diverts a send
 # For a node of a busy machine, too. A dial ends before a silence does: that is twice the heartbeat.
 IMPATIENT = {"heartbeat": 2.0, "connect_timeout": 3.0}
 
@@ -223,11 +224,13 @@ def behind_a_proxy(
 
 
 @asynccontextmanager
-async def behind_a_proxy_at(target: int) -> AsyncIterator[tuple[RabbitmqBroker, ChaosProxy]]:
+async def behind_a_proxy_at(
+    target: int, **options: object
+) -> AsyncIterator[tuple[RabbitmqBroker, ChaosProxy]]:
     proxy = ChaosProxy("127.0.0.1", target, rng=random.Random(0))
     async with trio.open_nursery() as nursery:
         port = await nursery.start(proxy.serve)
-        async with client(port, **IMPATIENT) as broker:
+        async with client(port, **{**IMPATIENT, **options}) as broker:
             yield broker, proxy
         nursery.cancel_scope.cancel()
 
@@ -250,6 +253,29 @@ async def test_a_black_hole_leaves_an_unknown_outcome_and_is_left_behind(rabbits
         await send_patiently(broker, inside, message("last"))
 
         assert await taken_from(namespace, ORDERS, "last") == ["1", "last"]
+
+
+async def test_a_connection_without_answers_is_replaced_before_it_is_found_dead(rabbits):
+    async with (
+        rabbits.namespace("primary") as namespace,
+        behind_a_proxy_at(rabbits.port("primary"), heartbeat=PATIENCE) as (broker, proxy),
+    ):
+        await namespace.create_queue(ORDERS, QueueProperties())
+        inside = namespace.inside(ORDERS)
+        await broker.send(inside, [message(1)])
+        await broker.probe(inside)
+        proxy.fault = DeadLinks(frozenset(proxy.links))
+        with trio.move_on_after(GIVEN_UP) as sent:
+            await broker.send(inside, [message(2)])
+        with trio.move_on_after(GIVEN_UP) as probed:
+            await broker.probe(inside)
+        with trio.fail_after(PATIENCE / 2):
+            await broker.probe(inside)
+            await broker.send(inside, [message("last")])
+
+        assert sent.cancelled_caught
+        assert probed.cancelled_caught
+        assert await taken_from(namespace, ORDERS, "last") == ["1", "2", "last"]
 
 
 async def test_who_waits_for_messages_goes_on_after_a_lost_connection(rabbits):
