@@ -50,6 +50,7 @@ from gateway.ports import WallClock
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.servicebus.answers import parse_response
 from gateway.wire.servicebus.batch import loses_nothing
+from gateway.wire.servicebus.errors import fails
 from gateway.wire.servicebus.operations import (
     MAX_LIMIT,
     Accepted,
@@ -136,6 +137,7 @@ def open_namespace(
                 max_connections=connections,
                 connect_timeout=options.connect_timeout,
                 max_body=MAX_ANSWER,
+                fails=fails,
             ),
         )
         for connections in (options.max_connections, LongPolls(options.max_polls).connections)

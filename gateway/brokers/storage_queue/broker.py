@@ -42,6 +42,7 @@ from gateway.ports import WallClock
 from gateway.wire.http.hardened_xml import MAX_BYTES
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import MAX_ENCODED, build_put, parse_item
+from gateway.wire.storage_queue.errors import fails
 from gateway.wire.storage_queue.metadata import KEEPS, build_metadata, parse_metadata
 
 CANNOT: Final[Mapping[str, str]] = MappingProxyType(
@@ -92,6 +93,7 @@ def open_namespace(
             connect_timeout=options.connect_timeout,
             idle_timeout=options.idle_timeout,
             max_body=MAX_BYTES,
+            fails=fails,
         ),
     )
     account = StorageAccountPeer(

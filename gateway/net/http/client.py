@@ -2,6 +2,7 @@
 An HTTP/1.1 client for one server, with kept-alive connections and a known outcome for each request.
 """
 
+import math
 import select
 import ssl
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from gateway.wire.http.messages import Request, Response
 
 _RECEIVE_SIZE = 64 * 1024
 _CLOSE_TIMEOUT = 5.0  # seconds; a forced close never waits
+_SHORT = 0.5  # seconds; a request that is given up sooner says nothing about connections
 
 Connect = Callable[[], Awaitable[trio.abc.Stream]]
 """Opens one connection; raises one of `gateway.net.dialing.FAILURES`."""
@@ -31,9 +33,14 @@ class Ask(Protocol):
     async def __call__(self, request: Request, max_body: int | None = None) -> Response: ...
 
 
+def fails(response: Response) -> bool:
+    """True if the server has failed, so that another connection may lead to a better one."""
+    return response.status in {500, 502, 504}
+
+
 @attrs.frozen(kw_only=True)
 class HttpClientOptions:
-    """Limits of one client."""
+    """Limits of one client, and what it takes for a failure of the server."""
 
     max_connections: int = attrs.field(
         default=64, validator=[attrs.validators.ge(1), attrs.validators.le(10_000)]
@@ -41,6 +48,7 @@ class HttpClientOptions:
     connect_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
     idle_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     max_body: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(0))
+    fails: Callable[[Response], bool] = fails
 
 
 class HttpClient(trio.abc.AsyncResource):
@@ -49,7 +57,8 @@ class HttpClient(trio.abc.AsyncResource):
 
     At most `max_connections` requests run concurrently; others wait for their turn. The most
     recently used connection is used first, so that surplus connections become old and are closed:
-    at the next request, or by `aclose`.
+    at the next request, or by `aclose`. A connection on which a request fails is closed, and so are
+    the idle ones without an answer since that request began: they may lead to the same server.
     """
 
     def __init__(
@@ -73,6 +82,7 @@ class HttpClient(trio.abc.AsyncResource):
         self._slots = trio.Semaphore(self._options.max_connections)
         self._idle: list[_Connection] = []  # the last used connection is at the end
         self._closed = False
+        self._failed = -math.inf  # the start of the newest request that failed
 
     async def request(self, request: Request, max_body: int | None = None) -> Response:
         """
@@ -94,17 +104,25 @@ class HttpClient(trio.abc.AsyncResource):
         except trio.WouldBlock:
             await self._slots.acquire()
         try:
-            connection = await self._take()
+            connection, began = await self._take(), trio.current_time()
             try:
                 most = self._options.max_body if max_body is None else max_body
                 response = await connection.exchange(request, most)
-            except BaseException:
+            except BaseException as error:
+                self._note_failure(error, began)
                 await trio.aclose_forcefully(connection.stream)
                 raise
+            if self._options.fails(response):
+                self._failed, connection.goes_on = max(self._failed, began), False
             await self._give_back(connection)
             return response
         finally:
             self._slots.release()
+
+    def _note_failure(self, error: BaseException, began: float) -> None:
+        waited = trio.current_time() - began
+        if isinstance(error, OutcomeUnknown) or waited >= _SHORT:
+            self._failed = max(self._failed, began)
 
     async def aclose(self) -> None:
         """
@@ -133,7 +151,7 @@ class HttpClient(trio.abc.AsyncResource):
     # The next two methods have no checkpoint on the fast path: the exchange between them has
     # several.
     async def _retire(self) -> None:  # noqa: ASYNC910
-        oldest = trio.current_time() - self._options.idle_timeout
+        oldest = max(trio.current_time() - self._options.idle_timeout, self._failed)
         while self._idle and self._idle[0].idle_since < oldest:
             await trio.aclose_forcefully(self._idle.pop(0).stream)
 

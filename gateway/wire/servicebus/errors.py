@@ -146,6 +146,11 @@ def challenged(response: Response, challenges: Iterable[str]) -> Response:
     return attrs.evolve(response, headers=Headers.of([*response.headers.items, *fields]))
 
 
+def fails(response: Response) -> bool:
+    """True if the answer counts as an outage: another connection may lead to a better server."""
+    return response.status >= 400 and parse_error(response).counts_as_outage
+
+
 def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
     """
     Parse an answer that isn't a success; never raises.

@@ -233,6 +233,11 @@ def build_refusal(
     )
 
 
+def fails(response: Response) -> bool:
+    """True if the answer counts as an outage: another connection may lead to a better server."""
+    return response.status >= 400 and parse_error(response).counts_as_outage
+
+
 def parse_error(response: Response) -> BrokerError:
     """
     Parse an answer that isn't a success; never raises.

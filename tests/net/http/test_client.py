@@ -364,6 +364,96 @@ async def test_a_cancelled_request_closes_its_connection(moment, autojump_clock)
     assert tries == 2
 
 
+FAILED = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
+BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n"
+PATIENCE = 2.25  # seconds; after that a pair diverts a send
+
+
+class Balanced:
+    """A client of servers behind a load balancer: those of the first connections go bad."""
+
+    def __init__(self, nursery):
+        self.connections = self.bad = 0
+        self.answer = b""  # of a server that has gone bad; empty: none at all
+        self.client = HttpClient("host", 80, connect=partial(self.connect, nursery))
+
+    async def connect(self, nursery):
+        await trio.lowlevel.checkpoint()
+        ours, theirs = memory_stream_pair()
+        self.connections += 1
+        nursery.start_soon(self.serve, theirs, self.connections)
+        return ours
+
+    async def serve(self, stream, number):
+        with contextlib.suppress(trio.ClosedResourceError, trio.BrokenResourceError):
+            while await stream.receive_some(65536):
+                await trio.sleep(0.1)
+                await stream.send_all(self.answer if number <= self.bad else OK)
+
+    async def have_idle(self, connections):
+        async with trio.open_nursery() as requests:
+            for _ in range(connections):
+                requests.start_soon(self.client.request, POST)
+        await trio.sleep(10.0)
+
+    async def status(self):
+        with trio.move_on_after(PATIENCE):
+            return (await self.client.request(POST)).status
+
+
+@pytest.fixture
+def balanced(nursery):
+    return Balanced(nursery)
+
+
+@pytest.mark.parametrize(("answer", "status"), [(FAILED, 500), (b"", None)])
+async def test_after_a_failure_no_connection_is_used_that_may_lead_to_the_same_server(
+    balanced, answer, status, autojump_clock
+):
+    await balanced.have_idle(5)
+    balanced.bad, balanced.answer = 5, answer
+
+    statuses = [await balanced.status() for _ in range(3)]
+
+    assert statuses == [status, 201, 201]
+    assert balanced.connections == 6
+
+
+async def test_a_connection_that_was_answered_since_a_failed_request_began_is_kept(
+    balanced, autojump_clock
+):
+    balanced.bad = 1
+    async with trio.open_nursery() as requests:
+        requests.start_soon(balanced.status)
+        await trio.sleep(1.0)
+        await balanced.status()
+
+    await balanced.status()
+
+    assert balanced.connections == 2
+
+
+@pytest.mark.parametrize("answer", [BUSY, OK])
+async def test_an_answer_that_is_no_failure_costs_no_connection(balanced, answer, autojump_clock):
+    await balanced.have_idle(2)
+    balanced.bad, balanced.answer = 2, answer
+
+    for _ in range(3):
+        await balanced.status()
+
+    assert balanced.connections == 2
+
+
+async def test_a_request_that_is_cancelled_soon_costs_one_connection(balanced, autojump_clock):
+    await balanced.have_idle(2)
+
+    with trio.move_on_after(0.05):
+        await balanced.client.request(POST)
+    await balanced.status()
+
+    assert balanced.connections == 2
+
+
 async def test_closing_closes_what_is_idle_and_takes_no_more(server, nursery, client_of):
     client = client_of("127.0.0.1", await server.start(nursery))
     await client.request(POST)
