@@ -22,6 +22,7 @@ from tests.harness import amqp_faults
 from tests.harness.chaos_proxy import (
     BlackHole,
     Corrupt,
+    DeadLinks,
     HalfOpen,
     Hold,
     Late,
@@ -143,6 +144,10 @@ class Nemesis:
     async def _harm_bytes(self, fault: Fault, end: float) -> None:
         proxy = self.installation.namespace(fault.target).proxy
         assert proxy is not None
+        if fault.kind is Kind.STUCK:
+            proxy.fault = DeadLinks(frozenset(proxy.links))
+            await trio.sleep_until(end)
+            return  # only another connection helps
         harm = HARM[fault.kind] if fault.late is None else Late(*fault.late)
         if fault.probability < 1.0:
             harm = Sometimes(fault=harm, probability=fault.probability)

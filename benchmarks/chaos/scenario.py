@@ -68,6 +68,7 @@ class Kind(enum.Enum):
     HELD = "held"  # nothing passes, and the held bytes are delivered in the end
     BLACK_HOLE = "black-hole"
     HALF_OPEN = "half-open"  # requests pass, answers don't
+    STUCK = "stuck"  # the open connections answer nothing any more, for ever, and new ones work
     SLOW = "slow"
     LATE = "late"  # each answer arrives some seconds after it was sent
     CORRUPT = "corrupt"  # a byte of an answer is changed
