@@ -96,7 +96,6 @@ class IncomingLink:
     # a task was started and hasn't taken its step yet
     _beginning: bool = attrs.field(default=False, init=False)
     _in_work: int = attrs.field(default=0, init=False)  # transfers in steps
-    _failed: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._largest = self._context.options.max_message_size
@@ -377,7 +376,6 @@ class IncomingLink:
 
     def _fail(self, error: AmqpError) -> None:
         """End the link and send nothing more of it: the client has to attach again."""
-        self._failed = True
         self._drop()
         self._context.detach(self.id, error)
 
