@@ -64,10 +64,16 @@ class MessageError(GatewayError):
 
 
 class BrokerError(GatewayError):
-    """A broker refused or failed an operation. Only subclasses of this cross a port."""
+    """
+    A broker refused or failed an operation. Only subclasses of this cross a port.
+
+    `since` is set where the failure is remembered: the operation wasn't tried, as an earlier one
+    failed that began then, by the monotonic clock. It shows nothing about later moments.
+    """
 
     outcome: ClassVar[Outcome] = Outcome.NOT_SENT
     counts_as_outage: ClassVar[bool] = False
+    since: float | None = None
 
 
 class Unavailable(BrokerError):

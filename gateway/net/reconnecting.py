@@ -48,7 +48,7 @@ class Failures:
 
     def check(self, since: float) -> None:
         """
-        Raise the last failure while its pause lasts.
+        Raise the last failure while its pause lasts, with the start of its dial as `since`.
 
         Raises:
             BrokerError: the last failure, if its pause lasts and its dial began at `since` or
@@ -56,7 +56,9 @@ class Failures:
         """
         in_pause = trio.current_time() < self._not_before
         if self._error is not None and in_pause and self._failed >= since:
-            raise type(self._error)(str(self._error))
+            error = type(self._error)(str(self._error))
+            error.since = self._failed
+            raise error
 
     async def begin(self, since: float) -> None:
         """

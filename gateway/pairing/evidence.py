@@ -43,6 +43,10 @@ class Evidence:
         if self.namespace.is_lost is not was_lost:
             self.changes.note()
 
+    def is_outdated(self, error: BrokerError) -> bool:
+        """True if the failure is remembered, and the namespace has answered since."""
+        return error.since is not None and self.namespace.has_answered(error.since)
+
     def note_answer(self, began: float) -> bool:
         """
         Record an answer to a request begun at `began`. True: the namespace is no longer lost, or

@@ -271,8 +271,14 @@ class EntityStates:
         record.wait_until = min(record.wait_until, silent)
 
     def failed(self, attempt: Attempt, error: BrokerError) -> None:
-        """Record that the attempt failed in a way that counts as an outage."""
+        """
+        Record that the attempt failed in a way that counts as an outage. A remembered failure says
+        nothing once the namespace has answered since.
+        """
         self._notice_pause()
+        if self.evidence.is_outdated(error):
+            self.release(attempt)
+            return
         record = self._records.of(attempt.entity, self.clock())
         if record is None:
             return

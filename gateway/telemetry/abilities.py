@@ -69,6 +69,7 @@ class AbilityWatch:
     # receives in progress, and since when
     _receives: dict[object, datetime] = attrs.field(factory=dict, init=False)
     _worked: dict[Ability, float] = attrs.field(factory=dict, init=False)  # by Trio's clock
+    _succeeded: float = attrs.field(default=-inf, init=False)  # the last success, of any ability
     _looked: float = attrs.field(default=-inf, init=False)
 
     def tell(self) -> Mapping[str, AbilityStatus]:
@@ -80,13 +81,16 @@ class AbilityWatch:
         return self.abilities.tell(at)
 
     def worked(self, ability: Ability) -> None:
-        now = trio.current_time()
+        now = self._succeeded = trio.current_time()
         if now - self._worked.get(ability, -inf) >= OFTEN:
             self._worked[ability] = now
             self.abilities = self.abilities.worked(ability, self.clock())
             self._tell_reach(None, ability)
 
     def failed(self, ability: Ability, error: BrokerError) -> None:
+        """Record a failure, unless it is remembered from before the last success."""
+        if error.since is not None and error.since < self._succeeded:
+            return
         self._worked.clear()  # each success from now on is a change
         self.abilities = self.abilities.failed(ability, error, self.clock())
         self._tell_reach(error, ability)

@@ -65,6 +65,17 @@ async def test_in_the_pause_a_caller_with_another_way_gets_the_last_failure_at_o
     assert len(server.dials) == 8
 
 
+async def test_a_remembered_failure_says_when_its_dial_began(autojump_clock) -> None:
+    server = Server(seconds=0.5)
+    connections = server.connections()
+    with pytest.raises(Unavailable) as own:
+        await connections.get(trio.current_time())
+    with pytest.raises(Unavailable) as remembered:
+        await connections.get()
+
+    assert (own.value.since, remembered.value.since) == (None, server.dials[0])
+
+
 async def test_in_the_pause_a_caller_without_another_way_dials(autojump_clock) -> None:
     server = Server()
     connections = server.connections()

@@ -384,3 +384,20 @@ async def test_an_entity_is_probed_if_no_other_was_left_to_probe_in_an_outage(ha
 
     assert pair.states.state_of(BILLS) is State.PRIMARY
     assert await send(pair, entity=BILLS)() is AcceptedBy.PRIMARY
+
+
+@pytest.mark.parametrize(("answered", "is_lost"), [(5.0, False), (3.0, True)])
+async def test_a_remembered_failure_from_before_an_answer_says_nothing(harness, answered, is_lost):
+    """A dial that failed is remembered for a pause, in which the namespace may have come back."""
+    pair = await harness.pair()
+    start = trio.current_time()
+    error = Unreachable("refused")
+    error.since = start + 4.0
+    await trio.sleep(answered)
+    pair.states.sent(pair.states.begin(ORDERS))
+    await trio.sleep(1.0)
+
+    pair.states.failed(pair.states.begin(BILLS), error)
+
+    assert pair.states.evidence.namespace.is_lost is is_lost
+    assert (pair.states.state_of(BILLS) is State.SUSPECT) is is_lost

@@ -303,3 +303,19 @@ async def test_a_question_who_the_namespace_is_shows_whether_it_can_be_reached(
         await required(broker, Identifies).identity()
 
     assert stand.states() == states
+
+
+async def test_a_remembered_failure_from_before_the_last_success_loses_no_namespace(
+    stand: Stand, autojump_clock: MockClock
+) -> None:
+    told = Events()
+    stand.broker.watch.observer = told
+    error = Unreachable("refused")
+    error.since = trio.current_time()
+    await trio.sleep(1)
+    await stand.broker.send(ORDERS, [Message()])
+    stand.breaks(Operation.SEND, Refuse(lambda: error))
+    with pytest.raises(Unreachable):
+        await stand.broker.send(ORDERS, [Message()])
+
+    assert told.all == []

@@ -38,6 +38,10 @@ class Reachability:
         """True if another entity had no answer in time, and no later request was answered."""
         return any(key != entity for key in self._silent)
 
+    def has_answered(self, since: float) -> bool:
+        """True if a request that began after `since` was answered."""
+        return self._answered > since
+
     def unconnected(self, reason: str, now: float) -> None:
         """Record that no connection could be made."""
         if not self.is_lost:
