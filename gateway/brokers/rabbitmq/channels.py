@@ -20,7 +20,7 @@ from gateway.net.reconnecting import ANY_TIME, Reconnecting
 from gateway.wire.rabbitmq.queues import DeclareQueue
 
 _MAX_NAMES: Final = 10_000  # remembered names
-_MAX_QUESTIONS: Final = 32  # concurrent requests
+_MAX_QUESTIONS: Final = 8  # concurrent requests, each with a channel; a broker may allow few
 
 
 class DeadLetters(Protocol):

@@ -3,11 +3,15 @@ Sending to RabbitMQ: publisher confirms with many messages in flight; unroutable
 errors.
 
 Each queue has a lane, that is a channel of its own: an error of one queue closes that channel only,
-and one queue's confirms don't wait for another's.
+and one queue's confirms don't wait for another's. A broker may allow few channels: a connection has
+at most `channel_max`, and a user may have a limit over all connections, at which the broker ends
+the connection that asks. So a channel is opened while nothing is in flight on its connection, and
+where no further one is allowed an unused lane gives its channel to the queue.
 """
 
 import math
 import random
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,13 +34,16 @@ from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.net.rabbitmq.connection import RabbitmqConnection
 from gateway.net.reconnecting import ANY_TIME, Reconnecting
 from gateway.ports import WallClock
-from gateway.wire.rabbitmq.errors import error_after_hand_over
+from gateway.wire.rabbitmq.errors import error_after_hand_over, is_user_limit
 from gateway.wire.rabbitmq.frames import ContentArrived, content_frames, method_frame
 from gateway.wire.rabbitmq.properties import CopyId, Outgoing, copy_in, prepare
 
 MAX_LANES: Final = 256  # channels that are kept for recently used queues
 MAX_UNCONFIRMED: Final = 10_000  # messages per queue; a queue with more doesn't confirm at all
 _PROMPT: Final = 1.0  # seconds; a slower refusal comes from a queue without a majority
+_QUIET: Final = 0.1  # seconds, at most, that sends are held back before a channel is opened
+_LANE_WAIT: Final = 1.0  # seconds for a lane that is in use to become free
+_LIMITED: Final = 60.0  # seconds after which a user's limit of channels is tried again
 _EMPTY: Final = prepare(Message(body=b""))
 
 
@@ -121,6 +128,10 @@ class _Lane:
         self.is_retired = True
         if not self.users:
             self.channel.close()
+
+    def passed_to(self, queue: str) -> "_Lane":
+        """The lane of another queue on the same channel, which no send uses."""
+        return _Lane(queue, self.connection, self.channel, self.nonce, self.opened, self.last_tag)
 
     async def prove(self, sent: int) -> None:
         """
@@ -239,6 +250,12 @@ class RabbitmqSender:
     _max_lanes: int = MAX_LANES
     _lanes: dict[str, _Lane] = attrs.field(factory=dict, init=False)  # the last used lane is last
     _opening: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _holding: bool = attrs.field(default=False, init=False)  # sends wait until a channel is open
+    _held: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _freed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    # The lanes that a user's limit allows, and until when that is believed.
+    _user_lanes: int = attrs.field(default=sys.maxsize, init=False)
+    _believed: float = attrs.field(default=-math.inf, init=False)
 
     async def send(
         self,
@@ -278,7 +295,8 @@ class RabbitmqSender:
                 flight on it.
 
         Raises:
-            Unavailable: not connected, or the broker takes no messages at the moment.
+            Unavailable: not connected, the broker takes no messages at the moment, or allows no
+                further channel.
             Busy: the queue doesn't confirm, and too many messages wait.
             BrokerError: no channel could be opened. In all cases nothing was sent.
         """
@@ -293,6 +311,7 @@ class RabbitmqSender:
             await self._wait_for_confirms(lane, under_way, began)
         finally:
             lane.users -= 1
+            self._freed.unpark()
             if lane.is_retired:
                 lane.retire()
         verdicts = [
@@ -305,6 +324,8 @@ class RabbitmqSender:
 
     async def _check_room(self, lane: _Lane, messages: int) -> None:
         """Return once the messages may be written. Raises as `send_many`."""
+        while self._holding:
+            await self._held.park()
         if not lane.connection.has_room:
             await lane.connection.wait_for_room()
         self.check_blocked(lane.connection)
@@ -367,35 +388,103 @@ class RabbitmqSender:
 
     async def _lane(self, queue: str, since: float) -> _Lane:
         # On the path of every message: awaits only if there is something to wait for.
-        connection = self._connections.current or await self._connections.get(since)
-        lane = self._usable(queue, connection)
+        lane = self._usable(queue)
         if lane is None:
             async with self._opening:
-                lane = self._usable(queue, connection) or await self._open(queue, connection)
+                lane = self._usable(queue) or await self._open(queue, since)
         self._lanes[queue] = self._lanes.pop(queue, lane)
         return lane  # noqa: ASYNC910 who sends waits for its confirm
 
-    def _usable(self, queue: str, connection: RabbitmqConnection) -> _Lane | None:
+    def _usable(self, queue: str) -> _Lane | None:
         lane = self._lanes.get(queue)
-        if lane is None or lane.connection is not connection or lane.channel.is_over:
+        if lane is None or lane.channel.is_over:
             return None
+        return lane if lane.connection is self._connections.current else None
+
+    async def _open(self, queue: str, since: float) -> _Lane:
+        try:
+            lane = await self._new_lane(queue, since)
+        except Unavailable as error:
+            if not is_user_limit(str(error)):
+                raise
+            lane = await self._new_lane(queue, since)  # fewer channels, on another connection
+        self._lanes[queue] = lane
         return lane
 
-    async def _open(self, queue: str, connection: RabbitmqConnection) -> _Lane:
+    async def _new_lane(self, queue: str, since: float) -> _Lane:
+        connection = await self._connections.get(since)
         self.check_blocked(connection)  # a blocked connection opens no channels either
         self._lanes.pop(queue, None)
-        self._make_room()
-        channel = await connection.open_channel()
-        nonce = f"{self._rng.getrandbits(64):016x}"
-        lane = _Lane(queue, connection, channel, nonce)
+        self._forget_others(connection)
+        if len(self._lanes) < self._most_lanes(connection):
+            return await self._opened(queue, connection)
+        return await self._passed_on(queue, connection)
+
+    async def _opened(self, queue: str, connection: RabbitmqConnection) -> _Lane:
+        channel = await self._open_channel(connection)
+        lane = _Lane(queue, connection, channel, f"{self._rng.getrandbits(64):016x}")
         try:
             await channel.call(commands.Confirm.Select())
             await lane.prove(self._now())
         except BaseException:
             channel.close()
             raise
-        self._lanes[queue] = lane
         return lane
+
+    async def _open_channel(self, connection: RabbitmqConnection) -> Channel:
+        """Open a channel. Raises Unavailable at a user's limit, which ends the connection."""
+        used, self._holding = len(self._lanes), True
+        try:
+            await self._wait_until_quiet()
+            return await connection.open_channel()
+        except BrokerError as error:
+            if is_user_limit(str(error)):
+                self._user_lanes = max(1, used)
+                self._believed = trio.current_time() + _LIMITED
+            raise
+        finally:
+            self._holding = False
+            self._held.unpark_all()
+
+    async def _wait_until_quiet(self) -> None:
+        """Return when nothing is in flight; or soon, as a queue may not confirm at all."""
+        under_way = {
+            id(each.sending): each.sending
+            for lane in self._lanes.values()
+            for each in lane.in_flight.values()
+        }
+        with trio.move_on_after(_QUIET):
+            for sending in under_way.values():
+                await sending.done.wait()
+
+    def _most_lanes(self, connection: RabbitmqConnection) -> int:
+        most = min(self._max_lanes, connection.max_channels)
+        return min(most, self._user_lanes) if trio.current_time() < self._believed else most
+
+    async def _passed_on(self, queue: str, connection: RabbitmqConnection) -> _Lane:
+        """
+        The lane of the queue on the channel of the least recently used lane that no send uses.
+
+        Raises:
+            Unavailable: all lanes stay in use.
+        """
+        with trio.move_on_after(_LANE_WAIT):
+            while True:
+                self._forget_others(connection)
+                for name, lane in self._lanes.items():
+                    if not lane.users and not lane.in_flight:
+                        del self._lanes[name]
+                        return lane.passed_to(queue)
+                await self._freed.park()
+        raise Unavailable(
+            f"sends to {len(self._lanes)} queues are in progress, and no further channel is allowed"
+        )
+
+    def _forget_others(self, connection: RabbitmqConnection) -> None:
+        """Forget lanes that have ended, or that a connection had which was replaced."""
+        for name, lane in list(self._lanes.items()):
+            if lane.channel.is_over or lane.connection is not connection:
+                del self._lanes[name]
 
     def _leave_if_silent(self, connection: RabbitmqConnection, began: float) -> None:
         """
@@ -427,20 +516,3 @@ class RabbitmqSender:
 
     def _now(self) -> int:
         return int(self._clock().timestamp() * 1000)
-
-    def _make_room(self) -> None:
-        """
-        Make room for another lane: close unused lanes, the least recently used first.
-
-        Raises:
-            Busy: all lanes are in use.
-        """
-        idle = [queue for queue, lane in self._lanes.items() if not lane.users]
-        for queue in idle[: max(0, len(self._lanes) - self._max_lanes + 1)]:
-            self._lanes.pop(queue).channel.close()
-        if len(self._lanes) >= self._max_lanes:
-            raise Busy(
-                f"sends to {self._max_lanes} queues are in progress, the most allowed; try again"
-                " later",
-                retry_after=1.0,
-            )

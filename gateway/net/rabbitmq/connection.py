@@ -104,6 +104,12 @@ class RabbitmqConnection:
     def max_frame(self) -> int:
         return self._conversation.max_frame
 
+    @property
+    def max_channels(self) -> int:
+        """The channels that the broker allows on this connection."""
+        assert self.opened is not None, "it is open"
+        return self.opened.max_channels
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
         Open the connection and run it; return when it has ended.
@@ -192,8 +198,7 @@ class RabbitmqConnection:
             self.fail(Unavailable(f"{self._target}: the connection was replaced"))
 
     def _free_number(self) -> int:
-        assert self.opened is not None
-        most = self.opened.max_channels
+        most = self.max_channels
         if len(self._channels) >= most:
             raise Unavailable(f"{self._target}: all {most} channels are in use")
         while True:

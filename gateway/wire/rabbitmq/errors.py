@@ -52,6 +52,11 @@ def is_of_a_queue_that_is_down(text: str) -> bool:
     return any(reason in text.lower() for reason in _STILL_THERE)
 
 
+def is_user_limit(text: str) -> bool:
+    """True if a user has as many channels as it may: RabbitMQ ends the connection that asks."""
+    return "maximum allowed user limit" in text.lower()
+
+
 def error_of(code: int, text: str) -> BrokerError:
     """
     The error for a channel or connection that the broker closed before any message was sent.

@@ -524,3 +524,47 @@ async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(r
         await broker.send(inside, [message(4)])
         assert trio.current_time() - began < SHORTEST_PAUSE
         assert await taken_from(namespace, ORDERS, "4") == ["1", "4"]
+
+
+QUEUES = [EntityPath(f"q{number}") for number in range(18)]
+
+
+async def test_a_small_channel_max_serves_all_queues(tmp_path):
+    async with (
+        rabbitmq(tmp_path, settings=["channel_max = 8"]) as (_, port),
+        client(port) as broker,
+    ):
+        for queue in QUEUES:
+            await broker.create_queue(queue, QueueProperties())
+        for queue in QUEUES:
+            await broker.send(queue, [message("alone")])
+        async with trio.open_nursery() as nursery:
+            for queue in QUEUES:
+                nursery.start_soon(broker.send, queue, [message("with others")])
+
+        for queue in QUEUES:
+            assert await taken_from(broker, queue, "with others") == ["alone", "with others"]
+
+
+async def test_a_users_limit_of_channels_leaves_no_outcome_in_doubt(tmp_path):
+    async with rabbitmq(tmp_path) as (node, port), client(port) as broker:
+        for queue in QUEUES:
+            await broker.create_queue(queue, QueueProperties())
+        await control(node, "set_user_limits", "guest", '{"max-channels": 8}')
+        failures = []
+
+        async def send_all(queue):
+            for number in range(20):
+                try:
+                    await broker.send(queue, [message(f"{number}")])
+                except Unavailable as error:  # not sent
+                    failures.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for queue in QUEUES[:12]:
+                nursery.start_soon(send_all, queue)
+        await control(node, "clear_user_limits", "guest", "all")
+        counts = [(await broker.inspect(queue)).active for queue in QUEUES[:12]]
+
+    assert sum(counts) == 12 * 20 - len(failures)
+    assert len(failures) < 24
