@@ -24,6 +24,7 @@ from gateway.domain.operators.drill import Drill
 from gateway.domain.status import (
     MOST_ENTITIES,
     BacklogStatus,
+    BusyEntity,
     CommitStatus,
     ConnectionCount,
     LimitCount,
@@ -49,6 +50,7 @@ from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth, Reading
 from gateway.pairing.drill.drills import Drills
 from gateway.pairing.entity_record import EntityState
+from gateway.pairing.options import rule_for
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
@@ -251,6 +253,7 @@ class StatusBoard:
             max_inflight=inflight.limit,
             paused=pauses.running,
             pauses=self.runtime.observer.count(BusyPause),
+            busy=tuple(_busy_for_too_long(pair)),
             pins=tuple(each.text for each in pair.states.pins),
             drill=self._drill(),
             order=pair.order_status(),
@@ -361,6 +364,15 @@ def make_figures(
         history=board.history,
         events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )
+
+
+def _busy_for_too_long(pair: Pair) -> Iterator[BusyEntity]:
+    options = pair.broker.options
+    for entity, seconds, error in pair.broker.to_primary.pauses.lasting():
+        if seconds > rule_for(entity, options).interval:
+            yield BusyEntity(
+                entity=entity.name, seconds=seconds, reason=error.reason.value, text=str(error)
+            )
 
 
 def _roles(pairing: Pairing | None) -> Mapping[str, str]:

@@ -125,6 +125,14 @@ class HolderSilent(OutcomeUnknown):
     """
 
 
+class BusyReason(enum.Enum):
+    """The kinds of reasons for which a namespace asks for a pause."""
+
+    THROTTLED = "throttled"  # too many requests, or too much load
+    IN_PROGRESS = "in-progress"  # another operation holds the entity, or it is being deleted
+    UNCONFIRMED = "unconfirmed"  # too many messages wait for the queue's confirm
+
+
 class Busy(BrokerError):
     """
     The broker asks for a pause of `retry_after` seconds. Not a reason to fail over.
@@ -138,10 +146,12 @@ class Busy(BrokerError):
         *,
         retry_after: float = 10.0,
         backs_off: bool = False,
+        reason: BusyReason = BusyReason.THROTTLED,
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.backs_off = backs_off
+        self.reason = reason
 
 
 class QuotaExceeded(BrokerError):

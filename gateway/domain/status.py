@@ -110,6 +110,16 @@ class TroubledEntity:
 
 
 @attrs.frozen(kw_only=True)
+class BusyEntity:
+    """An entity that has been busy for longer than its failover interval."""
+
+    entity: str
+    seconds: float
+    reason: str  # a `BusyReason`
+    text: str  # the last answer
+
+
+@attrs.frozen(kw_only=True)
 class BacklogStatus:
     """The backlog queues on the secondary. None: not known."""
 
@@ -305,6 +315,7 @@ class PairStatus:
     max_inflight: int
     paused: int  # entities whose sends wait because the primary is busy
     pauses: int  # since the start
+    busy: tuple[BusyEntity, ...] = ()  # for too long
     spool: SpoolStatus | None = None  # None: none is configured
     pins: tuple[str, ...] = ()  # by operators: what, by whom, until when, and why
     durations: tuple[SendDuration, ...] = ()
@@ -435,6 +446,13 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
         found.append(
             f"missing or disabled on the primary: {', '.join(missing)}; create them (`pairgate"
             " provision` makes the planned ones) or enable them, their sends go to the backlog"
+        )
+    if pair.busy:
+        each = max(pair.busy, key=lambda busy: busy.seconds)
+        found.append(
+            f"busy for longer than their failover interval: {len(pair.busy)} entities,"
+            f" {each.entity} for {_span(each.seconds)} ({each.text}); sends wait or fail: raise the"
+            " limits of the primary, or set throttle_failover_after"
         )
     if not pair.backlog.usable:
         found.append(

@@ -1,6 +1,7 @@
 """A busy entity has a single pause, shared by all of its senders."""
 
 import random
+from collections.abc import Iterator
 from typing import Final
 
 import attrs
@@ -17,8 +18,10 @@ JITTER: Final = 0.1
 
 @attrs.define(eq=False)
 class _Pause:
+    entity: EntityPath
     until: float
     since: float  # of the first busy answer in a row
+    last: Busy  # the newest answer
     count: int = 0  # of pauses in a row
 
 
@@ -39,7 +42,8 @@ class BusyPauses:
         """Begin or extend a pause; return for how many seconds the entity has been busy."""
         now = trio.current_time()
         self._forget_old(now)
-        pause = self._pauses.setdefault(entity.key, _Pause(now, now))
+        pause = self._pauses.setdefault(entity.key, _Pause(entity, now, now, error))
+        pause.last = error
         is_new = pause.until <= now  # else it is the answer to a send that began before the pause
         if is_new:
             pause.count += 1
@@ -70,6 +74,13 @@ class BusyPauses:
         """The number of entities whose sends are paused now."""
         now = trio.current_time()
         return sum(pause.until > now for pause in self._pauses.values())
+
+    def lasting(self) -> Iterator[tuple[EntityPath, float, Busy]]:
+        """The entities that are busy now, for how many seconds in a row, and the last answer."""
+        now = trio.current_time()
+        for pause in self._pauses.values():
+            if pause.until + self.least >= now:
+                yield pause.entity, now - pause.since, pause.last
 
     def left(self, entity: EntityPath) -> float:
         """Seconds until the pause of the entity ends; 0: there is none."""

@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
+from gateway.domain.errors import BusyReason
 from gateway.domain.health.depth_history import MOST_QUEUES as MOST_BACKLOG_QUEUES
 from gateway.domain.status import BacklogStatus, OrderStatus, PairStatus, SpoolStatus, SyphonStatus
 
@@ -70,6 +71,14 @@ def pair_metrics(pair: PairStatus) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "pairgate_busy_pauses", "Pauses that the primary asked for.", value=pair.pauses
     )
+    busy = GaugeMetricFamily(
+        "pairgate_busy_too_long_entities",
+        "Entities that have been busy for longer than their failover interval, by reason.",
+        labels=["reason"],
+    )
+    for reason in BusyReason:
+        busy.add_metric([reason.value], sum(each.reason == reason.value for each in pair.busy))
+    yield busy
     yield from _backlog(pair.backlog)
     yield from _syphons_seen(pair)
     if pair.spool is not None:

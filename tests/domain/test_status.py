@@ -13,6 +13,7 @@ from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
+    BusyEntity,
     Cause,
     NamespaceStatus,
     PairStatus,
@@ -119,6 +120,15 @@ def test_entities_that_arent_on_their_primary_are_problems_a_suspect_as_well() -
 
 def test_where_all_entities_are_on_their_primary_there_is_no_problem() -> None:
     assert problems(pair(suspect=0, secondary=0, half_open=0, pinned=0)) == ()
+
+
+def test_an_entity_that_is_busy_for_too_long_is_named() -> None:
+    busy = BusyEntity(entity="orders", seconds=90.0, reason="throttled", text="slow down")
+    found = problems(attrs.evolve(pair(), busy=(busy, attrs.evolve(busy, seconds=70.0))))
+
+    assert found == (
+        "busy for longer than their failover interval: 2 entities, orders for 0:01:30 (slow down)",
+    )
 
 
 def test_an_entity_that_the_primary_has_lost_is_named() -> None:

@@ -272,3 +272,18 @@ async def test_sends_that_are_answered_together_make_one_such_pause(pauses):
         pauses.begin(ORDERS, Busy(retry_after=1.0, backs_off=True))
 
     assert pauses.left(ORDERS) <= 1.2
+
+
+async def test_an_entity_is_busy_for_as_long_as_nothing_is_accepted(pauses):
+    for _ in range(3):
+        pauses.begin(ORDERS, Busy("slow down"))
+        await trio.sleep(15.0)
+    [(entity, seconds, error)] = pauses.lasting()
+
+    assert (entity, seconds, str(error)) == (ORDERS, 45.0, "slow down")
+    await trio.sleep(20.0)
+    assert list(pauses.lasting()) == []
+    pauses.begin(ORDERS, Busy("again"))
+    await trio.sleep(5.0)
+    pauses.end(ORDERS)
+    assert [seconds for _, seconds, _ in pauses.lasting()] == [0.0]

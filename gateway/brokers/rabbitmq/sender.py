@@ -23,6 +23,7 @@ from gateway.changes import Turn
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    BusyReason,
     EntityNotFound,
     Outcome,
     OutcomeUnknown,
@@ -335,6 +336,7 @@ class RabbitmqSender:
             raise Busy(
                 f"{lane.queue} doesn't confirm messages: {MAX_UNCONFIRMED} wait for a confirm",
                 retry_after=1.0,
+                reason=BusyReason.UNCONFIRMED,
             )
 
     async def _wait_for_confirms(

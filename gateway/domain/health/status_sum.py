@@ -12,6 +12,7 @@ from gateway.domain.health.abilities import AbilityStatus
 from gateway.domain.health.distribution import Distribution, added
 from gateway.domain.status import (
     Alarm,
+    BusyEntity,
     ConnectionCount,
     LimitCount,
     NamespaceStatus,
@@ -147,8 +148,17 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
         max_inflight=sum(pair.max_inflight for pair in pairs),
         paused=max(pair.paused for pair in pairs),
         pauses=sum(pair.pauses for pair in pairs),
+        busy=tuple(_busy(pairs)),
         spool=_spool(own.spool, [pair.spool for pair in pairs if pair.spool is not None]),
     )
+
+
+def _busy(pairs: Sequence[PairStatus]) -> Iterable[BusyEntity]:
+    """Each entity once, as the process has it in which it has been busy for the longest time."""
+    found: dict[str, BusyEntity] = {}
+    for each in sorted((one for pair in pairs for one in pair.busy), key=lambda one: one.seconds):
+        found[each.entity] = each
+    return found.values()
 
 
 def _operations(namespaces: Sequence[NamespaceStatus]) -> Iterable[OperationDuration]:

@@ -8,6 +8,7 @@ from typing import Final
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    BusyReason,
     EntityDisabled,
     EntityExists,
     EntityNotFound,
@@ -35,6 +36,7 @@ from gateway.domain.errors import (
 )
 from gateway.wire.rabbitmq.errors import is_of_a_queue_that_is_down
 
+_LOCKED: Final = "amqp:resource-locked"
 ARGUMENT: Final = "com.microsoft:argument-error"
 
 
@@ -64,7 +66,7 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "amqp:link:redirect": Reaction.RECONNECT,
         "amqp:link:transfer-limit-exceeded": Reaction.RECONNECT,
         "amqp:link:stolen": Reaction.RECONNECT,
-        "amqp:resource-locked": Busy,
+        _LOCKED: Busy,
         "amqp:not-found": EntityNotFound,
         "amqp:resource-deleted": EntityNotFound,
         "com.microsoft:relay-not-found": NotSupported,  # for relays only
@@ -173,7 +175,10 @@ def error_from_condition(condition: str, description: str) -> BrokerError:
     if isinstance(meaning, Reaction):
         return OutcomeUnknown(text)
     if meaning is Busy:
-        return Busy(text, retry_after=_BUSY_BRIEFLY if "50009" in description else _BUSY_FOR)
+        seconds = _BUSY_BRIEFLY if "50009" in description else _BUSY_FOR
+        held = condition == _LOCKED
+        reason = BusyReason.IN_PROGRESS if held else BusyReason.THROTTLED
+        return Busy(text, retry_after=seconds, reason=reason)
     if meaning is EntityNotFound and is_of_a_queue_that_is_down(description):
         return Unavailable(text)
     if meaning is InvalidRequest and any(each in description for each in _SESSION_MISSING):

@@ -23,6 +23,7 @@ import attrs
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    BusyReason,
     EntityDisabled,
     EntityExists,
     EntityNotFound,
@@ -209,7 +210,7 @@ def _internal(text: str, response: Response) -> BrokerError:
 
 def _conflict(text: str, _: Response) -> BrokerError:
     if _IN_PROGRESS.search(text):
-        return Busy(text, retry_after=_CONFLICT_PAUSE)
+        return Busy(text, retry_after=_CONFLICT_PAUSE, reason=BusyReason.IN_PROGRESS)
     return EntityExists(text)
 
 

@@ -18,6 +18,7 @@ from gateway.domain.operators.drill import Drill, DrillFault
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
+    BusyEntity,
     Cause,
     CommitStatus,
     ConnectionCount,
@@ -113,6 +114,7 @@ OUTAGE = Status(
         max_inflight=100,
         paused=1,
         pauses=4,
+        busy=(BusyEntity(entity="Orders", seconds=90.0, reason="throttled", text="slow down"),),
         drill=Drill(
             namespace="east",
             targets=("*",),
@@ -193,6 +195,8 @@ def test_what_follows_from_the_figures_is_told() -> None:
         " and check its address, DNS and firewalls",
         "entities that are secondary: 1; check the primary: the table below and `namespaces` show"
         " its answers",
+        "busy for longer than their failover interval: 1 entities, Orders for 0:01:30 (slow down);"
+        " sends wait or fail: raise the limits of the primary, or set throttle_failover_after",
         "a drill is under way: namespace east, hang, by ann until 12:00:30 UTC: game day;"
         " `pairgate drill --end`",
         "dead letters of the backlog: 2 EnvelopeMalformed, the oldest is 0:01:00 old:"
