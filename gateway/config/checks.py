@@ -97,6 +97,7 @@ def warnings_of(config: Config) -> list[str]:
     found += [*_idle_cluster(config), *_public_keys(config)]
     if config.pairing is not None:
         found += warnings_of_pair(config, config.pairing)
+    found += _unplanned_shards(config)
     return found
 
 
@@ -493,6 +494,20 @@ def _sharding(config: Config) -> Iterator[str]:
             yield f"sharding[{index}].{problem}"
     for queue in _twice([rule.queue.lower() for rule in config.sharding]):
         yield f"sharding: the queue {queue!r} is given twice"
+
+
+def _unplanned_shards(config: Config) -> Iterator[str]:
+    """The sharded queues that the primary doesn't plan."""
+    if config.home_name not in config.namespaces:
+        return
+    planned = {queue.path.key for queue in config.home.plan.queues}
+    for index, rule in enumerate(config.sharding):
+        if rule.shards > 1 and EntityPath(rule.queue).key not in planned:
+            yield (
+                f"sharding[{index}]: namespaces.{config.home_name} has no queue {rule.queue!r} in"
+                " queues or entities: `provision` doesn't make its shards, and `serve` makes them"
+                " if its credentials may"
+            )
 
 
 def _of_rule(config: Config, rule: ShardingRule) -> Iterator[str]:

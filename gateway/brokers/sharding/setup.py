@@ -1,4 +1,7 @@
-"""Lets new shards join when they exist, and reports when a draining shard is empty."""
+"""
+Makes the shards that are missing, lets new shards join when they exist, and reports when a draining
+shard is empty.
+"""
 
 import random
 from typing import Final
@@ -9,7 +12,7 @@ import trio
 from gateway.brokers.sharding.table import ShardedQueue, ShardTable
 from gateway.capabilities import described
 from gateway.domain.backoff import Backoff
-from gateway.domain.errors import BrokerError, EntityExists
+from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
 from gateway.ports import Broker, Observer
@@ -38,7 +41,47 @@ class ShardSetup:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._let_join)
             if self.watches_drains:
+                nursery.start_soon(self._make_missing)
                 nursery.start_soon(self._watch_drains)
+
+    async def _make_missing(self) -> None:
+        """
+        Make those of the start: nothing else does if the primary's plan doesn't name the queue.
+
+        Meanwhile they are taken to exist, as they mostly do: otherwise each restart in an outage
+        would spread the keys over fewer shards.
+        """
+        known = {(q.path.key, 0) for q in self.table.queues}
+        failures = 0
+        while missing := [
+            (queue, number)
+            for queue in self.table.queues
+            for number in queue.active
+            if (queue.path.key, number) not in known
+        ]:
+            for queue, number in missing:
+                if await self._is_there(queue, number, failures == 0):
+                    known.add((queue.path.key, number))
+            failures += 1
+            await trio.sleep(_AGAIN.delay(failures, self.rng))
+
+    async def _is_there(self, queue: ShardedQueue, number: int, reports: bool) -> bool:
+        """Create the shard if it is missing; True: it exists."""
+        path = queue.path.shard(number)
+        try:
+            with trio.fail_after(_ASK_SECONDS):
+                try:
+                    await self.broker.probe(path)
+                except EntityNotFound:
+                    await self._make(queue, number)
+                    self.observer.report(ShardAdded(queue=queue.path, shard=number))
+        except (BrokerError, trio.TooSlowError) as error:
+            if reports:
+                why = str(error) or "no answer"
+                text = f"sharding: {path} isn't known to exist, and can't be made: {why}"
+                self.observer.report(Doubtful(text=text))
+            return False
+        return True
 
     async def _let_join(self) -> None:
         failures = 0

@@ -38,20 +38,57 @@ class Stand:
 
 
 @asynccontextmanager
-async def stand() -> AsyncIterator[Stand]:
+async def stand(*, made: int = 2, fault: Any = None) -> AsyncIterator[Stand]:
     async with (
         MemoryBroker(VirtualClock(), random.Random(0)) as memory,
         trio.open_nursery() as nursery,
     ):
         faulty, table, events = FaultyBroker(inner=memory), ShardTable.of([TWO]), Events()
-        for number in range(2):
+        for number in range(made):
             properties = QueueProperties(max_delivery_count=7)
             await memory.create_queue(ORDERS.shard(number), properties)
         await nursery.start(faulty.run)
+        if fault is not None:
+            faulty.fault = fault
         setup = ShardSetup(broker=faulty, table=table, observer=events, rng=random.Random(0))
         await nursery.start(setup.run)
         yield Stand(table, faulty, events)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_shard_that_is_missing_at_the_start_is_created_like_the_first(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    """Nothing else makes it if no plan names the queue."""
+    async with stand(made=1) as here:
+        await trio.sleep(1)
+
+        info = await here.faulty.inspect(ORDERS.shard(1))
+        assert info.properties.max_delivery_count == 7
+        assert [event.shard for event in here.events.of(ShardAdded)] == [1]
+
+
+async def test_a_shard_that_can_not_be_made_at_the_start_is_told_once_and_made_later(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand(made=1, fault=lambda *_: Refuse()) as here:
+        await trio.sleep(100)
+        [doubt] = here.events.of(Doubtful)
+        here.faulty.fault = lambda *_: None
+        await trio.sleep(60)
+
+        assert f"{ORDERS.shard(1)} isn't known to exist, and can't be made" in doubt.text
+        assert here.queue.active == (0, 1), "it is taken to exist, as it is after an outage"
+        assert (await here.faulty.inspect(ORDERS.shard(1))).active == 0
+
+
+async def test_nothing_is_created_while_the_shards_of_the_start_exist(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        await trio.sleep(100)
+
+        assert here.events.of(ShardAdded) == here.events.of(Doubtful) == []
 
 
 async def test_a_shard_that_a_reload_adds_is_created_like_the_first_and_joins(
