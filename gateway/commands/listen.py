@@ -12,6 +12,7 @@ from gateway.agent import agent as agents
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.listener import process
 from gateway.app.listener.handlers import HandlerChoice
+from gateway.app.listener.process_one import leave_process_one
 from gateway.app.logs import Reloader, open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import kind_of
@@ -102,6 +103,7 @@ def listen(
 
     Exit code 1: a queue is missing.
     """
+    leave_process_one()
     loaded = invocation.read()
     own = ("namespace", "through_gateway", "waits_for_queue", "report")
     places = {name: given.pop(name) for name in own}
@@ -132,6 +134,7 @@ def agent(invocation: Invocation, admin: AdminChoice) -> None:
 
     Their number follows the queues' depth and age, the handlers' time and the processors' load.
     """
+    leave_process_one()
     loaded = invocation.read()
     wanted = agents.Wanted(config=invocation.config, as_json=invocation.as_json, admin=admin)
     with _opened(invocation, loaded) as (runtime, reloader):
