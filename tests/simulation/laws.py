@@ -283,6 +283,12 @@ class Laws:
         if well and self.scenario.latency < QUICK:
             self.broken.append(f"{entity} was diverted, and the primary answers for it")
 
+    def note_replaced(self, process: str, well: bool) -> None:
+        """Judge that no connection is replaced on which sends are answered."""
+        self.seen["a connection was replaced"] += 1
+        if well:
+            self.broken.append(f"{process} replaced a connection on which sends are answered")
+
     def note_may_have_arrived(self, message_ids: Iterable[str]) -> None:
         """An attempt of the gateway was accepted, or nobody knows."""
         self._may_have_arrived.update(dict.fromkeys(message_ids, trio.current_time()))

@@ -14,11 +14,13 @@ from tests.simulation.scenario import (
     LONGEST_INTERVAL,
     MISSING,
     NO_LOGIN,
+    STUCK,
     Crash,
     Scenario,
     Window,
 )
 
+SENDS: Final = frozenset({Operation.SEND})
 SENDS_AND_PROBES: Final = frozenset({Operation.SEND, Operation.PROBE})
 
 
@@ -197,8 +199,37 @@ def with_comeback(scenario: Scenario) -> Scenario:
     )
 
 
+def with_stuck_connection(scenario: Scenario) -> Scenario:
+    """
+    The open connections to the primary take no sends any more, for ever, and new ones work; or one
+    entity gets no answers, and a connection on which others do must stay.
+    """
+    rng = random.Random(f"stuck {scenario.seed}")
+    start = rng.uniform(CALM, CALM + 20.0)
+    window = attrs.evolve(_outage(STUCK, start, start + 10.0), operations=SENDS)
+    if rng.random() < 0.5:
+        silent = frozenset({rng.choice(scenario.entities).key})
+        window = attrs.evolve(_outage("hang", start, start + 40.0), entities=silent)
+    return attrs.evolve(
+        scenario,
+        parts=attrs.evolve(scenario.parts, remembers=True, ordered=False),
+        pair=attrs.evolve(
+            scenario.pair,
+            failover_interval=rng.choice([0.0, 5.0]),
+            slow_call_duration=2.0,
+            ping_interval=5.0,
+        ),
+        sends=10 * scenario.sends,
+        clients_deadline=None,
+        windows=(window,),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
 # By the seed's rest when it is divided by 25.
 OUTAGES: Final[dict[int, Callable[[Scenario], Scenario]]] = {
+    4: with_stuck_connection,
     13: with_gray_outage,
     16: with_short_freeze,
     18: with_silence,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Observer
 from gateway.wire.amqp.message import encode_sorted
 from gateway.wire.pairgate.encryption import MessageEncryption
-from tests.harness.faults import Call, FaultyBroker
+from tests.harness.faults import Call, FaultyBroker, Hang, Refuse
 from tests.harness.faulty_sessions import FaultySessionsBroker
 from tests.harness.remembering import RememberingBroker
 from tests.simulation.endpoint import AdapterClient, Client, Endpoint
@@ -44,6 +45,7 @@ from tests.simulation.network import Network
 from tests.simulation.scenario import Scenario
 
 PRIMARY: Final = "sim://primary"
+STUCK_SENDS: Final = (Hang(), Refuse(lambda: OutcomeUnknown("internal error")))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -87,6 +89,7 @@ class Installation:
     secondary: Broker
     dependencies: Callable[[str], PairDependencies]  # of a process, by its name
     watch: Callable[[str, str, Call], None]  # of which process, to which namespace, what
+    replaced: Callable[[str, bool], None]  # a connection of that process; True: it was well
     home: trio.Nursery  # where connections of the dead live on
     network: Network  # to the gateway's endpoint
     names: Names
@@ -179,7 +182,15 @@ class Installation:
         link = kind(inner=broker, watch=watch)
         if self.scenario.parts.remembers:
             rng = random.Random(f"dials {self.scenario.seed} {process} {namespace}")
-            link = RememberingBroker(inner=broker, watch=watch, rng=rng)
+            stuck_at = self.scenario.stuck_at if namespace == "primary" else inf
+            link = RememberingBroker(
+                inner=broker,
+                watch=watch,
+                rng=rng,
+                stuck_at=stuck_at,
+                stuck=STUCK_SENDS[self.scenario.seed % 2],
+                on_replaced=partial(self.replaced, process),
+            )
         await self.home.start(link.run)
         return link
 

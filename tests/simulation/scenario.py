@@ -52,6 +52,7 @@ NO_LOGIN: Final = "no login"  # the primary refuses the gateway's credentials
 TOLD: Final = frozenset({"busy", MISSING, NO_LOGIN})
 # Kinds that scenarios of their own have: a draw would mean another history for each seed.
 NOT_DRAWN: Final = frozenset({GRAY, MISSING, NO_LOGIN})
+STUCK: Final = "stuck"  # connections that were open when it began take no send any more
 GRAY_ANSWERS: Final = 3.5, 9.0  # seconds that an answer of a gray namespace takes
 FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "refuse": lambda rng: Refuse(),
@@ -210,6 +211,11 @@ class Scenario:
             case Front.STORAGE_QUEUE, OnUnknown.RAISE:
                 return self.pair.send_timeout
         return 0.0
+
+    @property
+    def stuck_at(self) -> float:
+        """The moment from which on no older connection to the primary takes a send; inf: none."""
+        return min((one.start for one in self.windows if one.kind == STUCK), default=math.inf)
 
     @property
     def kinds(self) -> frozenset[str]:

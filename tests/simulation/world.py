@@ -52,6 +52,7 @@ from tests.simulation.scenario import (
     LONGEST_DELAY,
     LONGEST_LATENCY,
     NAMES,
+    STUCK,
     Crash,
     Front,
     Mode,
@@ -231,6 +232,7 @@ class World:
             secondary=self.namespaces["secondary"],
             dependencies=self._environment,
             watch=self._watch,
+            replaced=self.laws.note_replaced,
             home=nursery,
             network=self._network(),
             names=self.journal.names,
@@ -267,6 +269,8 @@ class World:
         now = trio.current_time()
         for window in self.scenario.windows:
             hit = window.namespace == name and window.covers(operation, entity, now)
+            if hit and window.kind == STUCK:
+                continue  # it hits connections, not operations
             if hit and self.rng.random() < window.share:
                 self.journal.seen[f"fault: {window.kind}"] += 1
                 dead = operation is Operation.RECEIVE and window.kind in {"hang", "swallow answer"}
