@@ -48,6 +48,7 @@ from gateway.domain.message import (
     ValueBody,
     symbol,
 )
+from gateway.domain.storage_queue.poison import UNLIMITED
 from gateway.frontends.leases import Leases
 from gateway.offering import required
 from gateway.pairing.syphon.heartbeats import HeartbeatReader, Heartbeats
@@ -890,6 +891,14 @@ async def test_each_property_is_kept_or_refused_by_its_name(broker):
 
     there = shown(await described(broker, together))
     assert {name: getattr(there, name) for name in kept} == kept
+
+
+@needs(Capability.PROPERTIES)
+async def test_a_queue_as_an_endpoint_for_storage_makes_it_is_accepted(broker):
+    created = await broker.create_queue(EntityPath("orders"), UNLIMITED)
+
+    assert shown(created).max_size_in_megabytes == UNLIMITED.max_size_in_megabytes
+    assert shown(created).max_delivery_count == UNLIMITED.max_delivery_count
 
 
 @needs(Capability.PROPERTIES)

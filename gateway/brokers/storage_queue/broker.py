@@ -375,7 +375,8 @@ def _metadata(entity: EntityPath, properties: QueueProperties) -> dict[str, str]
         NotSupported: names the property that a queue of the service can't keep.
         InvalidRequest: names the property and the limit.
     """
-    lost = first_lost(properties, KEEPS, EntityInfo(path=entity, max_message_size=MAX_ENCODED))
+    usual = EntityInfo(path=entity, properties=parse_metadata({}), max_message_size=MAX_ENCODED)
+    lost = first_lost(properties, KEEPS, usual)
     if lost is not None:
         raise NotSupported(f"{lost}: a queue of Azure Storage can't keep this value; leave it out")
     return build_metadata(properties)

@@ -6,7 +6,8 @@ Pairgate's settings in the metadata of a queue that it creates: the service has 
     pairgate_user_metadata        in Base64, without the metadata that headers can express
 
 Every other name is metadata that a Storage client has set, here or at the service itself. A queue
-without these settings locks for a minute, and has no delivery limit.
+without these settings locks for a minute, and has no delivery limit. All queues are as large as a
+queue of Service Bus can be.
 """
 
 import base64
@@ -19,11 +20,13 @@ import attrs
 
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.storage_queue import poison
 from gateway.wire.storage_queue.fields import is_metadata
 from gateway.wire.storage_queue.notes import read_notes, write_notes
 from gateway.wire.storage_queue.operations import MAX_VISIBILITY
 
-UNLIMITED: Final = 2**31 - 1  # deliveries, the legacy client's value
+UNLIMITED: Final = poison.UNLIMITED.max_delivery_count  # the legacy client's value
+_LARGEST: Final = poison.UNLIMITED.max_size_in_megabytes  # as an account has no size of a queue
 KEEPS: Final = frozenset({"lock_duration", "max_delivery_count", "user_metadata"})
 _OWN: Final = "pairgate_"
 _LOCK: Final = "pairgate_lock_seconds"
@@ -71,6 +74,7 @@ def parse_metadata(metadata: Mapping[str, str]) -> QueueProperties:
     return QueueProperties(
         lock_duration=QueueProperties().lock_duration if lock is None else timedelta(seconds=lock),
         max_delivery_count=_number(values.get(_DELIVERIES), UNLIMITED) or UNLIMITED,
+        max_size_in_megabytes=_LARGEST,
         user_metadata=write_notes(attrs.evolve(notes, metadata={**notes.metadata, **others})),
     )
 

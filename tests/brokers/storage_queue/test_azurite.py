@@ -24,6 +24,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Complete, Message
+from gateway.domain.storage_queue.poison import UNLIMITED
 from gateway.offering import required
 from gateway.pairing.options import Oversized
 from gateway.wire.storage_queue import operations as storage
@@ -120,8 +121,11 @@ async def test_as_many_and_as_large_messages_as_there_can_be_come_at_once(
 
 
 async def test_what_a_queue_was_made_with_is_kept_there(azurites: Azurites) -> None:
-    wanted = QueueProperties(
-        lock_duration=timedelta(seconds=90), max_delivery_count=3, user_metadata="mine ü"
+    wanted = attrs.evolve(
+        UNLIMITED,
+        lock_duration=timedelta(seconds=90),
+        max_delivery_count=3,
+        user_metadata="mine ü",
     )
     async with azurites.namespace("primary") as namespace:
         created = await namespace.create_queue(EntityPath("a/b.c_d"), wanted)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.storage_queue import poison
 from gateway.wire.storage_queue.metadata import UNLIMITED, build_metadata, parse_metadata
 from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
 from gateway.wire.storage_queue.operations import StoredPolicy
@@ -22,6 +23,7 @@ NOTES = (
 )
 properties = st.builds(
     QueueProperties,
+    max_size_in_megabytes=st.just(poison.UNLIMITED.max_size_in_megabytes),
     lock_duration=st.integers(1, 604800).map(lambda seconds: timedelta(seconds=seconds)),
     max_delivery_count=st.integers(1, UNLIMITED),
     user_metadata=st.none()
@@ -46,7 +48,7 @@ def test_they_come_back(properties: QueueProperties) -> None:
 def test_a_queue_of_somebody_else_s_locks_for_a_minute_and_gives_nothing_up() -> None:
     found = parse_metadata({})
 
-    assert found == QueueProperties(max_delivery_count=UNLIMITED)
+    assert found == poison.UNLIMITED
 
 
 def test_metadata_of_storage_clients_is_the_service_s_own() -> None:
