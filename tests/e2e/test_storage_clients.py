@@ -72,7 +72,7 @@ EXPECTED: Final[dict[str, dict[str, Any]]] = {
         "no queue to clear": "QueueNotFound",
         "name": "InvalidResourceName",
         "short name": "OutOfRangeInput",
-        "too large": "MessageTooLarge",
+        "too large": "RequestBodyTooLarge",
         "far too large": "RequestBodyTooLarge",
         "life": "InvalidQueryParameterValue",
         "visibility": "OutOfRangeQueryParameterValue",
