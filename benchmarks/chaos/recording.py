@@ -64,6 +64,7 @@ class Recording:
     memory: int = 0
     files: int = 0
     redriven: int = 0  # dead letters of the backlog
+    twice_by_syphon: int = 0  # messages that a syphon sent to the primary without an answer
     ends: list[tuple[str, float]] = attrs.field(factory=list)  # of each copy that has one
 
     def __attrs_post_init__(self) -> None:
@@ -227,6 +228,9 @@ class _Run:
                         after=State(line["after"]),
                     )
                 )
+            case "syphon_backed_off" if line.get("in_doubt"):
+                self.recording.twice_by_syphon += int(line["in_doubt"])
+                self.log_of_doubt.transfers.append((now, EntityPath(str(line["entity"])).key))
             case "syphon_backed_off" if NO_ANSWER.search(str(line["reason"])):
                 self.log_of_doubt.transfers.append((now, EntityPath(str(line["entity"])).key))
             case "backlog_queue_failed" if NO_ANSWER.search(str(line["reason"])):

@@ -214,9 +214,15 @@ def _own_targets(recording: Recording) -> list[Target]:
         found.append(_at_most("life shorter by", wanted.shorter, shorter, " s"))
     if wanted.longer is not None:
         found.append(_at_most("life longer by", wanted.longer, longer, " s"))
-    if wanted.unanswered is not None:
-        missed = float(sum(send.answered == math.inf for send in sends))
-        found.append(_at_most("sends without an answer", wanted.unanswered, missed, ""))
+    missed = sum(send.answered == math.inf for send in sends)
+    found += [
+        _at_most(name, most, float(number), "")
+        for name, most, number in (
+            ("sends without an answer", wanted.unanswered, missed),
+            ("copies by the syphon", wanted.twice_by_syphon, recording.twice_by_syphon),
+        )
+        if most is not None
+    ]
     if wanted.redriven is not None:
         found.append(
             Target(

@@ -157,6 +157,7 @@ class Wanted:
     shorter: float | None = None  # by so much a message may live shorter than it was sent to
     longer: float | None = None
     unanswered: int | None = None  # sends that weren't accepted within the producer's `deadline`
+    twice_by_syphon: int | None = None  # messages that a syphon sent without an answer
     redriven: int | None = None  # dead letters, at least, that `pairgate redrive` has moved
 
 

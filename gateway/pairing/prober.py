@@ -34,7 +34,7 @@ JITTER: Final = 0.2
 SHARE: Final = 0.25  # of the failover interval, at most, between probes of a suspect
 SHORTEST: Final = 0.1  # seconds, however short an interval is
 # Seconds between probes of a suspect, at most: after a short outage its sends are back so soon.
-LONGEST: Final = 5.0
+LONGEST: Final = 3.0
 
 
 @attrs.define(eq=False)

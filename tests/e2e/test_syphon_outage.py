@@ -1,6 +1,9 @@
 """`pairgate syphon`, a process of its own, reports the outage and the way home of the backlog."""
 
+import signal
+
 import pytest
+import trio
 
 from gateway.domain.entity import EntityPath
 from tests.e2e.installation import client
@@ -51,3 +54,42 @@ async def test_a_syphon_of_its_own_tells_the_outage_and_how_the_backlog_went_hom
     async with client(primary) as broker:
         assert (await broker.inspect(ORDERS)).active == MESSAGES
     assert await syphon.stop() == 0
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["in the gateway", "a process of its own"])
+async def test_a_frozen_primary_gets_one_trial_of_the_syphon_and_each_copy_is_told(
+    gateways: Gateways, inside: bool
+) -> None:
+    """The quick form of the chaos scenario `syphon-into-freeze`."""
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    config = pair_config(
+        primary.address,
+        secondary.address,
+        backlog_queues=2,
+        enable_syphon=inside,
+        failover_interval="60s",
+    )
+    alone, endpoints, bind = config.partition("[[endpoints]]")
+    gateway = await gateways.start(alone + SYPHON + endpoints + bind, name="gateway")
+    mover = gateway
+    if not inside:
+        mover = await gateways.start(alone + SYPHON, name="syphon", command=("syphon",))
+    assert await send(gateway.address, "orders", b"before") == (201, "primary")
+
+    primary.signal(signal.SIGSTOP)
+    for _ in range(MESSAGES):
+        assert (await send(gateway.address, "orders", b"in the freeze"))[0] == 201
+        await trio.sleep(0.4)
+    primary.signal(signal.SIGCONT)
+    await mover.seen("backlog_empty")
+    async with client(primary) as broker:
+        arrived = (await broker.inspect(ORDERS)).active or 0
+
+    in_doubt = sum(each.get("in_doubt", 0) for each in mover.log)
+    diverted = sum(
+        each.get("in_doubt", False) for each in gateway.log if each["event"] == "diverted"
+    )
+    copies = arrived - MESSAGES - 1
+    assert in_doubt <= 2
+    assert 0 <= copies <= in_doubt + diverted
