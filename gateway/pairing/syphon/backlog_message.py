@@ -77,6 +77,7 @@ class Progress:
 
     rate: float | None  # messages/s
     began: float = attrs.field(factory=trio.current_time)  # start of that syphon, by Trio's clock
+    batches: int = 0  # that all drains together may have in progress
     _last_move: float = attrs.field(default=-inf, init=False)
     _last_received: float = attrs.field(default=-inf, init=False)
     _waiting_since: float = attrs.field(default=-inf, init=False)
@@ -115,6 +116,15 @@ class Progress:
     def within_rate(self, messages: int) -> int:
         """Limit a batch of that many messages to what the rate limit allows in one second."""
         return messages if self.rate is None else max(1, min(messages, int(self.rate)))
+
+    def within_lock(self, messages: int, lock: float) -> int:
+        """
+        Limit a batch of that many messages to its share of what the rate limit moves in a third of
+        a lock of `lock` seconds: more messages would only be kept locked, until their locks end.
+        """
+        if self.rate is None:
+            return messages
+        return max(1, min(messages, int(self.rate * lock / 3.0 / max(1, self.batches))))
 
     def spend(self, messages: int) -> None:
         """Charge that many messages, which are sent now, to the rate limit."""

@@ -34,7 +34,7 @@ from gateway.offering import offered
 from gateway.pairing.options import SyphonOptions
 from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo, Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs
-from gateway.pairing.syphon.batch_window import Batch, BatchWindow
+from gateway.pairing.syphon.batch_window import MAX_BATCHES, Batch, BatchWindow
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.mover import Mover
@@ -99,6 +99,7 @@ class Drain:
     async def run(self) -> BrokerError:
         """Drain until the queue can't be read any more; return why. All locks are released."""
         limit = self.options.attempt_timeout
+        self.progress.batches += MAX_BATCHES
         try:
             with trio.move_on_after(limit) as scope:
                 async with self.source.open_receiver(self.queue) as receiver:
@@ -109,6 +110,7 @@ class Drain:
         except BrokerError as error:
             return error
         finally:
+            self.progress.batches -= MAX_BATCHES
             self._suspended.clear()
             self.copies.forget_unsent(self.queue.key)
         return Unavailable(f"{self.queue} could not be opened or left within {limit:g} s")
@@ -124,7 +126,8 @@ class Drain:
                     batches.start_again()
                 try:
                     with self.pauses.until_paused(self.queue) as receiving:
-                        deliveries = await receiver.receive(batches.limit)
+                        most = self.progress.within_lock(batches.limit, self._info.shortest_lock)
+                        deliveries = await receiver.receive(most)
                 except BrokerError as error:
                     with trio.move_on_after(limit):  # sends in progress may still get their answer
                         await batches.wait_empty()

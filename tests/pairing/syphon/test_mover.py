@@ -906,3 +906,16 @@ async def test_locks_are_renewed_in_time_for_the_first_that_ends(harness, told, 
     left = lock_left(claimed, harness.clock(), info.shortest_lock)
 
     assert left == pytest.approx(seconds)
+
+
+async def test_no_more_messages_are_locked_than_the_rate_moves_within_their_lock(harness):
+    await harness.divert(*[message(str(number)) for number in range(400)])
+    syphon, held = harness.make_syphon(max_drain_rate=4.0), list[int]()
+    await harness.nursery.start(syphon.run)
+    for _ in range(90):
+        await trio.sleep(1.0)
+        held.append(sum(syphon.copies.values()))
+
+    lock = (await harness.secondary.store.inspect(QUEUE)).properties.lock_duration
+    assert 0 < max(held) <= 4.0 * lock.total_seconds() / 3.0
+    assert len(await harness.primary.ids()) >= 300
