@@ -27,7 +27,7 @@ from gateway.domain.message import DEAD_LETTER_REASON, Delivery, Message, Receiv
 from gateway.domain.topics.filters import Rule, TrueFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties, as_queue
 from gateway.engine.deliveries import Taken
-from gateway.engine.records import DEFERRED_OF, State
+from gateway.engine.records import DEFERRED_OF, Row, State
 from gateway.wire.amqp.message import encode_message
 from tests.brokers.drawn import (
     BATCHES,
@@ -635,7 +635,9 @@ class Machine(RuleBasedStateMachine):
             dead = State.TRANSFER if path.is_transfer_dead_letter else State.DEAD
             states = [dead, DEFERRED_OF[dead]]
         space = self.broker.namespace
-        rows = space.find(path).peek(states, 0, 1000)
+        rows: list[Row] = []
+        while page := space.find(path).peek(states, rows[-1].sequence + 1 if rows else 0, 1000):
+            rows += page  # one peek shows a bounded number of bytes
         return [
             to_delivery(Taken(row, row.deliveries), self.broker.unpack(row.content)) for row in rows
         ]
