@@ -10,6 +10,13 @@ Measures the starvation of a client: a well-behaved client alone, and beside an 
     huge          bodies of 1 MiB over 64 connections
     slow          200 connections that ask and never read the answers
     trickle       500 connections that send a byte a second: of the body of a request, or of a frame
+    peeks         300 connections that ask for all large messages, and read the answers
+    unfinished    300 connections that send a large message but for its end (AMQP)
+    attaches      8 connections that attach links and detach them (AMQP)
+    transactions  10 connections, each with 100 transactions that have a large message (AMQP)
+    transfers     a connection that sends 4,000 messages in each transfer (AMQP)
+
+Memory is the gateway's resident set: idle, at most beside the aggressor, and when it has left.
 
 Both clients are processes of their own and have access policies (or accounts) of their own. Each
 round measures the well-behaved client alone and then beside each aggressor; a ratio is the median
@@ -36,6 +43,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.aggressors import (
+    ALMOST_ALL,
+    attach_without_end,
+    fill_transactions,
+    leave_unfinished,
+    peek_without_end,
+    send_large_batches,
+)
 from benchmarks.fleet import now, open_fleet
 from benchmarks.machine import facts_of_processor
 from benchmarks.report import report_of, show_medians
@@ -62,13 +77,33 @@ from gateway.wire.storage_queue.signing import signed
 from tests.harness.secret_files import write_secret
 
 REST, AMQP, STORAGE = PROTOCOLS = ("service-bus-http", "amqp", "storage-queue")
-CONNECTIONS, BATCHES, HUGE, SLOW, TRICKLE = AGGRESSORS = (
+CONNECTIONS, BATCHES, HUGE, SLOW, TRICKLE = FLOODS = (
     "connections",
     "batches",
     "huge",
     "slow",
     "trickle",
 )
+PEEKS, UNFINISHED, ATTACHES, TRANSACTIONS, TRANSFERS = FILLERS = (
+    "peeks",
+    "unfinished",
+    "attaches",
+    "transactions",
+    "transfers",
+)
+AGGRESSORS = (*FLOODS, *FILLERS)
+NUMBER: Final = {  # of connections
+    CONNECTIONS: 200,
+    BATCHES: 16,
+    HUGE: 64,
+    SLOW: 200,
+    TRICKLE: 500,
+    PEEKS: 300,
+    UNFINISHED: 300,
+    ATTACHES: 8,
+    TRANSACTIONS: 10,
+    TRANSFERS: 1,
+}
 ALONE: Final = "alone"
 GOOD, BAD = "good", "bad"
 KEYS: Final = {
@@ -84,11 +119,14 @@ WARM_UP: Final = 2.0
 PATIENCE: Final = 60.0  # seconds, for one answer
 WIDTH: Final = 100
 LEAST_RATE: Final = 0.25  # of the rate alone
+MOST_MEMORY: Final = 400.0  # MiB
+MOST_KEPT: Final = 1.5  # of the memory before the first aggressor
+SETTLED: Final = 8.0  # seconds after an aggressor, in which free memory is returned
 MOST_P99: Final = 1.0  # seconds
 CONFIG: Final = """
 [namespaces.here]
 url = "embedded:{folder}/store.db"
-queues = ["good", "bad-connections", "bad-batches", "bad-huge", "bad-slow", "bad-trickle"]
+queues = ["good", {queues}]
 
 [limits.clients]
 share = {share}
@@ -106,6 +144,8 @@ class Measured:
     p50: float
     p99: float
     processor: float  # the gateway's processor time in a second, aggressor included
+    memory: float  # MiB of the gateway, at most
+    left: float  # MiB, when the aggressor has left
 
 
 @attrs.frozen(kw_only=True)
@@ -121,11 +161,14 @@ class Cell:
     rate_ratio: float
     p50_ratio: float
     p99_ratio: float
+    memory: float
+    left: float
 
 
 @attrs.frozen(kw_only=True)
 class Report:
     cells: Sequence[Cell]
+    idle: float  # MiB of the gateway before the first measurement
     rounds: int
     machine: Mapping[str, str]
 
@@ -161,6 +204,14 @@ class Http:
         return Headers.of(
             {"Authorization": sign_sas("http://localhost/", self.who, KEYS[self.who], expires)}
         )
+
+    @property
+    def peek(self) -> Request:
+        """A request that shows as many messages as the protocol allows."""
+        if self.protocol == STORAGE:
+            return self.sign(build_request(storage.PeekMessages(queue=self.queue, limit=32)))
+        target = f"/{self.queue}/messages?limit=100"
+        return Request(method="GET", target=target, headers=self.token)
 
     def sign(self, request: Request) -> Request:
         """The request to the Queue service by the account's key."""
@@ -230,27 +281,29 @@ async def well_behaved(protocol: str, port: int) -> AsyncIterator[Send]:
 
 async def aggress(protocol: str, port: int, kind: str) -> None:
     """Harm others as far as the gateway allows, until killed."""
-    if kind == SLOW:
-        await _fill(protocol, port)
+    if kind in {SLOW, PEEKS}:
+        await _fill(protocol, port, kind)
     print("begun", flush=True)
     attacks = _over_amqp if protocol == AMQP else partial(_over_http, protocol)
     async with trio.open_nursery() as nursery:
-        for _ in range({CONNECTIONS: 200, BATCHES: 16, HUGE: 64, SLOW: 200, TRICKLE: 500}[kind]):
+        for _ in range(NUMBER[kind]):
             nursery.start_soon(_again, partial(attacks, port, kind))
 
 
-async def _fill(protocol: str, port: int) -> None:
-    """Send the messages for the answers that the client doesn't read."""
+async def _fill(protocol: str, port: int, kind: str) -> None:
+    """Send the messages for the answers: small ones that aren't read, or large ones to peek."""
+    large = bytes(40_000 if protocol == STORAGE else ALMOST_ALL)
+    body, many = (large, 40) if kind == PEEKS else (SMALL, 1000 if protocol == AMQP else 100)
     if protocol == AMQP:
         async with amqp_client(port, BAD) as client:
-            link = sending(client, f"{BAD}-{SLOW}", 1)
+            link = sending(client, f"{BAD}-{kind}", 1)
             await link.wait_attached()
-            for _ in range(1000):
-                await link.send(encode_message(Message(body=SMALL)))
+            for _ in range(many):
+                await link.send(encode_message(Message(body=body)))
         return
-    http = Http.open(protocol, port, BAD, f"{BAD}-{SLOW}")
-    for _ in range(100):
-        await http.send()
+    http = Http.open(protocol, port, BAD, f"{BAD}-{kind}")
+    for _ in range(many):
+        await http.send(body)
     await http.client.aclose()
 
 
@@ -271,12 +324,12 @@ async def _over_http(protocol: str, port: int, kind: str) -> None:
     if kind == TRICKLE:
         await _trickling(http, port)
         return
-    request = http.request(SMALL)
+    request = http.peek if kind == PEEKS else http.request(SMALL)
     if kind == BATCHES and protocol == REST:
         batch = json.dumps([{"Body": "x" * 100} for _ in range(1000)]).encode()
         headers = [*http.token.items, ("Content-Type", "application/vnd.microsoft.servicebus.json")]
         request = attrs.evolve(http.request(batch), headers=Headers.of(headers))
-    elif kind != CONNECTIONS:
+    elif kind not in {CONNECTIONS, PEEKS}:
         largest = 47 * 1024 if protocol == STORAGE else MEBIBYTE - 1024
         request = http.request(bytes(largest))
     try:
@@ -289,13 +342,7 @@ async def _over_http(protocol: str, port: int, kind: str) -> None:
 
 async def _never_reading(http: Http, port: int) -> None:
     """Requests that are sent ahead, as many as the gateway takes."""
-    if http.protocol == STORAGE:
-        request = http.sign(build_request(storage.PeekMessages(queue=http.queue, limit=32)))
-    else:
-        request = Request(
-            method="GET", target=f"/{http.queue}/messages?limit=100", headers=http.token
-        )
-    head = _head(request, port)
+    head = _head(http.peek, port)
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         while True:
             await stream.send_all(head)
@@ -331,9 +378,32 @@ async def _trickling_frame(port: int) -> None:
             await stream.send_all(b"\0")
 
 
+async def _filling(port: int, kind: str) -> None:
+    """One of `FILLERS`."""
+    stream, queue = await dial(Place(host="127.0.0.1", port=port)), f"{BAD}-{kind}"
+    async with amqp_client(port, BAD, stream) as client:
+        match kind:
+            case "attaches":
+                await attach_without_end(client, queue)
+            case "peeks":
+                await peek_without_end(client, queue)
+        link = sending(client, queue, 1)
+        await link.wait_attached()
+        match kind:
+            case "unfinished":
+                await leave_unfinished(stream, link)
+            case "transactions":
+                await fill_transactions(link)
+            case _:
+                await send_large_batches(link)
+
+
 async def _over_amqp(port: int, kind: str) -> None:
     if kind == TRICKLE:
         await _trickling_frame(port)
+        return
+    if kind in FILLERS:
+        await _filling(port, kind)
         return
     async with amqp_client(port, BAD) as client:
         if kind == SLOW:
@@ -383,15 +453,30 @@ async def measure(
         gateway = await fleet.start("gateway", config_of(folder, ports, share))
         with trio.fail_after(PATIENCE):
             await started.wait()
+        idle = memory_of(gateway.pid)
         for number in range(rounds + 1):  # the first one warms up
             for protocol in protocols:
-                for kind in (ALONE, *kinds):
+                for kind in (ALONE, *(each for each in kinds if fits(each, protocol))):
                     async with attacked(protocol, ports[protocol], kind):
                         each = await _measure(protocol, ports[protocol], gateway.pid, seconds)
+                    if kind in FILLERS:
+                        await trio.sleep(SETTLED)
+                    each = attrs.evolve(each, left=memory_of(gateway.pid))
                     if number:
                         found.setdefault((protocol, kind), []).append(each)
     cells = [_cell(*key, each, found[key[0], ALONE]) for key, each in found.items()]
-    return Report(cells=cells, rounds=rounds, machine=dict(facts_of_processor()))
+    return Report(cells=cells, idle=idle, rounds=rounds, machine=dict(facts_of_processor()))
+
+
+def fits(kind: str, protocol: str) -> bool:
+    """True if a client of that protocol can do this."""
+    return protocol == AMQP or kind in {*FLOODS, PEEKS}
+
+
+def memory_of(pid: int) -> float:
+    """The resident set of a process, in MiB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MEBIBYTE
 
 
 def config_of(folder: Path, ports: Mapping[str, int], share: int) -> str:
@@ -409,7 +494,10 @@ def config_of(folder: Path, ports: Mapping[str, int], share: int) -> str:
             f'entities = ["{who}*"]\n[[accounts]]\nname = "{who}"\n{secret}\n'
         )
     credentials = "\n".join(lines)
-    return CONFIG.format(folder=folder, endpoints=endpoints, credentials=credentials, share=share)
+    queues = ", ".join(f'"{BAD}-{kind}"' for kind in AGGRESSORS)
+    return CONFIG.format(
+        folder=folder, queues=queues, endpoints=endpoints, credentials=credentials, share=share
+    )
 
 
 @asynccontextmanager
@@ -437,7 +525,7 @@ async def attacked(protocol: str, port: int, kind: str) -> AsyncIterator[None]:
 
 
 async def _measure(protocol: str, port: int, pid: int, seconds: float) -> Measured:
-    latencies: list[float] = []
+    latencies, memory = list[float](), memory_of(pid)
     async with well_behaved(protocol, port) as send:
         with trio.fail_after(PATIENCE):
             await send()
@@ -446,6 +534,7 @@ async def _measure(protocol: str, port: int, pid: int, seconds: float) -> Measur
             with trio.fail_after(PATIENCE):
                 await send()
             latencies.append(time.perf_counter() - sent)
+            memory = max(memory, memory_of(pid))
         spent, took = processor_time(pid) - before, time.perf_counter() - began
     ordered = sorted(latencies)
     return Measured(
@@ -453,6 +542,8 @@ async def _measure(protocol: str, port: int, pid: int, seconds: float) -> Measur
         p50=ordered[len(ordered) // 2],
         p99=ordered[len(ordered) * 99 // 100],
         processor=spent / took,
+        memory=memory,
+        left=memory,
     )
 
 
@@ -474,17 +565,23 @@ def _cell(protocol: str, kind: str, rounds: Sequence[Measured], alone: Sequence[
         rate_ratio=ratio("rate"),
         p50_ratio=ratio("p50"),
         p99_ratio=ratio("p99"),
+        memory=max(each.memory for each in rounds),
+        left=middle("left"),
     )
 
 
-def targets(cells: Sequence[Cell]) -> Sequence[Target]:
+def targets(report: Report) -> Sequence[Target]:
     """The goals, each for the worst of the aggressors."""
-    beside = [cell for cell in cells if cell.aggressor != ALONE]
+    beside = [cell for cell in report.cells if cell.aggressor != ALONE]
     if not beside:
         return ()
     slowest, latest = (
         min(beside, key=lambda cell: cell.rate_ratio),
         max(beside, key=lambda cell: cell.p99),
+    )
+    largest, keeper = (
+        max(beside, key=lambda cell: cell.memory),
+        max(beside, key=lambda cell: cell.left),
     )
     return (
         Target(
@@ -497,6 +594,17 @@ def targets(cells: Sequence[Cell]) -> Sequence[Target]:
             reached=latest.p99 <= MOST_P99,
             found=f"{latest.p99 * 1e3:.0f} ms ({latest.protocol}, {latest.aggressor})",
         ),
+        Target(
+            text=f"the gateway's memory stays below {MOST_MEMORY:.0f} MiB",
+            reached=largest.memory < MOST_MEMORY,
+            found=f"{largest.memory:.0f} MiB ({largest.protocol}, {largest.aggressor})",
+        ),
+        Target(
+            text=f"its memory returns to {MOST_KEPT} times that before",
+            reached=keeper.left <= MOST_KEPT * report.idle,
+            found=f"{keeper.left:.0f} of {report.idle:.0f} MiB"
+            f" ({keeper.protocol}, {keeper.aggressor})",
+        ),
     )
 
 
@@ -504,7 +612,17 @@ def show(report: Report, console: Console) -> None:
     table = Table(box=SIMPLE_HEAD, title="One well-behaved client: sends over one connection")
     for name in ("protocol", "aggressor"):
         table.add_column(name)
-    for name in ("sends/s", "to alone", "p50, ms", "to alone", "p99, ms", "to alone", "CPU"):
+    for name in (
+        "sends/s",
+        "to alone",
+        "p50, ms",
+        "to alone",
+        "p99, ms",
+        "to alone",
+        "CPU",
+        "MiB",
+        "left",
+    ):
         table.add_column(name, justify="right")
     for each in report.cells:
         table.add_row(
@@ -517,9 +635,11 @@ def show(report: Report, console: Console) -> None:
             f"{each.p99 * 1e3:.1f}",
             f"{each.p99_ratio:.1f}",
             f"{each.processor:.2f}",
+            f"{each.memory:.0f}",
+            f"{each.left:.0f}",
         )
     console.print(table)
-    show_targets(targets(report.cells), console)
+    show_targets(targets(report), console)
     show_medians(report.rounds, report.machine, console, "; CPU: cores of the gateway")
 
 

@@ -58,11 +58,6 @@ class Turn:
         """True if another client is light and has had a request in the last `SOON` seconds."""
         return self.line.is_beside_light
 
-    @property
-    def is_alone(self) -> bool:
-        """True if no other client has had a request in the last `RECENT` seconds."""
-        return self.line.is_alone
-
     async def give_way(self) -> None:
         """
         Return when a light client's request that is in progress has ended, or after `BRIEF`
@@ -188,11 +183,6 @@ class Line:
         if not share or self._contention.is_alone(self, trio.current_time()):
             return most, most_bytes
         return min(most, share), min(most_bytes, MOST_BYTES)
-
-    @property
-    def is_alone(self) -> bool:
-        """As `Turn.is_alone`."""
-        return self._contention.is_alone(self, trio.current_time())
 
     @property
     def is_beside_light(self) -> bool:

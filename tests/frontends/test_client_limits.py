@@ -563,7 +563,7 @@ async def whole(stream: HeldBackStream, size: int) -> bytes:
 
 
 @pytest.mark.parametrize(("seconds", "sizes"), [(SLOW * 2, [1, 1, 1]), (QUICK / 2, [1, 2, 4])])
-async def test_frames_that_take_long_are_processed_in_small_pieces_beside_another_client(
+async def test_frames_that_take_long_are_processed_in_small_pieces(
     seconds: float, sizes: list[int], autojump_clock: MockClock
 ) -> None:
     part = bytes(range(256)) * 40
@@ -577,15 +577,6 @@ async def test_frames_that_take_long_are_processed_in_small_pieces_beside_anothe
 
     assert [len(each) // SMALLEST_PIECE for each in pieces] == sizes
     assert part.startswith(b"".join(pieces))
-
-
-async def test_alone_a_client_has_its_frames_processed_at_once(autojump_clock: MockClock) -> None:
-    part = bytes(60 * 1024)
-    async with open_site() as site:
-        with site._visit("192.0.2.1"):
-            stream = await one_part(part)
-
-            assert await stream.receive_some() == part
 
 
 async def test_unfinished_messages_count_whatever_the_connection_and_one_may_be_finished(

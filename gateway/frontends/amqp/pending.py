@@ -16,11 +16,11 @@ from gateway.net.waiters import Waiters
 # Bytes read at once, from which on their processing needs a turn: they are a part of a large
 # message, or many frames. 50 attaches, of 100 bytes each, take 10 ms.
 MUCH: Final = 2 * 1024
-# Bytes that are processed at once beside other clients: as many as take a millisecond, about.
+# Bytes that are processed at once: as many as take a few milliseconds, about.
 SMALLEST_PIECE: Final = 1024
 LARGEST_PIECE: Final = 64 * 1024
-QUICK: Final = 0.0005  # seconds
-SLOW: Final = 0.002
+QUICK: Final = 0.001  # seconds
+SLOW: Final = 0.004
 
 
 def _unlimited() -> ClientLoad | None:
@@ -174,8 +174,8 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
     A stream that isn't read from while too many transfers or bytes are pending. A large part of its
     data is returned when it is the client's turn, which lasts until all of it was processed: so the
     frames of a client with many connections are processed a few at a time, and another client's
-    between them. Beside other clients it comes in pieces, each of which takes a millisecond or so:
-    a frame may cost a hundred times as much as another one of its size.
+    between them. It comes in pieces, each of which takes a few milliseconds: a frame may cost a
+    hundred times as much as another one of its size, and somebody may be about to connect.
     """
 
     _inner: trio.abc.Stream
@@ -205,7 +205,7 @@ class HeldBackStream(trio.abc.HalfCloseableStream):
 
     def _next_piece(self) -> bytes | bytearray:
         data, size = self._data, self._size
-        if self._turn is None or len(data) <= size or self._turn.is_alone:
+        if self._turn is None or len(data) <= size:
             self._data = b""
             return data
         self._data, self._returned = data[size:], trio.current_time()
