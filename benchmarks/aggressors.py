@@ -1,4 +1,4 @@
-"""One client's attempts, over AMQP, to fill the memory of a gateway or to keep its event loop."""
+"""Attempts of one client, over AMQP, to fill the memory of a gateway or to keep its event loop."""
 
 from itertools import count
 from typing import Final

@@ -379,7 +379,7 @@ async def _trickling_frame(port: int) -> None:
 
 
 async def _filling(port: int, kind: str) -> None:
-    """One of `FILLERS`."""
+    """Attack as one of `FILLERS`."""
     stream, queue = await dial(Place(host="127.0.0.1", port=port)), f"{BAD}-{kind}"
     async with amqp_client(port, BAD, stream) as client:
         match kind:
