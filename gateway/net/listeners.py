@@ -388,11 +388,15 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
             await self.slots.acquire()
             try:
                 return await self.inner.accept()
-            except BaseException as error:
+            except OSError as error:
                 self.slots.release()
-                if not (isinstance(error, OSError) and error.errno in _NO_ROOM):
+                if error.errno not in _NO_ROOM:
                     raise
-                await self._make_room(error)
+                lack = error
+            except BaseException:
+                self.slots.release()
+                raise
+            await self._make_room(lack)
 
     async def _make_room(self, error: OSError) -> None:
         """
