@@ -136,7 +136,9 @@ class SlowWatch:
         self.slow += 1
         self.states.evidence.slow(watched.attempt)
         if not watched.overtaken:
-            self.states.slow(watched.attempt)
+            # The begin of a hedge is none: a healthy primary may take as long for each send.
+            late = watched.attempt.began + (self.options.slow_call_duration or inf)
+            self.states.slow(watched.attempt, is_silence=now >= late)
             watched.due = now + self.options.suspect_wait
             self._slow[watched] = None
 

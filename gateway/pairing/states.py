@@ -219,13 +219,17 @@ class EntityStates:
             self._note(record, Event.TRIAL_SENT if attempt.trial else Event.SENT, "sent")
         self._end_trial(attempt, record)
 
-    def slow(self, attempt: Attempt) -> None:
-        """Suspect the entity, as the attempt has had no answer for `slow_call_duration`."""
+    def slow(self, attempt: Attempt, *, is_silence: bool = True) -> None:
+        """
+        Suspect the entity, as the attempt has had no answer for long. With `is_silence` that is
+        evidence about the other entities, too.
+        """
         self._notice_pause()
         if attempt.pauses != self._pauses:
             return
         error = no_answer(self.address, "", trio.current_time() - attempt.began)
-        self.evidence.note_failure(attempt, error)
+        if is_silence:
+            self.evidence.note_failure(attempt, error)
         record = self._records.of(attempt.entity, self.clock())
         if record is not None and attempt.epoch >= record.epoch:
             record.shared = False
