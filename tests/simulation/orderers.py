@@ -249,6 +249,7 @@ class Orderers:
                 secondary=namespaces[1],
                 dependencies=self._dependencies,
                 watch=lambda process, namespace, call: None,
+                replaced=lambda process, well: None,
                 home=nursery,
                 network=Network(rng=self.rng, breaking=0.0, until=0.0, on_break=lambda: None),
                 names=Names(),

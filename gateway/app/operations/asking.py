@@ -18,9 +18,10 @@ from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.status import Status
 from gateway.frontends.admin.readiness import Readiness
 from gateway.net.http.client import HttpClient
-from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.http.messages import Headers, Request
 from gateway.wire.pairgate import probe as probing
 from gateway.wire.pairgate import purge as purging
+from gateway.wire.pairgate.admin_json import parse_refusal
 from gateway.wire.pairgate.control import (
     build_order,
     build_process_order,
@@ -29,7 +30,6 @@ from gateway.wire.pairgate.control import (
     path_of,
 )
 from gateway.wire.pairgate.status import parse_status
-from gateway.wire.servicebus.errors import parse_error
 
 T = TypeVar("T")
 
@@ -60,18 +60,8 @@ async def ask(
     request = Request(method=method, target=target, headers=Headers.of(fields), body=body)
     response = await client.request(request)
     if response.status != success:
-        raise _refusal_of(response)
+        raise parse_refusal(response)
     return response.body
-
-
-def _refusal_of(response: Response) -> BrokerError:
-    """The error of a response, with the text that the admin endpoint gives as JSON."""
-    error = parse_error(response)
-    try:
-        text = json.loads(response.body)["error"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return error
-    return type(error)(text) if isinstance(text, str) else error
 
 
 async def ask_once(

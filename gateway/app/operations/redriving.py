@@ -21,6 +21,7 @@ from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.wire.http.messages import Headers, Request
+from gateway.wire.pairgate.admin_json import parse_refusal
 from gateway.wire.pairgate.redrive import (
     MOST,
     RedriveOrder,
@@ -28,7 +29,6 @@ from gateway.wire.pairgate.redrive import (
     parse_redriven,
     parse_survey,
 )
-from gateway.wire.servicebus.errors import parse_error
 
 ANSWER_SECONDS: Final = 600.0  # for a gateway to count or move the messages of one request
 SLICE_SECONDS: Final = 1.0  # of the messages that a running gateway moves for one request
@@ -224,7 +224,7 @@ class _Running:
             async with self.endpoint.client() as client:
                 response = await client.request(request)
         if response.status != 200:
-            raise parse_error(response)
+            raise parse_refusal(response)
         return response.body
 
     @property

@@ -13,7 +13,7 @@ from gateway.net.dialing import Place, dial
 from gateway.net.http.headers import read_fields, written_fields
 from gateway.wire.http.event_stream import EventParser, ServerEvent
 from gateway.wire.http.messages import Request, Response
-from gateway.wire.servicebus.errors import parse_error
+from gateway.wire.pairgate.admin_json import parse_refusal
 
 _RECEIVE_SIZE = 16 * 1024
 _MAX_REFUSAL = 64 * 1024  # bytes of an error response
@@ -112,6 +112,6 @@ async def _ask(
             if len(body) > _MAX_REFUSAL:
                 break
         headers = read_fields(answer.headers.raw_items())
-        raise parse_error(
+        raise parse_refusal(
             Response(status=answer.status_code, headers=headers, body=body[:_MAX_REFUSAL])
         )

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+import attrs
 import cattrs
 import cattrs.preconf.json
 
-from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
 from gateway.wire.http import strict_json
+from gateway.wire.http.messages import Headers, Response
 from gateway.wire.pairgate.strict import strict_converter
+from gateway.wire.servicebus.errors import PAIRGATE, parse_error
 
 T = TypeVar("T")
 
@@ -77,3 +80,18 @@ def parse_answer(data: bytes, kind: type[T], what: str) -> T:
     except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise MessageError(f"this is not {what}: {error}") from error
     return answer
+
+
+def parse_refusal(response: Response) -> BrokerError:
+    """
+    Parse an answer of the endpoint `admin` that isn't a success; never raises. One whose JSON has
+    an error is by a gateway; another one may be by a proxy on the way, and is an unknown outcome.
+    """
+    try:
+        text = json.loads(response.body)["error"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        text = None
+    if not isinstance(text, str):
+        return parse_error(response)
+    headers = Headers.of([*response.headers.items, PAIRGATE])
+    return type(parse_error(attrs.evolve(response, headers=headers)))(text)
