@@ -263,9 +263,18 @@ class Scenario:
         return 2 * LONGEST_LATENCY if self.latency else 0.0
 
     def freeze_at(self, began: float) -> Window | None:
-        """The freeze of the primary in which a request began, if it did in one."""
-        found = (each for each in self.windows if each.start <= began < each.end)
-        return next((each for each in found if each.is_freeze), None)
+        """
+        The freeze of the primary in which a request began, if it did in one, and no other fault of
+        the primary overlaps that: another fault may answer meanwhile.
+        """
+        faults = [each for each in self.windows if each.namespace == "primary"]
+        found = (each for each in faults if each.is_freeze and each.start <= began < each.end)
+        freeze = next(found, None)
+        if freeze is None:
+            return None
+        others = (each for each in faults if each is not freeze)
+        overlap = any(each.start < freeze.end and freeze.start < each.end for each in others)
+        return None if overlap else freeze
 
     @property
     def lone_freeze(self) -> Window | None:

@@ -57,6 +57,7 @@ def installation(heard, nursery):
         secondary=MemoryBroker(clock, rng),
         dependencies=lambda _: dependencies,
         watch=lambda *_: None,
+        replaced=lambda *_: None,
         home=nursery,
         network=Network(rng=rng, breaking=0.0, until=0.0, on_break=lambda: None),
         names=Names(),

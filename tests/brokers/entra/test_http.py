@@ -51,7 +51,8 @@ class Server:
         await trio.lowlevel.checkpoint()
         status = self.statuses[min(len(self.asked), len(self.statuses) - 1)]
         self.asked.append(request)
-        return Response(status=status, headers=Headers.of([PAIRGATE]))
+        code = ("x-ms-error-code", "InvalidAuthenticationInfo")  # of the service, as each refusal
+        return Response(status=status, headers=Headers.of([PAIRGATE, code]))
 
     @property
     def authorizations(self) -> list[str | None]:
