@@ -47,7 +47,7 @@ async def test_what_a_killed_syphon_had_locked_comes_home(
     await primary.kill()
     for number in range(MESSAGES):
         assert await send(gateway.address, "orders", b"%d" % number) == (201, "backlog")
-    await gateway.seen("syphon_backed_off", entity="orders")
+    await gateway.seen("namespace_lost")
     await gateway.kill()
     await gateway.start()
     await primary.start()
