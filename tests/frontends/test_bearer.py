@@ -76,13 +76,17 @@ def request(method: str, target: str, token: str, body: bytes = b"", **fields: s
     return Request(method=method, target=target, headers=headers, body=body)
 
 
-async def test_rest_and_atom(gateway: Gateway, autojump_clock: MockClock) -> None:
-    rest = ServiceBusRestFrontend(
+def rest_of(gateway: Gateway) -> ServiceBusRestFrontend:
+    return ServiceBusRestFrontend(
         broker=gateway.broker,
         leases=gateway.leases,
         authorizer=gateway.authorizer,
         wall_clock=wall_clock,
     )
+
+
+async def test_rest_and_atom(gateway: Gateway, autojump_clock: MockClock) -> None:
+    rest = rest_of(gateway)
     world = gateway.world
 
     async def ask(method: str, target: str, token: str) -> Response:
@@ -116,12 +120,7 @@ FORWARDING = b"""<entry xmlns="http://www.w3.org/2005/Atom"><content type="appli
 async def test_a_token_needs_no_scheme_over_rest(
     gateway: Gateway, has_scheme: bool, autojump_clock: MockClock
 ) -> None:
-    rest = ServiceBusRestFrontend(
-        broker=gateway.broker,
-        leases=gateway.leases,
-        authorizer=gateway.authorizer,
-        wall_clock=wall_clock,
-    )
+    rest = rest_of(gateway)
 
     def shown(*roles: str) -> str:
         token = gateway.world.token(*roles)
@@ -143,12 +142,7 @@ async def test_the_keys_for_a_second_token_are_waited_for(
     gateway: Gateway, autojump_clock: MockClock
 ) -> None:
     """The request itself has a signature."""
-    rest = ServiceBusRestFrontend(
-        broker=gateway.broker,
-        leases=gateway.leases,
-        authorizer=gateway.authorizer,
-        wall_clock=wall_clock,
-    )
+    rest = rest_of(gateway)
     await trio.sleep(3700)
     claims = gateway.world.provider.claims(wall_clock().timestamp())
     new = SigningKey.make("new")
@@ -176,12 +170,7 @@ async def test_an_audience_that_fits_no_header_is_accepted_and_not_told(
 async def test_the_keys_that_nobody_can_read_are_no_fault_of_the_client(
     gateway: Gateway, autojump_clock: MockClock
 ) -> None:
-    rest = ServiceBusRestFrontend(
-        broker=gateway.broker,
-        leases=gateway.leases,
-        authorizer=gateway.authorizer,
-        wall_clock=wall_clock,
-    )
+    rest = rest_of(gateway)
     gateway.world.is_down = True
     await trio.sleep(3700)
     claims = gateway.world.provider.claims(wall_clock().timestamp())

@@ -48,7 +48,7 @@ NAMES: Final = ("primary", "secondary")
 GRAY: Final = "gray"
 MISSING: Final = "missing"  # the primary has no such entity
 NO_LOGIN: Final = "no login"  # the primary refuses the gateway's credentials
-# What the namespace itself answers, and no outage by itself.
+# Errors that the namespace itself answers. They are no outage.
 TOLD: Final = frozenset({"busy", MISSING, NO_LOGIN})
 # Kinds that scenarios of their own have: a draw would mean another history for each seed.
 NOT_DRAWN: Final = frozenset({GRAY, MISSING, NO_LOGIN})

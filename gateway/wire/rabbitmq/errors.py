@@ -76,8 +76,8 @@ def refusal_of_connection(code: int, text: str) -> BrokerError:
     """
     The error for a connection that the broker closed before it was open.
 
-    What isn't about the login is an outage: a limit of connections (of the node, the vhost or the
-    user), or a vhost that is down, concerns all queues, and no later answer says when it ends.
+    A refused login is the caller's error. Any other reason is an outage: a limit of connections, of
+    the node, the vhost or the user, concerns all queues, and so does a vhost that is down.
     """
     said, lower = f"{text} ({code})", text.lower()
     of_login = code in {402, ACCESS_REFUSED, NOT_ALLOWED}
