@@ -45,7 +45,8 @@ class _Streak:
     failing_since: float | None = None  # of what must count
     last_failure: float = 0.0
     overdue: bool = False
-    successes: int = 0  # of sends and probes, of anybody, since the failover, in time
+    # Moments since the failover, and of it, when a send or probe of anybody was answered in time.
+    succeeded: list[float] = attrs.field(factory=list)
     probes: int = 0  # in a row since the last failure, in time
     flaps: int = 0
     returned: float = -inf
@@ -103,7 +104,7 @@ class Laws:
         streak = self._streaks[call.entity.key]
         in_time = call.took < self.scenario.late
         if call.outcome is None and in_time:
-            streak.successes += 1
+            streak.succeeded.append(trio.current_time())
         if process != "gateway" and call.operation is Operation.SEND:
             self._judge_frozen(process, call)
         if process == "gateway":
@@ -422,13 +423,15 @@ class Laws:
         streak.state, streak.changed, streak.overdue = event.after, trio.current_time(), False
         if event.after == State.SECONDARY.value:
             self._judge_failover(event, streak)
-            streak.successes = 0
+            # A failure and a success of one moment may be told in either order.
+            streak.succeeded = [at for at in streak.succeeded if at == streak.changed]
         if event.after != State.SUSPECT.value:
             streak.failing_since = None
         self._end_streak(event, streak)
         back = event.before in BACKLOG and event.after == State.PRIMARY.value
-        if back and streak.successes < self.scenario.pair.successes_to_return:
-            self.broken.append(f"{event.entity} came back after {streak.successes} successes")
+        successes = len(streak.succeeded)
+        if back and successes < self.scenario.pair.successes_to_return:
+            self.broken.append(f"{event.entity} came back after {successes} successes")
         self._judge_cause(event)
 
     def _end_streak(self, event: EntityStateChanged, streak: _Streak) -> None:
