@@ -154,5 +154,5 @@ async def test_who_is_refused_polls_and_says_why(gateway: Gateway, nursery: trio
 
     (event,) = refused.events.seen
     assert isinstance(event, TriggersLost)
-    assert "not-authorized" in event.reason
+    assert event.reason == "no token: an Authorization header is expected"
     assert not refused.triggers.is_connected
