@@ -11,7 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+BENCHMARKS = ROOT / "benchmarks"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    BENCHMARKS / "README.md",
+    BENCHMARKS / "proof.md",
+    *sorted(DOCS.rglob("*.md")),
+]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))
 # Also within an item of a list.
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

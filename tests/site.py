@@ -68,7 +68,8 @@ def lay_out(pages: Path) -> None:
         to = pages / path.relative_to(ROOT)
         if path.is_dir():
             to.mkdir(parents=True, exist_ok=True)
-            (to / "index.md").write_text(listing(path))
+            if not (path / "README.md").exists():
+                (to / "index.md").write_text(listing(path))
             todo += [each for each in path.iterdir() if each.is_file()]
             continue
         to.parent.mkdir(parents=True, exist_ok=True)

@@ -17,26 +17,26 @@ LANGUAGES: Final = ("sh", "console", "python", "js", "json", "yaml", "http")
 READERS: Final = {"blocks", "named_blocks"}
 # Blocks that no test runs, by page and language: their number, and the reason.
 NOT_RUN: Final[Mapping[tuple[str, str], tuple[int, str]]] = {
-    ("docs/how-to/accept-tokens.md", "sh"): (
+    ("docs/how-to/connect/accept-tokens.md", "sh"): (
         1,
         "Azure's command line: tests/e2e/test_identity_tokens.py shows commands another token",
     ),
-    ("docs/how-to/entra-id.md", "sh"): (1, "an installation from the index"),
-    ("docs/how-to/run-in-containers.md", "sh"): (
+    ("docs/how-to/secure/entra-id.md", "sh"): (1, "an installation from the index"),
+    ("docs/how-to/run/run-in-containers.md", "sh"): (
         2,
         "Docker: tests/deploy/container_check.py builds and runs the image without it",
     ),
-    ("docs/how-to/run-in-kubernetes.md", "sh"): (2, "a cluster: tests/deploy renders the chart"),
-    ("docs/how-to/run-under-systemd.md", "sh"): (
+    ("docs/how-to/run/run-in-kubernetes.md", "sh"): (2, "a cluster: tests/deploy renders the chart"),
+    ("docs/how-to/run/run-under-systemd.md", "sh"): (
         2,
         "systemd as init: tests/e2e/test_service_manager.py stands in for it",
     ),
-    ("docs/how-to/run-without-a-single-point-of-failure.md", "sh"): (
+    ("docs/how-to/scale/run-without-a-single-point-of-failure.md", "sh"): (
         1,
         "systemd as init: tests/e2e/test_take_over.py hands over its sockets",
     ),
-    ("docs/how-to/trace-messages.md", "sh"): (1, "an installation from the index"),
-    ("docs/reference/benchmarks.md", "sh"): (1, "a synopsis; the benchmarks take long"),
+    ("docs/how-to/operate/trace-messages.md", "sh"): (1, "an installation from the index"),
+    ("benchmarks/README.md", "sh"): (1, "a synopsis; the benchmarks take long"),
 }
 
 

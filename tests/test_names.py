@@ -80,7 +80,7 @@ OLD_WORDS: Final = frozenset(OLD_TEXT.split())
 
 # Files in which such a word has its usual sense, or must be named.
 USUAL_SENSE: Final[dict[str, dict[str, str]]] = {
-    "docs/explanation/proof.md": {"swarm": "swarm testing is the field's name"},
+    "benchmarks/proof.md": {"swarm": "swarm testing is the field's name"},
     "gateway/pairing/state_file.py": {"standings": "a key of version 1 of the state file"},
     "tests/pairing/test_state_file.py": {"standings": "a key of version 1 of the state file"},
     "tests/simulation/seeds.py": {"swarm": "swarm testing is the field's name"},

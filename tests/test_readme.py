@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_t
     "optional-dependencies"
 ]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+HOW_TO = [page.parent for page in sorted((DOCS / "how-to").rglob("README.md"))]
 GLOSSARY = DOCS / "reference" / "glossary.md"
 ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text()
 HEREDOC = re.compile(r"<<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
@@ -172,7 +173,7 @@ def test_python_compiles(page: Path) -> None:
 def test_the_configuration_of_the_sidecar_is_one_to_serve(tmp_path: Path) -> None:
     environ = dict.fromkeys(("EAST_KEY", "WEST_KEY", "ENVELOPE_KEY"), "a secret of many bytes")
     text = next(
-        code for code in blocks("docs/how-to/sidecar-service-bus.md", "toml") if "[pairing]" in code
+        code for code in blocks("docs/how-to/pair/sidecar-service-bus.md", "toml") if "[pairing]" in code
     )
 
     loaded = parse(text, source="sidecar", folder=tmp_path, environ=environ)
@@ -225,7 +226,7 @@ def completed(text: str) -> str:
 
 
 def test_the_endpoint_for_the_management_client_has_tls() -> None:
-    assert any("tls = {" in code for code in blocks("docs/how-to/connect-a-client.md", "toml"))
+    assert any("tls = {" in code for code in blocks("docs/how-to/connect/connect-a-client.md", "toml"))
 
 
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=name_of)
@@ -345,3 +346,14 @@ def test_every_part_of_the_pages_is_one_of_four_kinds() -> None:
     kinds = {"tutorial", "how-to", "reference", "explanation"}
 
     assert {page.relative_to(DOCS).parts[0] for page in DOCS.rglob("*.md")} == kinds
+
+
+@pytest.mark.parametrize("folder", HOW_TO, ids=lambda folder: folder.name)
+def test_each_index_of_the_how_to_pages_has_each_page_with_its_title(folder: Path) -> None:
+    pages = sorted(page for page in folder.rglob("*.md") if page.name != "README.md")
+    links = re.findall(r"^- \[(.+)\]\((.+)\)$", (folder / "README.md").read_text(), re.MULTILINE)
+
+    assert sorted((title, name) for title, name in links) == sorted(
+        (page.read_text().partition("\n")[0].removeprefix("# "), str(page.relative_to(folder)))
+        for page in pages
+    )

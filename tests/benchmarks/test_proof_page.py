@@ -1,4 +1,4 @@
-"""docs/explanation/proof.md counts scenarios, planted bugs and designs as they are."""
+"""benchmarks/proof.md counts scenarios, planted bugs and designs as they are."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.model.test_search import WRONG
 from tests.pages import ROOT, blocks
 from tests.simulation.bugs import BUGS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "proof.md").read_text()
+PAGE = (Path(__file__).parents[2] / "benchmarks" / "proof.md").read_text()
 WORDS = {"seven": 7}
 
 
@@ -45,7 +45,7 @@ def test_the_page_counts_the_planted_bugs() -> None:
 
 
 def test_the_records_of_the_page_are_read() -> None:
-    [records] = blocks("docs/explanation/proof.md", "json")
+    [records] = blocks("benchmarks/proof.md", "json")
     lines = records.encode().splitlines(keepends=True)
 
     read = [record for line in lines for record in parse(line)]
@@ -56,7 +56,7 @@ def test_the_records_of_the_page_are_read() -> None:
 @pytest.mark.slow
 def test_the_commands_of_the_page_end_as_it_says(tmp_path: Path) -> None:
     """The commands that take seconds: others simulate for hours, harm processes, make mutants."""
-    simulation, checker, _, _ = blocks("docs/explanation/proof.md", "sh")
+    simulation, checker, _, _ = blocks("benchmarks/proof.md", "sh")
     histories, _ = checker.split("\n\n")
     replays = [line for line in simulation.splitlines() if "--replay" in line]
     codes = {}

@@ -71,7 +71,7 @@ def deployed() -> dict[str, Any]:
 
 def on_pages() -> list[dict[str, Any]]:
     """The objects of Kubernetes on pages. The variables of a pod are those of a whole pod here."""
-    service, variables = blocks("docs/how-to/run-a-cluster.md", "yaml")
+    service, variables = blocks("docs/how-to/scale/run-a-cluster.md", "yaml")
     container = {"name": "pairgate", "image": "pairgate", **yaml.safe_load(variables)}
     pod = {
         "apiVersion": "v1",
@@ -79,7 +79,7 @@ def on_pages() -> list[dict[str, Any]]:
         "metadata": {"name": "pairgate"},
         "spec": {"containers": [container]},
     }
-    texts = [service, *blocks("docs/how-to/scale-with-kubernetes.md", "yaml")]
+    texts = [service, *blocks("docs/how-to/scale/scale-with-kubernetes.md", "yaml")]
     parts = [each for text in texts for each in yaml.safe_load_all(text)]
     return [pod, *(each for each in parts if "kind" in each)]
 

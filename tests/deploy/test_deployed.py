@@ -95,7 +95,7 @@ def test_gateways_find_each_other_by_the_objects_of_the_page(found: dict[str, An
     [service] = of_kind(found["pages"]["objects"], "Service").values()
     [pod] = of_kind(found["pages"]["objects"], "Pod").values()
     variables = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
-    _, in_kubernetes = blocks("docs/how-to/run-a-cluster.md", "toml")
+    _, in_kubernetes = blocks("docs/how-to/scale/run-a-cluster.md", "toml")
     [port] = service["spec"]["ports"]
     environ = {
         "PAIRGATE_CLUSTER_SECRET": "a secret of more than thirty-two bytes",

@@ -124,7 +124,7 @@ async def test_a_drain_is_answered_as_the_page_shows(gateways: Gateways) -> None
 async def test_the_log_and_the_audit_log_have_the_lines_of_the_pages(gateways: Gateways) -> None:
     config = PAIR.replace('["one", "two"]', '["orders"]') + POLICY % "night-shift"
     gateway = await gateways.start(f'{config}\n[audit]\nfile = "audit.jsonl"\n')
-    [event] = blocks("docs/how-to/steer-a-gateway.md", "json")
+    [event] = blocks("docs/how-to/operate/steer-a-gateway.md", "json")
 
     order = {"targets": ["orders"], "reason": "case 4711"}
     await ask(gateway, "POST", "/v1/failover", order, user="night-shift")

@@ -121,7 +121,7 @@ async def test_a_pair_outlives_the_outage_of_its_identity_provider(
         (tmp_path / "pairgate.toml").write_text(config)
         code, refused, _ = await run(tmp_path, "check", **{**variables, "ENTRA_SECRET": WRONG})
         assert code == 1
-        [console] = blocks("docs/how-to/entra-id.md", "console")
+        [console] = blocks("docs/how-to/secure/entra-id.md", "console")
         told = console.replace("login.microsoftonline.com", f"localhost:{provider.tls_port}")
         told = told.replace("contoso.queue.core.windows.net:443", f"localhost:{port}")
         assert told.splitlines()[1] in refused.splitlines()

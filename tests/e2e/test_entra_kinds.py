@@ -37,7 +37,7 @@ from tests.pages import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
 
-PAGE: Final = blocks("docs/how-to/entra-id.md", "toml")
+PAGE: Final = blocks("docs/how-to/secure/entra-id.md", "toml")
 URL: Final = re.compile(r'url = "([\w+-]+):.*"')
 WRONG: Final = "a wrong secret of this test"
 LIFETIME: Final = 20  # seconds of an access token in the test of the outage

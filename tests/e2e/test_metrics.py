@@ -31,7 +31,7 @@ from tests.wire.pairgate.test_status import OUTAGE
 pytestmark = pytest.mark.slow
 
 DASHBOARD: Final = json.loads((ROOT / "conf/examples/grafana-dashboard.json").read_text())
-SCALERS: Final = "docs/how-to/scale-with-kubernetes.md"
+SCALERS: Final = "docs/how-to/scale/scale-with-kubernetes.md"
 # Names in a query that are no metrics of ours: functions and keywords are no words of this form.
 NAME: Final = re.compile(r"\b(?:pairgate|messaging)_\w+(?=\{)")
 BY: Final = re.compile(r"\bby \(([^)]*)\)")

@@ -31,7 +31,7 @@ WEB = "gateway/frontends/admin/web/"
 FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "locks/run.txt")
 DATE = "1764000000"
 ADDRESS = "https://pairgate.example/source"
-[CHECK] = blocks("docs/how-to/check-a-release.md", "sh")
+[CHECK] = blocks("docs/how-to/secure/check-a-release.md", "sh")
 
 
 @attrs.frozen
@@ -71,7 +71,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
 
 
 def write_keys(private: Path, public: Path) -> None:
-    """A releaser's new keys, by the commands of docs/how-to/check-a-release.md."""
+    """A releaser's new keys, by the commands of docs/how-to/secure/check-a-release.md."""
     openssl = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", private]
     subprocess.run(openssl, check=True, capture_output=True)
     openssl = ["openssl", "pkey", "-in", private, "-pubout", "-out", public]

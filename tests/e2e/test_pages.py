@@ -35,9 +35,9 @@ from tests.test_readme import PAIRGATE
 pytestmark = pytest.mark.slow
 
 TUTORIAL = "docs/tutorial/first-outage.md"
-CLIENTS = "docs/how-to/connect-a-client.md"
-ENCRYPT = "docs/how-to/encrypt-the-backlog.md"
-TLS = "docs/how-to/tls.md"
+CLIENTS = "docs/how-to/connect/connect-a-client.md"
+ENCRYPT = "docs/how-to/secure/encrypt-the-backlog.md"
+TLS = "docs/how-to/secure/tls.md"
 FOR_ANYBODY, FOR_MANAGEMENT = blocks(CLIENTS, "toml")
 BIND = re.compile(r'^bind = "127\.0\.0\.1:(\d+)"', re.MULTILINE)
 EXAMPLE = (ROOT / "conf" / "examples" / "embedded.toml").read_text()
@@ -208,7 +208,7 @@ async def test_the_code_for_node_runs(gateways: Gateways) -> None:
     gateway = await gateways.start(on_free_ports(EXAMPLE), name="node")
     ports = ports_of(gateway, EXAMPLE)
 
-    for code in blocks("docs/how-to/connect-from-node.md", "js"):
+    for code in blocks("docs/how-to/connect/connect-from-node.md", "js"):
         done = await node(with_ports(code, ports))
         assert (done.returncode, done.stdout.strip()) == (0, b"hello"), code
 
@@ -237,7 +237,7 @@ async def test_a_backlog_is_encrypted_by_the_steps_of_the_page(gateways: Gateway
 
 async def test_the_worker_with_transactions_runs(gateways: Gateways) -> None:
     gateway = await gateways.start(on_free_ports(EXAMPLE), name="transactions")
-    [worker] = blocks("docs/how-to/use-transactions.md", "python")
+    [worker] = blocks("docs/how-to/messages/use-transactions.md", "python")
     program = with_ports(worker, ports_of(gateway, EXAMPLE))
 
     async with trio.open_nursery() as nursery:
@@ -344,7 +344,7 @@ def program(path: Path, text: str) -> Path:
 async def test_listeners_give_their_messages_to_an_endpoint_a_command_and_a_function(
     gateways: Gateways, tmp_path: Path
 ) -> None:
-    [typed] = blocks("docs/how-to/run-listeners.md", "sh")
+    [typed] = blocks("docs/how-to/run/run-listeners.md", "sh")
     port = free_port()
     work = program(tmp_path / "work", 'echo "$1:$PAIRGATE_QUEUE" >> notes')
     typed = typed.replace("/usr/local/bin/work", str(work)).replace(":8080/", f":{port}/")

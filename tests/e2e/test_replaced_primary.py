@@ -1,5 +1,5 @@
 """
-The runbook of docs/how-to/replace-a-primary.md: the primary is gone for good, another one takes its
+The runbook of docs/how-to/operate/replace-a-primary.md: the primary is gone for good, another one takes its
 place, and the backlog that was meant for the former one comes to it.
 """
 

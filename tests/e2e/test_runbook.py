@@ -32,8 +32,8 @@ ENDLESS: Final = {"pairgate syphon", "pairgate status --watch"}
 TYPED: Final = [
     line
     for block in (
-        *blocks("docs/how-to/answer-an-alert.md", "sh"),
-        *blocks("docs/how-to/steer-a-gateway.md", "sh"),
+        *blocks("docs/how-to/operate/answer-an-alert.md", "sh"),
+        *blocks("docs/how-to/operate/steer-a-gateway.md", "sh"),
     )
     for line in block.splitlines()
     if line.startswith("pairgate ") and line not in ENDLESS
@@ -66,11 +66,11 @@ async def test_the_commands_of_the_runbooks_work_as_they_stand(
 
 # The blocks, in an order in which each finds the entities that it needs.
 IN_TURN: Final = (
-    *blocks("docs/how-to/entities-by-hand.md", "sh"),
-    *blocks("docs/how-to/change-keys.md", "sh"),
-    *blocks("docs/how-to/back-up-and-repair-a-store.md", "sh"),
-    *blocks("docs/how-to/rehearse-an-outage.md", "sh"),
-    *blocks("docs/how-to/redrive-dead-letters.md", "sh"),
+    *blocks("docs/how-to/messages/entities-by-hand.md", "sh"),
+    *blocks("docs/how-to/secure/change-keys.md", "sh"),
+    *blocks("docs/how-to/operate/back-up-and-repair-a-store.md", "sh"),
+    *blocks("docs/how-to/operate/rehearse-an-outage.md", "sh"),
+    *blocks("docs/how-to/operate/redrive-dead-letters.md", "sh"),
 )
 # The differences from the page: a folder for backups, a short drill, a label, and no terminal that
 # asks.
@@ -123,7 +123,7 @@ async def test_a_lost_primary_is_replaced_by_the_commands_of_its_runbook(
 ) -> None:
     status, check, syphon, provision, serve = (
         shlex.split(line)[1:]
-        for line in "".join(blocks("docs/how-to/replace-a-primary.md", "sh")).splitlines()
+        for line in "".join(blocks("docs/how-to/operate/replace-a-primary.md", "sh")).splitlines()
     )
     former = await gateways.start(broker_config("orders"), name="former")
     new = await gateways.start(broker_config("orders"), name="new")

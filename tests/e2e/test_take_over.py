@@ -22,9 +22,9 @@ from tests.pages import blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-[TAKE_OVER] = blocks("docs/how-to/restart-and-upgrade.md", "toml")
+[TAKE_OVER] = blocks("docs/how-to/run/restart-and-upgrade.md", "toml")
 # The other block runs tests/e2e/test_rolling_upgrade.py with an earlier revision.
-COMMAND_BLOCK, _ = blocks("docs/how-to/restart-and-upgrade.md", "sh")
+COMMAND_BLOCK, _ = blocks("docs/how-to/run/restart-and-upgrade.md", "sh")
 COMMAND = shlex.split(COMMAND_BLOCK)[1:]
 PATIENCE = 60.0
 

@@ -191,7 +191,7 @@ def queue_by(sas, credential):
 
 def page():
     """The code of the page runs; the hosts differ, and so does the credential."""
-    delegation, clients = blocks("docs/how-to/accept-tokens.md", "python")
+    delegation, clients = blocks("docs/how-to/connect/accept-tokens.md", "python")
     asked = []
 
     def credential():

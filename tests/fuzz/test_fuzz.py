@@ -11,7 +11,7 @@ from tests.fuzz.connections import CONNECTIONS
 from tests.fuzz.documents import DOCUMENTS
 from tests.fuzz.targets import TARGETS
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "proof.md"
+PAGE = Path(__file__).parents[2] / "benchmarks" / "proof.md"
 MOST = 300_000  # bytes of all corpora
 FRESH = 200  # inputs for each target
 SEED = 27

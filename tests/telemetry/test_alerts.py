@@ -18,7 +18,7 @@ from tests.harness.promtool import ALERTS, ROOT, check_rules, promtool
 from tests.pages import blocks
 from tests.test_operations import METRICS
 
-PAGE: Final = ROOT / "docs" / "how-to" / "answer-an-alert.md"
+PAGE: Final = ROOT / "docs" / "how-to" / "operate" / "answer-an-alert.md"
 SECTION: Final = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK: Final = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOLS: Final = {"df", "iostat", "journalctl", "openssl", "ss", "systemctl", "top"}
@@ -300,7 +300,7 @@ def test_each_metric_of_an_alert_is_in_the_reference() -> None:
 
 
 def test_prometheus_takes_the_configuration_of_the_page(tmp_path: Path) -> None:
-    [scrapes] = blocks("docs/how-to/watch-and-alert.md", "yaml")
+    [scrapes] = blocks("docs/how-to/operate/watch-and-alert.md", "yaml")
     (tmp_path / "prometheus.yml").write_text(scrapes)
 
     assert "SUCCESS" in promtool("check", "config", tmp_path / "prometheus.yml")

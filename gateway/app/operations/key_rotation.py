@@ -323,7 +323,7 @@ def _file_of(reference: object, named: str) -> str:
     match reference:
         case {"file": str(path)}:
             return path
-    text = "is not in a file: change it where it is kept (docs/how-to/change-keys.md)"
+    text = "is not in a file: change it where it is kept (docs/how-to/secure/change-keys.md)"
     raise Failure(f"{named} {text}", ExitCode.WRONG)
 
 

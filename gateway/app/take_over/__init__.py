@@ -1,5 +1,5 @@
 """
 A restart that refuses no connection: listening sockets that another process hands to this one.
 
-Read `docs/how-to/restart-and-upgrade.md` first.
+Read `docs/how-to/run/restart-and-upgrade.md` first.
 """
