@@ -26,7 +26,10 @@ NOT_RUN: Final[Mapping[tuple[str, str], tuple[int, str]]] = {
         2,
         "Docker: tests/deploy/container_check.py builds and runs the image without it",
     ),
-    ("docs/how-to/run/run-in-kubernetes.md", "sh"): (2, "a cluster: tests/deploy renders the chart"),
+    ("docs/how-to/run/run-in-kubernetes.md", "sh"): (
+        2,
+        "a cluster: tests/deploy renders the chart",
+    ),
     ("docs/how-to/run/run-under-systemd.md", "sh"): (
         2,
         "systemd as init: tests/e2e/test_service_manager.py stands in for it",

@@ -173,7 +173,9 @@ def test_python_compiles(page: Path) -> None:
 def test_the_configuration_of_the_sidecar_is_one_to_serve(tmp_path: Path) -> None:
     environ = dict.fromkeys(("EAST_KEY", "WEST_KEY", "ENVELOPE_KEY"), "a secret of many bytes")
     text = next(
-        code for code in blocks("docs/how-to/pair/sidecar-service-bus.md", "toml") if "[pairing]" in code
+        code
+        for code in blocks("docs/how-to/pair/sidecar-service-bus.md", "toml")
+        if "[pairing]" in code
     )
 
     loaded = parse(text, source="sidecar", folder=tmp_path, environ=environ)
@@ -226,7 +228,9 @@ def completed(text: str) -> str:
 
 
 def test_the_endpoint_for_the_management_client_has_tls() -> None:
-    assert any("tls = {" in code for code in blocks("docs/how-to/connect/connect-a-client.md", "toml"))
+    assert any(
+        "tls = {" in code for code in blocks("docs/how-to/connect/connect-a-client.md", "toml")
+    )
 
 
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=name_of)

@@ -1,6 +1,6 @@
 """
-The runbook of docs/how-to/operate/replace-a-primary.md: the primary is gone for good, another one takes its
-place, and the backlog that was meant for the former one comes to it.
+The runbook of docs/how-to/operate/replace-a-primary.md: the primary is gone for good, another one
+takes its place, and the backlog that was meant for the former one comes to it.
 """
 
 import re

@@ -37,6 +37,8 @@ class FaultySessionsBroker(FaultyBroker):
         left = trio.Event()
 
         async def lock() -> SessionReceiver:
+            # `home` may have closed by the cancellation that this task hasn't seen yet.
+            await trio.lowlevel.checkpoint_if_cancelled()
             return await self.home.start(self._hold_session, entity, session_id, mode, left)
 
         try:

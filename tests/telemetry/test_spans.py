@@ -36,7 +36,10 @@ OTHER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 def test_metrics_and_spans_follow_one_version_of_the_conventions() -> None:
     found = re.findall(r"V(\d+)_(\d+)_0", inspect.getsource(TraceExport))
-    pages = [ROOT / "docs" / page for page in ("reference/metrics.md", "how-to/operate/trace-messages.md")]
+    pages = [
+        ROOT / "docs" / page
+        for page in ("reference/metrics.md", "how-to/operate/trace-messages.md")
+    ]
 
     assert found == [("1", "44")]
     for page in pages:
