@@ -54,7 +54,7 @@ from gateway.domain.errors import NotSupported
 from gateway.domain.topics.topology import TopicProperties
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.frontends.amqp.receivers import OpenedReceiver
-from gateway.listener.announcing import Announcing
+from gateway.interception import InterceptedBroker, InterceptedReceiver, InterceptedSession
 from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.drill.cut import CutBroker, CutReceiver, CutSession
@@ -94,10 +94,27 @@ OF_SHARDS: set[type] = {
 # Of each wrapper: the capabilities in whose work it takes part, and those that it passes on. It
 # withholds all others. A new capability or wrapper has its line here, or the test fails.
 WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
-    Announcing: (
-        {Diverts, FailsFast, SendsMany, Transacts},
-        {DeletesMessages, Identifies, Peeks, Placed, Schedules, Sessions},
+    InterceptedBroker: (
+        {
+            Clears,
+            DeletesMessages,
+            Diverts,
+            FailsFast,
+            Identifies,
+            Peeks,
+            Placed,
+            Schedules,
+            SendsMany,
+            Sessions,
+            Transacts,
+        },
+        set(),
         {BoundsSends},
+    ),
+    InterceptedReceiver: (
+        {HidesMessages, Polls, ReceivesAvailable, ReceivesDeferred, SettlesMany},
+        {ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack},
+        set(),
     ),
     Watched: (
         {Diverts, FailsFast, Identifies, Placed, SendsMany},
@@ -264,7 +281,8 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
 
 def around(wrapper: type[Wrapper], inner: object) -> Wrapper:
     """A wrapper around `inner`, which is only asked for its capabilities."""
-    fields = {"inner": inner, "watch": AbilityWatch(clock=VirtualClock()), "_sources": {}}
+    watch = AbilityWatch(clock=VirtualClock())
+    fields = {"inner": inner, "_address": "", "watch": watch, "_sources": {}}
     return object.__new__(type(wrapper.__name__, (wrapper,), fields))
 
 
@@ -298,7 +316,11 @@ def test_a_wrapper_offers_nothing_that_is_missing_inside(wrapper: type[Wrapper])
 
     there = {each for each in every if offered(made, each) is not None}
 
-    assert there == {Watched: {Placed}, PairedBroker: {BoundsSends, Diverts}}.get(wrapper, set())
+    assert there == {
+        InterceptedBroker: {Placed},
+        Watched: {Placed},
+        PairedBroker: {BoundsSends, Diverts},
+    }.get(wrapper, set())
 
 
 def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
@@ -312,7 +334,7 @@ def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
     found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}
 
     assert found - set(
-        map(name, (ForwardingBroker, SendWrapper, ClaimedSession, CutSession))
+        map(name, (ForwardingBroker, SendWrapper, ClaimedSession, CutSession, InterceptedSession))
     ) == set(map(name, WRAPPERS))
 
 

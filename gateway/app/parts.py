@@ -54,6 +54,7 @@ from gateway.frontends.issuers import Issuers
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
+from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
 from gateway.net.clients import Clients
 from gateway.pairing.control import Control
@@ -405,7 +406,7 @@ def joined_in_pair(sharding: Sharding, broker: Broker, pair: Pair) -> Broker:
 def announced(namespace: Broker, announcements: Announcements) -> Broker:
     """The namespace; each message that enters it through this gateway is announced."""
     if not isinstance(namespace, LocalBroker):
-        return Announcing(namespace, announcements.publish)
+        return InterceptedBroker(namespace, [Announcing(announcements.publish)])
     namespace.announce = announcements.publish
     return namespace
 

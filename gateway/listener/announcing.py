@@ -1,65 +1,52 @@
-"""A namespace that announces each message sent to it."""
+"""Announces each message that is sent to a namespace."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import ClassVar
 
 import attrs
 
-from gateway.capabilities import Batches, SendEach, TransactedWork, Transacts, sends_in
+from gateway.capabilities import Batches, sends_in
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
-from gateway.forwarding_broker import SendWrapper
+from gateway.interception import Call, CallKind, Interceptor
 from gateway.listener.bodies import body_size
-from gateway.offering import required
-from gateway.ports import Broker
-
-T = TypeVar("T")
 
 
 @attrs.frozen(eq=False)
-class Announcing(SendWrapper):
+class Announcing(Interceptor):
     """
-    A broker that announces its sends: after each call of `inner` that may have sent messages, it
-    calls `announce` with the queue and the bytes of the bodies. Needed for namespaces that are
-    polled; namespaces that push wake their receivers themselves.
+    After each call that may have sent messages, calls `announce` with the queue and the bytes of
+    the bodies. Needed for namespaces that are polled; namespaces that push wake their receivers
+    themselves.
     """
 
-    _inner: Broker
     _announce: Callable[[EntityPath, int], None]
 
-    @property
-    def inner(self) -> Broker:
-        return self._inner
+    kinds: ClassVar[frozenset[CallKind]] = frozenset((CallKind.SEND, CallKind.COMMIT))
 
-    async def wrap_sends(
-        self, send: SendEach[T], entity: EntityPath, batches: Batches
-    ) -> Sequence[T | BrokerError]:
-        come = batches  # all messages may have been accepted, as after a cancellation
-        try:
-            verdicts = await send(entity, batches)
-            come = [
-                batch
-                for batch, verdict in zip(batches, verdicts, strict=True)
-                if not isinstance(verdict, BrokerError) or verdict.outcome is not Outcome.NOT_SENT
-            ]
-            return verdicts
-        finally:
-            if come:
-                self._announce(entity, sum(body_size(each) for batch in come for each in batch))
+    def after(self, call: Call, result: Sequence[object] | None) -> None:
+        if result is None:
+            self._announce_all(call)
+        else:
+            each = zip(call.batches, result, strict=True)
+            self._announce_sent(
+                call.entity, [batch for batch, verdict in each if may_have_come(verdict)]
+            )
 
-    async def check_transactions(self) -> None:
-        """As `Transacts.check_transactions`."""
-        await required(self._inner, Transacts).check_transactions()
+    def error(self, call: Call, error: BaseException) -> None:
+        if may_have_come(error):
+            self._announce_all(call)
 
-    async def commit(self, work: Sequence[TransactedWork]) -> None:
-        """As `Transacts.commit`."""
-        come = sends_in(work)  # as in `wrap_sends`
-        try:
-            await required(self._inner, Transacts).commit(work)
-        except BrokerError as error:
-            if error.outcome is Outcome.NOT_SENT:
-                come = []
-            raise
-        finally:
-            for each in come:
-                self._announce(each.entity, sum(map(body_size, each.messages)))
+    def _announce_all(self, call: Call) -> None:
+        self._announce_sent(call.entity, call.batches)
+        for each in sends_in(call.work):
+            self._announce_sent(each.entity, [each.messages])
+
+    def _announce_sent(self, entity: EntityPath | None, batches: Batches) -> None:
+        if batches and entity is not None:
+            self._announce(entity, sum(body_size(each) for batch in batches for each in batch))
+
+
+def may_have_come(verdict: object) -> bool:
+    """False if nothing was sent. All messages may have been accepted after a cancellation."""
+    return not isinstance(verdict, BrokerError) or verdict.outcome is not Outcome.NOT_SENT

@@ -14,6 +14,7 @@ from trio.abc import Clock
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.memory import MemoryBroker
+from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
 from gateway.pairing.drill.cut import Cut, CutBroker
 from gateway.ports import Broker, WallClock
@@ -199,7 +200,7 @@ def announced(inner: Open) -> Open:
     @asynccontextmanager
     async def open_announced(place: Place) -> AsyncIterator[Broker]:
         async with inner(place) as broker:
-            yield Announcing(broker, lambda queue, size: None)
+            yield InterceptedBroker(broker, [Announcing(lambda queue, size: None)])
 
     return open_announced
 

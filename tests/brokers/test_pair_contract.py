@@ -18,6 +18,7 @@ from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
+from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
 from gateway.ports import Broker, WallClock
 from gateway.telemetry.abilities import AbilityWatch, Watched
@@ -227,7 +228,7 @@ async def test_through_all_wrappers_at_once_the_pair_says_who_accepted(sides):
     async with pair_of(sides.primary, sides.secondary, sides.clock) as pair:
         await sides.primary.create_queue(ORDERS, QueueProperties())
         watched = Watched(pair.broker, AbilityWatch(clock=sides.clock))
-        announced = Announcing(watched, lambda queue, size: None)
+        announced = InterceptedBroker(watched, [Announcing(lambda queue, size: None)])
         store = MemoryClaimStore(sides.clock)
         broker = packing(claimed(announced, store, sides.clock, Events(), above=4))
         await send(broker, "healthy")

@@ -1,4 +1,5 @@
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -11,8 +12,10 @@ from gateway.capabilities import FailsFast
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Complete, DataBody, Message
+from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
 from gateway.offering import offered, required
+from gateway.ports import Broker
 from tests.harness.faults import Fault, FaultyBroker, Hang, LoseAnswer, Refuse, Reset
 from tests.harness.remembering import RememberingBroker
 
@@ -21,6 +24,11 @@ ORDERS = EntityPath("orders")
 
 def wall_clock() -> datetime:
     return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=trio.current_time())
+
+
+def announcing(broker: Broker, announce: Callable[[EntityPath, int], None]) -> InterceptedBroker:
+    """The namespace; its sends are announced."""
+    return InterceptedBroker(broker, [Announcing(announce)])
 
 
 @pytest.fixture
@@ -32,7 +40,7 @@ async def broker() -> MemoryBroker:
 
 async def test_what_was_accepted_is_announced_with_its_size(broker: MemoryBroker) -> None:
     announced: list[tuple[EntityPath, int]] = []
-    told = Announcing(broker, lambda queue, size: announced.append((queue, size)))
+    told = announcing(broker, lambda queue, size: announced.append((queue, size)))
 
     await told.send(ORDERS, [Message(body=b"four"), Message(body=DataBody(parts=(b"a", b"bc")))])
 
@@ -41,7 +49,7 @@ async def test_what_was_accepted_is_announced_with_its_size(broker: MemoryBroker
 
 async def test_what_was_refused_is_not(broker: MemoryBroker) -> None:
     announced: list[EntityPath] = []
-    told = Announcing(broker, lambda queue, size: announced.append(queue))
+    told = announcing(broker, lambda queue, size: announced.append(queue))
 
     with pytest.raises(EntityNotFound):
         await told.send(EntityPath("nowhere"), [Message()])
@@ -58,7 +66,7 @@ async def test_what_may_have_come_is_announced(
     announced: list[EntityPath] = []
     faulty = FaultyBroker(inner=broker)
     faulty.fault = lambda operation, _: fault
-    telling = Announcing(faulty, lambda queue, size: announced.append(queue))
+    telling = announcing(faulty, lambda queue, size: announced.append(queue))
 
     async with trio.open_nursery() as nursery:
         await nursery.start(faulty.run)
@@ -75,12 +83,12 @@ async def test_a_namespace_that_fails_fast_does_so_and_is_announced(
     announced: list[EntityPath] = []
     fast = RememberingBroker(inner=broker, rng=random.Random(0))
     await nursery.start(fast.run)
-    told = Announcing(fast, lambda queue, size: announced.append(queue))
+    told = announcing(fast, lambda queue, size: announced.append(queue))
 
     await required(told, FailsFast).try_send(ORDERS, [Message()])
 
     assert announced == [ORDERS]
-    assert offered(Announcing(broker, lambda *_: None), FailsFast) is None
+    assert offered(announcing(broker, lambda *_: None), FailsFast) is None
 
 
 async def test_a_store_of_our_own_announces_what_can_be_received(

@@ -1,0 +1,532 @@
+"""
+Does something around each operation on a namespace: measures it, refuses it, announces it.
+
+An `InterceptedBroker` has each method of `Broker`, of its receivers and of their capabilities once,
+and describes each call of one to a list of small objects, the interceptors. A feature that must see
+operations is one `Interceptor`; it doesn't repeat the port.
+
+The order of the list counts. The first interceptor is the outermost: its `before` is called first,
+and its `after` or `error` last. An interceptor gets the end of each call that passed its `before`,
+and of no other.
+"""
+
+import enum
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
+
+import attrs
+import trio
+
+from gateway.capabilities import (
+    Batches,
+    ChangesBody,
+    Clears,
+    DeletesMessages,
+    Diverts,
+    Enlists,
+    FailsFast,
+    HidesMessages,
+    Identifies,
+    KeepsMessages,
+    Peeks,
+    Placed,
+    Polls,
+    ReceivesAvailable,
+    ReceivesDeferred,
+    Schedules,
+    Send,
+    SendsMany,
+    SessionReceiver,
+    Sessions,
+    SettlesByToken,
+    SettlesMany,
+    TakesBack,
+    TransactedWork,
+    Transacts,
+    address_of,
+)
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
+from gateway.domain.identity import Identity
+from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode, Settlement
+from gateway.forwarding_broker import ForwardingBroker
+from gateway.offering import Wrapper, required
+from gateway.ports import Broker, Receiver
+
+T = TypeVar("T")
+
+
+class CallKind(enum.Enum):
+    """
+    The methods that are intercepted. Those of `DeletesByVersion`, `Describes`, `Topology`,
+    `Updates` and `Verifies` aren't: no send and no receive needs them.
+    """
+
+    SEND = enum.auto()  # one batch or several, in any of the ways to send
+    COMMIT = enum.auto()  # a transaction
+    SCHEDULE = enum.auto()
+    CANCEL_SCHEDULED = enum.auto()
+    PROBE = enum.auto()
+    IDENTIFY = enum.auto()
+    INSPECT = enum.auto()
+    LIST_QUEUES = enum.auto()
+    CREATE_QUEUE = enum.auto()
+    DELETE_QUEUE = enum.auto()
+    PEEK = enum.auto()
+    DELETE_MESSAGES = enum.auto()
+    CLEAR_QUEUE = enum.auto()
+    LIST_SESSIONS = enum.auto()
+    OPEN = enum.auto()  # the scope of a receiver is entered
+    # The scope of a session's receiver is entered. Only interceptors of this kind are called for
+    # the methods of that receiver.
+    OPEN_SESSION = enum.auto()
+    WAIT = enum.auto()  # `Receiver.receive` in peek-lock mode, which loses nothing if interrupted
+    RECEIVE = enum.auto()  # any other receive
+    RECEIVE_DEFERRED = enum.auto()
+    SETTLE = enum.auto()  # one delivery or several
+    RENEW = enum.auto()
+    HIDE = enum.auto()
+    RENEW_SESSION = enum.auto()
+    GET_STATE = enum.auto()
+    SET_STATE = enum.auto()
+
+    # Hashed by identity, since a hash by name in Python code is slow and needed for each call.
+    __hash__ = object.__hash__
+
+
+RECEIVES: Final = frozenset((CallKind.WAIT, CallKind.RECEIVE))
+
+
+@attrs.define(eq=False)
+class Call:
+    """A call of a method of a namespace or of its receiver."""
+
+    kind: CallKind
+    entity: EntityPath | None  # None: it concerns the whole namespace
+    batches: Batches = ()  # of a send
+    settlements: Sequence[tuple[Delivery, Settlement]] = ()
+    work: Sequence[TransactedWork] = ()  # of a transaction
+    began: float = attrs.field(factory=trio.current_time, init=False)
+    passed: int = attrs.field(default=0, init=False)  # interceptors whose `before` let it begin
+
+    def seconds(self) -> float:
+        """Return the seconds since the call began."""
+        return trio.current_time() - self.began
+
+
+class Interceptor:
+    """
+    Does something around the calls of some kinds. A subclass overrides the methods that it needs.
+    None of them waits, but `before` may return a wait. `after` and `error` never raise.
+    """
+
+    kinds: ClassVar[frozenset[CallKind]] = frozenset()
+
+    def before(self, call: Call) -> Awaitable[None] | None:
+        """
+        Note that the call begins. Its operation is started once the returned wait is over; None:
+        at once, without a checkpoint, so that concurrent sends keep their order.
+
+        Raises (also from the wait):
+            BrokerError: the operation isn't started, and the call fails with this error. Other
+                calls go on.
+        """
+
+    def after(self, call: Call, result: Any) -> None:
+        """
+        Note that the call has returned `result`. Of `SEND` and `SETTLE` it is a sequence with the
+        verdict of each batch or settlement: a `BrokerError`, or anything else for success.
+        """
+
+    def error(self, call: Call, error: BaseException) -> None:
+        """
+        Note that the call has ended with that error, and will raise it: a `BrokerError`, but never
+        of `SEND` or `SETTLE`; or `trio.Cancelled`, after which the outcome of a call that changes
+        something is unknown, as the port says.
+        """
+
+
+class WaitInterceptor(Interceptor):
+    """An interceptor that may interrupt a wait for messages, and begin it again."""
+
+    async def wait(self, call: Call, receive: Callable[[], Awaitable[T]]) -> T:
+        """
+        As `receive`, which is the operation of a `WAIT`; it begins after all `before`, and may be
+        called again after a cancellation.
+        """
+        return await receive()
+
+
+@attrs.frozen(eq=False)
+class InterceptorChain:
+    """Interceptors by the kinds of calls that they are for, in the order of the list."""
+
+    interceptors: Sequence[Interceptor]
+    _by_kind: Mapping[CallKind, tuple[Interceptor, ...]] = attrs.field(init=False)
+    _waits: tuple[WaitInterceptor, ...] = attrs.field(init=False)
+
+    @_by_kind.default
+    def _sort(self) -> Mapping[CallKind, tuple[Interceptor, ...]]:
+        return {
+            kind: tuple(each for each in self.interceptors if kind in each.kinds)
+            for kind in CallKind
+        }
+
+    @_waits.default
+    def _find_waits(self) -> tuple[WaitInterceptor, ...]:
+        return tuple(
+            each for each in reversed(self.interceptors) if isinstance(each, WaitInterceptor)
+        )
+
+    def of_sessions(self) -> "InterceptorChain":
+        """The interceptors of a session's receiver."""
+        return InterceptorChain(self._by_kind[CallKind.OPEN_SESSION])
+
+    async def run(self, call: Call, operation: Callable[[], Awaitable[T]]) -> T:
+        """
+        Return the result of the operation, with the interceptors of the call's kind around it.
+
+        Raises:
+            BrokerError: of the operation or of a `before`.
+        """
+        try:
+            result = await self._begin(call, operation)
+        except BaseException as error:
+            self._fail(call, error)
+            raise
+        self._end(call, result)
+        return result
+
+    async def run_each(
+        self, call: Call, operation: Callable[[], Awaitable[Sequence[T | BrokerError]]]
+    ) -> Sequence[T | BrokerError]:
+        """
+        As `run`, of a `SEND` or a `SETTLE`, and return the verdict of each batch or settlement. An
+        error is the verdict of all of them.
+        """
+        try:
+            verdicts = await self._begin(call, operation)
+        except BrokerError as error:
+            verdicts = [error] * (len(call.batches) or len(call.settlements))
+        except BaseException as error:
+            self._fail(call, error)
+            raise
+        self._end(call, verdicts)
+        return verdicts
+
+    async def wait(self, call: Call, receive: Callable[[], Awaitable[T]]) -> T:
+        """As `run`, of a `WAIT`."""
+        for each in self._waits:
+            receive = partial(each.wait, call, receive)
+        return await self.run(call, receive)
+
+    async def _begin(self, call: Call, operation: Callable[[], Awaitable[T]]) -> T:
+        for each in self._by_kind[call.kind]:
+            wait = each.before(call)
+            if wait is not None:
+                await wait
+            call.passed += 1
+        return await operation()
+
+    def _end(self, call: Call, result: object) -> None:
+        for each in reversed(self._by_kind[call.kind][: call.passed]):
+            each.after(call, result)
+
+    def _fail(self, call: Call, error: BaseException) -> None:
+        for each in reversed(self._by_kind[call.kind][: call.passed]):
+            each.error(call, error)
+
+
+@attrs.frozen(eq=False)
+class InterceptedBroker(ForwardingBroker):
+    """
+    `inner`, with interceptors around the calls of its methods and of its receivers' methods.
+    `address` is given where the configuration knows it, because not all adapters do.
+    """
+
+    _inner: Broker
+    _chain: InterceptorChain = attrs.field(converter=InterceptorChain)
+    _address: str | None = attrs.field(default=None, kw_only=True)
+
+    adds: ClassVar[frozenset[type]] = frozenset((Placed,))
+
+    @property
+    def address(self) -> str:
+        """As `Placed.address`."""
+        return address_of(self._inner) if self._address is None else self._address
+
+    @property
+    def inner(self) -> Broker:
+        return self._inner
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `Broker.send`."""
+        await self._send(self._inner.send, entity, messages)
+
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `FailsFast.try_send`."""
+        await self._send(required(self._inner, FailsFast).try_send, entity, messages)
+
+    async def send_diverting(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
+        """As `Diverts.send_diverting`."""
+        return await self._send(required(self._inner, Diverts).send_diverting, entity, messages)
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """As `SendsMany.send_many`."""
+        send = required(self._inner, SendsMany).send_many
+        operation = partial(send, entity, batches, fails_fast=fails_fast)
+        return await self._chain.run_each(Call(CallKind.SEND, entity, batches), operation)
+
+    async def _send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
+        call = Call(CallKind.SEND, entity, (messages,))
+        [verdict] = await self._chain.run_each(call, partial(_alone, send, entity, messages))
+        if isinstance(verdict, BrokerError):
+            raise verdict
+        return verdict
+
+    async def check_transactions(self) -> None:
+        """As `Transacts.check_transactions`."""
+        await required(self._inner, Transacts).check_transactions()
+
+    async def commit(self, work: Sequence[TransactedWork]) -> None:
+        """As `Transacts.commit`."""
+        commit = partial(required(self._inner, Transacts).commit, work)
+        await self._chain.run(Call(CallKind.COMMIT, None, work=work), commit)
+
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        """As `Schedules.schedule`."""
+        schedule = partial(required(self._inner, Schedules).schedule, entity, messages)
+        return await self._chain.run(Call(CallKind.SCHEDULE, entity, (messages,)), schedule)
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        """As `Schedules.cancel_scheduled`."""
+        cancel = partial(
+            required(self._inner, Schedules).cancel_scheduled, entity, sequence_numbers
+        )
+        await self._chain.run(Call(CallKind.CANCEL_SCHEDULED, entity), cancel)
+
+    async def probe(self, entity: EntityPath) -> None:
+        """As `Broker.probe`."""
+        await self._chain.run(Call(CallKind.PROBE, entity), partial(self._inner.probe, entity))
+
+    async def identity(self) -> Identity:
+        """As `Identifies.identity`."""
+        identity = required(self._inner, Identifies).identity
+        return await self._chain.run(Call(CallKind.IDENTIFY, None), identity)
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        """As `Broker.inspect`."""
+        inspect = partial(self._inner.inspect, entity)
+        return await self._chain.run(Call(CallKind.INSPECT, entity), inspect)
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        """As `Broker.list_queues`."""
+        list_queues = partial(self._inner.list_queues, prefix, skip=skip, top=top)
+        return await self._chain.run(Call(CallKind.LIST_QUEUES, None), list_queues)
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        """As `Broker.create_queue`."""
+        create = partial(self._inner.create_queue, entity, properties)
+        return await self._chain.run(Call(CallKind.CREATE_QUEUE, entity), create)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        """As `Broker.delete_queue`."""
+        delete = partial(self._inner.delete_queue, entity)
+        await self._chain.run(Call(CallKind.DELETE_QUEUE, entity), delete)
+
+    async def peek(
+        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        """As `Peeks.peek`."""
+        peeks = required(self._inner, Peeks)
+        peek = partial(peeks.peek, entity, from_sequence=from_sequence, limit=limit)
+        return await self._chain.run(Call(CallKind.PEEK, entity), peek)
+
+    async def delete_messages(
+        self,
+        entity: EntityPath,
+        limit: int,
+        *,
+        before: datetime | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """As `DeletesMessages.delete_messages`."""
+        deletes = required(self._inner, DeletesMessages)
+        delete = partial(
+            deletes.delete_messages, entity, limit, before=before, session_id=session_id
+        )
+        return await self._chain.run(Call(CallKind.DELETE_MESSAGES, entity), delete)
+
+    async def clear_queue(self, entity: EntityPath) -> None:
+        """As `Clears.clear_queue`."""
+        clear = partial(required(self._inner, Clears).clear_queue, entity)
+        await self._chain.run(Call(CallKind.CLEAR_QUEUE, entity), clear)
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        """As `Sessions.list_sessions`."""
+        sessions = required(self._inner, Sessions)
+        list_sessions = partial(
+            sessions.list_sessions, entity, updated_since=updated_since, skip=skip, top=top
+        )
+        return await self._chain.run(Call(CallKind.LIST_SESSIONS, entity), list_sessions)
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[Receiver]:
+        """As `Broker.open_receiver`."""
+        async with AsyncExitStack() as stack:
+            opening = self._inner.open_receiver(entity, mode)
+            enter = partial(stack.enter_async_context, opening)
+            inner = await self._chain.run(Call(CallKind.OPEN, entity), enter)
+            yield InterceptedReceiver(inner=inner, entity=entity, mode=mode, chain=self._chain)
+
+    def open_session(
+        self,
+        entity: EntityPath,
+        session_id: str | None,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+    ) -> AbstractAsyncContextManager[SessionReceiver]:
+        """As `Sessions.open_session`."""
+        opening = required(self._inner, Sessions).open_session(entity, session_id, mode)
+        return self._open_session(opening, entity, mode)
+
+    @asynccontextmanager
+    async def _open_session(
+        self,
+        opening: AbstractAsyncContextManager[SessionReceiver],
+        entity: EntityPath,
+        mode: ReceiveMode,
+    ) -> AsyncIterator[SessionReceiver]:
+        async with AsyncExitStack() as stack:
+            enter = partial(stack.enter_async_context, opening)
+            inner = await self._chain.run(Call(CallKind.OPEN_SESSION, entity), enter)
+            chain = self._chain.of_sessions()
+            yield InterceptedSession(inner=inner, entity=entity, mode=mode, chain=chain)
+
+
+async def _alone(send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> list[T]:
+    return [await send(entity, messages)]
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class InterceptedReceiver(Wrapper):
+    """A receiver of an `InterceptedBroker`. Leaving its scope releases its locks in any case."""
+
+    _inner: Receiver
+    _entity: EntityPath
+    _mode: ReceiveMode
+    _chain: InterceptorChain
+
+    forwards: ClassVar[frozenset[type]] = frozenset(
+        (ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack)
+    )
+
+    @property
+    def inner(self) -> Receiver:
+        return self._inner
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """As `Receiver.receive`."""
+        receive = partial(self._inner.receive, limit)
+        if self._mode is ReceiveMode.PEEK_LOCK:
+            return await self._chain.wait(Call(CallKind.WAIT, self._entity), receive)
+        return await self._chain.run(Call(CallKind.RECEIVE, self._entity), receive)
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`."""
+        receive = partial(required(self._inner, ReceivesAvailable).receive_available, limit)
+        return await self._chain.run(Call(CallKind.RECEIVE, self._entity), receive)
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`."""
+        poll = partial(required(self._inner, Polls).poll, limit, lock)
+        return await self._chain.run(Call(CallKind.RECEIVE, self._entity), poll)
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """As `ReceivesDeferred.receive_deferred`."""
+        deferred = required(self._inner, ReceivesDeferred)
+        receive = partial(deferred.receive_deferred, sequence_numbers)
+        return await self._chain.run(Call(CallKind.RECEIVE_DEFERRED, self._entity), receive)
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`."""
+        call = Call(CallKind.SETTLE, self._entity, settlements=((delivery, settlement),))
+        settle = partial(_alone_settled, self._inner, delivery, settlement)
+        [verdict] = await self._chain.run_each(call, settle)
+        if verdict is not None:
+            raise verdict
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`."""
+        call = Call(CallKind.SETTLE, self._entity, settlements=settlements)
+        settle = partial(required(self._inner, SettlesMany).settle_many, settlements)
+        return await self._chain.run_each(call, settle)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """As `Receiver.renew`."""
+        renew = partial(self._inner.renew, delivery)
+        return await self._chain.run(Call(CallKind.RENEW, self._entity), renew)
+
+    async def hide(
+        self, delivery: Delivery, duration: timedelta, body: bytes | None = None
+    ) -> datetime:
+        """As `HidesMessages.hide`."""
+        hide = partial(required(self._inner, HidesMessages).hide, delivery, duration, body)
+        return await self._chain.run(Call(CallKind.HIDE, self._entity), hide)
+
+
+async def _alone_settled(
+    receiver: Receiver, delivery: Delivery, settlement: Settlement
+) -> list[None]:
+    await receiver.settle(delivery, settlement)
+    return [None]
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class InterceptedSession(InterceptedReceiver):
+    """A session's receiver of an `InterceptedBroker`."""
+
+    _inner: SessionReceiver
+
+    @property
+    def session_id(self) -> str:
+        return self._inner.session_id
+
+    @property
+    def locked_until(self) -> datetime:
+        return self._inner.locked_until
+
+    async def wait_lost(self) -> NoReturn:
+        """As `SessionReceiver.wait_lost`."""
+        await self._inner.wait_lost()
+
+    async def renew_session(self) -> datetime:
+        """As `SessionReceiver.renew_session`."""
+        call = Call(CallKind.RENEW_SESSION, self._entity)
+        return await self._chain.run(call, self._inner.renew_session)
+
+    async def get_state(self) -> bytes | None:
+        """As `SessionReceiver.get_state`."""
+        return await self._chain.run(Call(CallKind.GET_STATE, self._entity), self._inner.get_state)
+
+    async def set_state(self, state: bytes | None) -> None:
+        """As `SessionReceiver.set_state`."""
+        set_state = partial(self._inner.set_state, state)
+        await self._chain.run(Call(CallKind.SET_STATE, self._entity), set_state)
