@@ -43,11 +43,11 @@ from gateway.brokers.sharding.places import ShardPlaces
 from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.brokers.storage_queue.broker import open_namespace as open_storage
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
+from gateway.capabilities.settling import settle_all
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Delivery, Message, ReceiveMode, Settlement
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.ports import Broker, Receiver
-from gateway.settling import settle_all
 from tests.harness.azurite import ACCOUNT, KEY, azurite
 from tests.harness.rabbitmq import USER, rabbitmq
 

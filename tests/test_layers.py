@@ -25,7 +25,6 @@ PORTS = {
     "changes",
     "deadlines",
     "durable",
-    "settling",
 }
 SIBLINGS = {"brokers", "claims", "frontends", "listener", "pairing", "telemetry"}
 
@@ -40,14 +39,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire/amqp/sasl": set(),
     "ports": {"domain"},
     "offering": {"ports", "domain"},
-    "capabilities": {"ports", "offering", "domain"},
+    "capabilities": {"ports", "offering", "deadlines", "domain"},
     "forwarding_broker": {"ports", "offering", "capabilities", "domain"},
     "interception": {"ports", "offering", "capabilities", "forwarding_broker", "domain"},
     "moments": {"ports", "domain"},
     "changes": set(),
     "deadlines": {"domain"},
     "durable": set(),
-    "settling": {"ports", "offering", "capabilities", "deadlines", "domain"},
     "net": {"wire", "domain"},
     "brokers": PORTS | {"net", "wire", "engine", "domain"},
     "frontends": PORTS | {"net", "wire", "domain"},

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.errors import (
     BrokerError,
     Busy,
@@ -12,7 +13,6 @@ from gateway.domain.errors import (
     SessionLockLost,
     Unavailable,
 )
-from gateway.settling import SettlementDoubts
 
 TOKEN = "A1"
 

@@ -7,9 +7,9 @@ import attrs
 import pytest
 import trio
 
+from gateway.capabilities.settling import settle_all, settle_one
 from gateway.domain.errors import Busy, LockLost, NotSupported, OutcomeUnknown
 from gateway.domain.message import Abandon, Complete, Delivery, Message
-from gateway.settling import settle_all, settle_one
 
 
 @attrs.define

@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from gateway.capabilities import ReceivesDeferred
+from gateway.capabilities.settling import settle_all
 from gateway.claims.claim_check import LAST_STEP, ClaimCheck
 from gateway.claims.waiting import Waiting
 from gateway.domain import claim as claims
@@ -41,7 +42,6 @@ from gateway.domain.message import (
 )
 from gateway.offering import Wrapper, required
 from gateway.ports import Observer, Receiver, WallClock
-from gateway.settling import settle_all
 
 CLAIM_MISSING: Final = "ClaimMissing"
 CLAIM_CORRUPT: Final = "ClaimCorrupt"

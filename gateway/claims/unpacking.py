@@ -22,6 +22,7 @@ import attrs
 import trio
 
 from gateway.capabilities import ReceivesDeferred
+from gateway.capabilities.settling import SettlementDoubts, settle_all
 from gateway.claims.claim_check import Codec
 from gateway.claims.compression import decompressed
 from gateway.claims.waiting import Waiting
@@ -32,7 +33,6 @@ from gateway.domain.errors import BrokerError, LockLost, MessageError, Outcome
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message, ReceiveMode, Settlement
 from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver, WallClock
-from gateway.settling import SettlementDoubts, settle_all
 
 PACK_CORRUPT: Final = "PackCorrupt"
 AT_ONCE: Final = 16  # deliveries, each of which may be a pack

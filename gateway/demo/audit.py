@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities.settling import settle_or_raise
 from gateway.checker.operations import (
     AuditBegan,
     AuditFailed,
@@ -20,7 +21,6 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown
 from gateway.domain.message import DEAD_LETTER_REASON, Complete, Delivery
 from gateway.ports import Broker
-from gateway.settling import settle_or_raise
 
 PAGE: Final = 100
 LOOK: Final = 0.5  # seconds without a message after which a queue may count as empty

@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.capabilities.settling import settle_or_raise
 from gateway.checker.operations import Acked
 from gateway.demo.traffic import Traffic
 from gateway.domain.entity import EntityPath
@@ -23,7 +24,6 @@ from gateway.domain.message import Abandon, AcceptedBy, Complete, Delivery, Sett
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder
 from gateway.domain.status import PairStatus
 from gateway.ports import Broker, Receiver
-from gateway.settling import settle_or_raise
 
 HEALTHY: Final = 2.0  # seconds of load before the drill
 LOOK: Final = 0.5  # seconds between two looks at the status

@@ -37,6 +37,7 @@ from gateway.capabilities import (
     SettlesMany,
     TransactedSettlement,
 )
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -54,7 +55,6 @@ from gateway.frontends.shared_receiver import Adopted, Lease, SharedReceiver
 from gateway.net.visits import current_visit
 from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
-from gateway.settling import SettlementDoubts
 
 _UUID: Final = 36  # characters
 _SWEEP: Final = 1.0  # seconds between two looks at all leases, which take milliseconds

@@ -11,11 +11,11 @@ import attrs
 import trio
 
 from gateway.capabilities import SettlesMany
+from gateway.capabilities.settling import settle_all, settle_one
 from gateway.domain.errors import BrokerError, OutcomeUnknown
 from gateway.domain.message import Complete, Delivery
 from gateway.offering import offered
 from gateway.ports import Receiver
-from gateway.settling import settle_all, settle_one
 
 _DONE: Final = Complete()
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from gateway.capabilities import Peeks, Sessions, SettlesMany, Topology
+from gateway.capabilities.settling import settle_all
 from gateway.claims.claim_check import LAST_STEP
 from gateway.domain import claim as claims
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -42,7 +43,6 @@ from gateway.domain.message import (
 )
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.offering import offered, required
-from gateway.settling import settle_all
 from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, claimed, open_harness, virtual_time
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import LoseAnswer, Refuse, SwallowAnswer

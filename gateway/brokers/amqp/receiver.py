@@ -19,6 +19,7 @@ from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import Peer, Take
 from gateway.brokers.amqp.senders import within
 from gateway.brokers.meter import Meter
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain import errors
 from gateway.domain.backoff import Backoff
 from gateway.domain.billing import Operation
@@ -27,7 +28,6 @@ from gateway.domain.errors import BrokerError, LockLost, MessageError, OutcomeUn
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
 from gateway.net.amqp.links import LinkVoid, ReceivingLink
 from gateway.ports import WallClock
-from gateway.settling import SettlementDoubts
 from gateway.wire.amqp.conditions import error_from_condition
 from gateway.wire.amqp.events import (
     RELEASED,

@@ -10,6 +10,7 @@ import trio
 from gateway.brokers.local.notifier import Notifier
 from gateway.brokers.meter import Meter
 from gateway.capabilities import TransactedSettlement
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
@@ -27,7 +28,6 @@ from gateway.engine.deliveries import Taken
 from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
 from gateway.engine.records import DEFERRED, State
-from gateway.settling import SettlementDoubts
 
 T = TypeVar("T")
 

@@ -32,6 +32,7 @@ from gateway.brokers.rabbitmq.deliveries import (
 )
 from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries, lock_lost
 from gateway.brokers.rabbitmq.keeper import Keeper
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.clocks.times import EPOCH
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
@@ -45,7 +46,6 @@ from gateway.domain.message import (
 )
 from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.ports import WallClock
-from gateway.settling import SettlementDoubts
 from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
 from gateway.wire.rabbitmq.properties import read
 from gateway.wire.rabbitmq.queues import ConsumeQueue

@@ -16,6 +16,7 @@ import trio
 from gateway.brokers.looks import Looks
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.capabilities import LONGEST_TOKEN
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.times import moved
 from gateway.domain.entity import EntityPath
@@ -30,7 +31,6 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.ports import WallClock
-from gateway.settling import SettlementDoubts
 from gateway.wire.servicebus.operations import (
     MAX_LIMIT,
     Delivered,

@@ -40,6 +40,7 @@ from gateway.capabilities import (
     TakesBack,
     TransactedSettlement,
 )
+from gateway.capabilities.settling import SettlementDoubts, settle_all
 from gateway.changes import Changes
 from gateway.domain.backoff import Backoff
 from gateway.domain.bounded import Bounded
@@ -48,7 +49,6 @@ from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Outcom
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
 from gateway.offering import Wrapper, offered, required
 from gateway.ports import Broker, Receiver, WallClock
-from gateway.settling import SettlementDoubts, settle_all
 
 # Seconds after a `receive` before the messages that are kept for the next are given back.
 LINGER: Final = 0.5

@@ -7,6 +7,7 @@ from uuid import UUID
 import attrs
 import trio
 
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
@@ -19,7 +20,6 @@ from gateway.frontends.amqp.transactions import Transactions
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
-from gateway.settling import SettlementDoubts
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
 

@@ -6,6 +6,7 @@ import attrs
 import trio
 
 from gateway.capabilities import SettlesMany
+from gateway.capabilities.settling import settle_all
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.frontends.amqp.context import Context
@@ -13,7 +14,6 @@ from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.settling import confirmation_of, settlement_of
 from gateway.offering import offered
 from gateway.ports import Receiver
-from gateway.settling import settle_all
 from gateway.wire.amqp.events import DispositionReceived, Rejected
 
 

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Enlists, ReceivesAvailable, SessionReceiver
+from gateway.capabilities.settling import settle_all, settle_one
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported
@@ -36,7 +37,6 @@ from gateway.frontends.amqp.transactions import Enlisted
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.net.waiters import Waiters
 from gateway.offering import offered, required
-from gateway.settling import settle_all, settle_one
 from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,

@@ -13,13 +13,13 @@ from datetime import datetime
 import attrs
 
 from gateway.capabilities import TransactedSettlement
+from gateway.capabilities.settling import settle_all
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome
 from gateway.domain.message import Complete, Delivery, Settlement
 from gateway.frontends.leases import Leases
 from gateway.offering import Wrapper
 from gateway.ports import Receiver
-from gateway.settling import settle_all
 
 
 @attrs.frozen(eq=False)

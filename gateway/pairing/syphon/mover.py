@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities.settling import settle_all, settle_one
 from gateway.domain.clocks.lifetime import remaining
 from gateway.domain.clocks.times import Now
 from gateway.domain.copies import Copies, CopyEvent, CopyId, Step
@@ -47,7 +48,6 @@ from gateway.pairing.syphon.backoff import EntityBackoffs, Permit
 from gateway.pairing.syphon.primary_load import PATIENCE
 from gateway.pairing.syphon.slow_start import SLOWER, Room
 from gateway.ports import Broker, Observer, Receiver, WallClock
-from gateway.settling import settle_all, settle_one
 
 LATE: Final = 3.0  # attempt time-outs until a send without an answer is cancelled
 GIVING_UP: Final = 1.0  # seconds, at most, that the cancellation takes

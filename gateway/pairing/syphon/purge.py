@@ -9,6 +9,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Sessions
+from gateway.capabilities.settling import settle_all
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import InvalidRequest, NotSupported, SessionLockLost
@@ -18,7 +19,6 @@ from gateway.domain.operators.control import Operator
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.offering import required
 from gateway.ports import Broker, Observer, Receiver, WallClock
-from gateway.settling import settle_all
 
 BATCH: Final = 50  # messages that are locked together
 QUIET: Final = 3.0  # seconds without another message after which the others are locked elsewhere

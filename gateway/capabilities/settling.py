@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import SettlesMany
+from gateway.capabilities.receiving import SettlesMany
 from gateway.deadlines import answered_within
 from gateway.domain.bounded import Bounded
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, OutcomeUnknown
