@@ -2,8 +2,9 @@
 A namespace in RabbitMQ, or a compatible broker, over AMQP 0-9-1.
 
 Uses two connections: one for sending, which the broker blocks when it runs out of memory or disk,
-and one for everything else. At run time no configure right is needed: sending needs write on
-`amq.default`; receiving needs read on the queue, and dead-lettering the same as sending.
+and one for everything else; more if receivers need more channels than a connection may have. At run
+time no configure right is needed: sending needs write on `amq.default`; receiving needs read on the
+queue, and dead-lettering the same as sending.
 """
 
 import math
@@ -23,6 +24,7 @@ from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.deliveries import token_prefix
 from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries
+from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
 from gateway.brokers.rabbitmq.management import Management, open_management
 from gateway.brokers.rabbitmq.names import candidates, name_to_make
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
@@ -186,7 +188,10 @@ class RabbitmqBroker:
             has_other_hosts=len(self._places) > 1,
             max_lanes=self._max_lanes,
         )
-        self._channels = Channels(self._reconnecting("receives"))
+        limit = UserLimit(Failures(backoff=_BACKOFF, rng=self._rng))
+        self._channels = Channels(
+            lambda: LimitedConnection(connections=self._reconnecting("receives"), limit=limit)
+        )
         self._publishing = Publishing(sender=self._sender, channels=self._channels)
 
     async def __aenter__(self) -> Self:

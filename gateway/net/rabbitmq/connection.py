@@ -105,6 +105,11 @@ class RabbitmqConnection:
         return self._conversation.max_frame
 
     @property
+    def channels(self) -> int:
+        """The channels in use, with those that the broker hasn't confirmed as closed yet."""
+        return len(self._channels)
+
+    @property
     def max_channels(self) -> int:
         """The channels that the broker allows on this connection."""
         assert self.opened is not None, "it is open"

@@ -495,11 +495,16 @@ async def test_a_limit_of_connections_is_an_outage_and_no_storm(tmp_path):
                 with trio.fail_after(PATIENCE), pytest.raises(Unreachable, match="limit"):
                     await late.try_send(ORDERS, [message("refused")])
                 await trio.sleep(0.01)
+            async with late.open_receiver(ORDERS) as receiver:
+                for _ in range(100):
+                    with trio.fail_after(PATIENCE), pytest.raises(Unreachable, match="limit"):
+                        await receiver.receive(1)
+                    await trio.sleep(0.01)
             await control(node, "clear_vhost_limits", "-p", "/")
             await send_patiently(late, ORDERS, message("last"))
 
         assert await taken_from(early, ORDERS, "last") == ["last"]
-    assert len(counted.connected) < 50
+    assert len(counted.connected) < 100
 
 
 async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(rabbits):
@@ -568,3 +573,98 @@ async def test_a_users_limit_of_channels_leaves_no_outcome_in_doubt(tmp_path):
 
     assert sum(counts) == 12 * 20 - len(failures)
     assert len(failures) < 24
+
+
+@attrs.define(eq=False)
+class Holders:
+    """Receivers that take the message of their queue, and hold it until all may complete."""
+
+    broker: RabbitmqBroker
+    may_complete: trio.Event = attrs.field(factory=trio.Event)
+    holding: set[EntityPath] = attrs.field(factory=set)
+    done: set[EntityPath] = attrs.field(factory=set)
+    refusals: list[str] = attrs.field(factory=list)
+    lost: int = 0
+    news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    async def hold(self, queue: EntityPath) -> None:
+        async with self.broker.open_receiver(queue) as receiver:
+            while queue not in self.done:
+                try:
+                    [delivery] = await receiver.receive(1)
+                except Unavailable as error:
+                    self.refusals.append(str(error))
+                    await trio.sleep(0.05)
+                    continue
+                self.holding.add(queue)
+                self.news.unpark_all()
+                try:
+                    while not self.may_complete.is_set():
+                        await receiver.renew(delivery)
+                        with trio.move_on_after(0.1):
+                            await self.may_complete.wait()
+                    await receiver.settle(delivery, Complete())
+                except LockLost:
+                    self.lost += 1
+                    self.holding.discard(queue)
+                else:
+                    self.done.add(queue)
+
+    async def until_they_hold(self, number: int) -> None:
+        while len(self.holding) < number:
+            await self.news.park()
+
+
+async def test_receivers_use_another_connection_when_channel_max_is_used_up(tmp_path):
+    async with (
+        rabbitmq(tmp_path, settings=["channel_max = 8"]) as (_, port),
+        client(port) as broker,
+    ):
+        for queue in QUEUES:
+            await broker.create_queue(queue, QueueProperties())
+            await broker.send(queue, [message(1)])
+        holders = Holders(broker)
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for queue in QUEUES:
+                    nursery.start_soon(holders.hold, queue)
+                await holders.until_they_hold(len(QUEUES))
+                assert [(await broker.inspect(queue)).active for queue in QUEUES] == [0] * 18
+                holders.may_complete.set()
+
+    assert (holders.done, holders.lost, holders.refusals) == (set(QUEUES), 0, [])
+
+
+async def test_a_users_limit_that_receivers_meet_disturbs_them_once_and_makes_no_storm(tmp_path):
+    queues = QUEUES[:12]
+    async with rabbitmq(tmp_path) as (node, port):
+        async with client(port) as early:
+            for queue in queues:
+                await early.create_queue(queue, QueueProperties())
+                await early.send(queue, [message(1)])
+        await control(node, "set_user_limits", "guest", '{"max-channels": 8}')
+        async with behind_a_proxy_at(port) as (broker, proxy):
+            proxy.fault = counted = Counted()
+            holders = Holders(broker)
+            with trio.fail_after(PATIENCE):
+                async with trio.open_nursery() as nursery:
+                    for queue in queues[:7]:
+                        nursery.start_soon(holders.hold, queue)
+                    await holders.until_they_hold(7)
+                    for queue in queues[7:]:
+                        await trio.sleep(0.1)  # RabbitMQ counts channels some milliseconds late
+                        nursery.start_soon(holders.hold, queue)
+                    await trio.sleep(5)
+                    lost, connected = holders.lost, len(counted.connected)
+                    await trio.sleep(5)
+                    for queue in queues:  # who has no channel keeps no request from its answer
+                        await broker.probe(queue)
+                    still_lost, in_use = holders.lost - lost, len(holders.holding)
+                    await control(node, "clear_user_limits", "guest", "all")
+                    holders.may_complete.set()
+
+    assert holders.done == set(queues)
+    assert (still_lost, in_use >= 6) == (0, True)
+    assert lost < 2 * len(queues)
+    assert len(counted.connected) - connected < 10
+    assert all("limit" in each for each in holders.refusals)

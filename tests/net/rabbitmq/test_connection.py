@@ -10,6 +10,7 @@ from pamqp import base, commands
 from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
 
 from gateway.brokers.rabbitmq.channels import Channels
+from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
 from gateway.brokers.rabbitmq.sender import RabbitmqSender
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import (
@@ -104,6 +105,11 @@ def reconnecting(connection: RabbitmqConnection) -> Reconnecting[RabbitmqConnect
         return connection
 
     return Reconnecting(dial=dial, failures=Failures(backoff=Backoff(), rng=random.Random(0)))
+
+
+def limited(connection: RabbitmqConnection) -> LimitedConnection:
+    limit = UserLimit(Failures(backoff=Backoff(), rng=random.Random(0)))
+    return LimitedConnection(connections=reconnecting(connection), limit=limit)
 
 
 def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:
@@ -298,7 +304,7 @@ async def test_a_change_without_its_own_answer_may_have_been_made(
     async with trio.open_nursery() as nursery:
         peer = Peer()
         connection = await peer.open(nursery)
-        channels = Channels(reconnecting(connection))
+        channels = Channels(lambda: limited(connection))
 
         async def answer() -> None:
             await peer.read_until(commands.Channel.Open)
