@@ -37,6 +37,7 @@ _MAX_PARTIAL: Final = 256 * 1024 * 1024  # bytes; Service Bus has messages of up
 _CONNECT_SHARE: Final = 0.9  # share of the time until a link is attached
 _BACKOFF: Final = Backoff(first=0.1, cap=5.0)
 _LASTING: Final = 1.0  # seconds; a connection that lived longer doesn't count as a failure
+_SESSIONS_NEEDED: Final = 2  # for a sender and the watch on its queue
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 _LINGER: Final = 10.0  # seconds for late answers on a connection that was replaced
 
@@ -246,11 +247,15 @@ class Connections:
         """
         async with self._dialling:
             for peer in self._peers:
-                is_usable = not (peer.over or peer.is_replaced)
-                if is_usable and len(peer.client.links) < self._options.max_links:
+                if not (peer.over or peer.is_replaced) and self._has_room(peer.client):
                     return peer
             await self._failures.begin(since)
             return await self._open()
+
+    def _has_room(self, client: AmqpClient) -> bool:
+        return (
+            len(client.links) < self._options.max_links and client.free_sessions >= _SESSIONS_NEEDED
+        )
 
     async def close(self) -> None:
         """Close all connections in order, concurrently."""

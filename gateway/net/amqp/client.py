@@ -2,10 +2,10 @@
 An outgoing AMQP connection and its links. Each wait ends with the peer's answer, or with the end of
 the link or the connection, whichever comes first.
 
-Each link has a session of its own, or shares a session with another link: an error of one link must
-not end others, and some brokers end the whole session. Sessions are reused, because an end followed
-by a begin would share a channel number, and RabbitMQ may send its answers to the two in the wrong
-order.
+Each link has a session of its own, or shares a session with another link that belongs to it: an
+error of one link must not end others, and some brokers end the whole session. Strangers share a
+session only where the peer allows no further one. Sessions are reused, because an end followed by a
+begin would share a channel number, and RabbitMQ may send its answers to the two in the wrong order.
 """
 
 import ssl
@@ -71,6 +71,7 @@ class AmqpClient:
         self.opened: ConnectionOpened | None = None
         self.end: AmqpError | None = None  # why the connection has ended
         self._spare: list[SessionId] = []  # sessions without links
+        self._users: dict[SessionId, int] = {}  # of the others
         self._hostname = hostname
         self._told = trio.Event()
         self._ended = trio.Event()
@@ -90,13 +91,29 @@ class AmqpClient:
     def engine(self) -> Engine:
         return self._connection.engine
 
+    @property
+    def free_sessions(self) -> int:
+        """The sessions without links that the connection has, or may begin."""
+        return len(self._spare) + self.engine.free_sessions
+
     def take_session(self) -> SessionId:
-        """Return a session without links."""
-        return self._spare.pop() if self._spare else self.engine.begin()
+        """Return a session without links; the one with the fewest users if there is none."""
+        if self._spare:
+            session = self._spare.pop()
+        elif self.engine.free_sessions > 0 or not self._users:
+            session = self.engine.begin()
+        else:
+            session = min(self._users, key=self._users.__getitem__)
+        self._users[session] = self._users.get(session, 0) + 1
+        return session
 
     def give_session(self, session: SessionId) -> None:
-        """Take back a session, which has no links any more."""
-        self._spare.append(session)
+        """Take back a session from one of its users, who has no links there any more."""
+        left = self._users.pop(session, 0) - 1
+        if left > 0:
+            self._users[session] = left
+        elif left == 0:  # otherwise the peer has ended it
+            self._spare.append(session)
 
     async def run(self) -> None:
         """Run the connection to its end, of whatever kind. The stream is closed then."""
@@ -161,6 +178,7 @@ class AmqpClient:
                 elif (answered := self.leaving.get(id_)) is not None:
                     answered.set()
             case SessionClosed():
+                self._users.pop(event.session, None)
                 self._spare = [each for each in self._spare if each != event.session]
             case ConnectionOpened():
                 self.opened = event

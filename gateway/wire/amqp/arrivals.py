@@ -276,6 +276,11 @@ class Arrivals(Deliveries):
 
     # ------------------------------------------------------------------ sessions
 
+    @property
+    def free_sessions(self) -> int:
+        """The sessions that the peer allows beside those there are."""
+        return self._channel_max + 1 - len(self.registry.by_channel)
+
     def begin(self) -> Session | None:
         """Begin a session; None if the peer allows no further one."""
         session = self.registry.add_session(self.options.session_window, self._channel_max)

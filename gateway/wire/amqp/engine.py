@@ -244,6 +244,11 @@ class Engine(Links):
         self._wake()
         return self._registry.new_session_id() if session is None else session.id
 
+    @property
+    def free_sessions(self) -> int:
+        """The sessions that the peer still allows, once it has opened the connection."""
+        return self._arrivals.free_sessions
+
     def is_begun(self, session: SessionId) -> bool:
         """True if links can be attached to the session: neither side has ended it."""
         record = self._registry.sessions.get(session)

@@ -95,6 +95,7 @@ class Scripted:
     news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     connections: list[Served] = attrs.field(factory=list)
     port: int = 0
+    options: EngineOptions = attrs.field(factory=EngineOptions)
 
     def count(self, kind: type) -> int:
         return sum(isinstance(event, kind) for event in self.told)
@@ -107,7 +108,7 @@ class Scripted:
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection until it ends."""
         connection = AmqpConnection(
-            stream, engine=EngineOptions(), sasl=SaslServer(lambda credentials: OK)
+            stream, engine=self.options, sasl=SaslServer(lambda credentials: OK)
         )
         served = Served(self, stream, connection)
         self.connections.append(served)

@@ -42,6 +42,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.message import encode_message
+from gateway.wire.amqp.options import EngineOptions
 from tests.brokers.amqp.scripted import client, scripted, take
 
 ORDERS = EntityPath("orders")
@@ -418,6 +419,28 @@ async def test_links_that_are_too_many_for_one_connection_go_on_another(server):
             await stack.enter_async_context(broker.open_receiver(ORDERS))
 
         assert [len(served.links) for served in server.connections] == [2, 1]
+
+
+@pytest.mark.parametrize(("channel_max", "connections"), [(0, 5), (1, 5), (3, 2), (63, 1)])
+async def test_a_peer_with_few_sessions_gets_more_connections(server, channel_max, connections):
+    server.options = EngineOptions(channel_max=channel_max)
+    queues = [EntityPath(f"q{number}") for number in range(5)]
+    async with client(server.port) as broker:
+        for _ in range(2):
+            for queue in queues:
+                await broker.send(queue, ONE)
+
+        assert len(server.connections) == connections
+
+
+async def test_where_no_session_is_left_links_share_one(server):
+    server.options = EngineOptions(channel_max=0)
+    server.properties = {"product": "RabbitMQ"}  # each sender has a watch on its queue
+    async with client(server.port) as broker:
+        for number in range(2):
+            await broker.send(EntityPath(f"q{number}"), ONE)
+
+        assert [len(served.links) for served in server.connections] == [2, 2]
 
 
 # --- connections
