@@ -250,8 +250,13 @@ class InterceptedBroker(ForwardingBroker):
     _inner: Broker
     _chain: InterceptorChain = attrs.field(converter=InterceptorChain)
     _address: str | None = attrs.field(default=None, kw_only=True)
+    _session_chain: InterceptorChain = attrs.field(init=False)
 
     adds: ClassVar[frozenset[type]] = frozenset((Placed,))
+
+    @_session_chain.default
+    def _find_session_chain(self) -> InterceptorChain:
+        return self._chain.of_sessions()
 
     @property
     def address(self) -> str:
@@ -300,15 +305,17 @@ class InterceptedBroker(ForwardingBroker):
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """As `Schedules.schedule`."""
-        schedule = partial(required(self._inner, Schedules).schedule, entity, messages)
-        return await self._chain.run(Call(CallKind.SCHEDULE, entity, (messages,)), schedule)
+        return await self._chain.run(
+            Call(CallKind.SCHEDULE, entity, (messages,)),
+            lambda: required(self._inner, Schedules).schedule(entity, messages),
+        )
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """As `Schedules.cancel_scheduled`."""
-        cancel = partial(
-            required(self._inner, Schedules).cancel_scheduled, entity, sequence_numbers
+        await self._chain.run(
+            Call(CallKind.CANCEL_SCHEDULED, entity),
+            lambda: required(self._inner, Schedules).cancel_scheduled(entity, sequence_numbers),
         )
-        await self._chain.run(Call(CallKind.CANCEL_SCHEDULED, entity), cancel)
 
     async def probe(self, entity: EntityPath) -> None:
         """As `Broker.probe`."""
@@ -316,8 +323,9 @@ class InterceptedBroker(ForwardingBroker):
 
     async def identity(self) -> Identity:
         """As `Identifies.identity`."""
-        identity = required(self._inner, Identifies).identity
-        return await self._chain.run(Call(CallKind.IDENTIFY, None), identity)
+        return await self._chain.run(
+            Call(CallKind.IDENTIFY, None), lambda: required(self._inner, Identifies).identity()
+        )
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`."""
@@ -345,9 +353,12 @@ class InterceptedBroker(ForwardingBroker):
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
         """As `Peeks.peek`."""
-        peeks = required(self._inner, Peeks)
-        peek = partial(peeks.peek, entity, from_sequence=from_sequence, limit=limit)
-        return await self._chain.run(Call(CallKind.PEEK, entity), peek)
+        return await self._chain.run(
+            Call(CallKind.PEEK, entity),
+            lambda: required(self._inner, Peeks).peek(
+                entity, from_sequence=from_sequence, limit=limit
+            ),
+        )
 
     async def delete_messages(
         self,
@@ -358,16 +369,19 @@ class InterceptedBroker(ForwardingBroker):
         session_id: str | None = None,
     ) -> int:
         """As `DeletesMessages.delete_messages`."""
-        deletes = required(self._inner, DeletesMessages)
-        delete = partial(
-            deletes.delete_messages, entity, limit, before=before, session_id=session_id
+        return await self._chain.run(
+            Call(CallKind.DELETE_MESSAGES, entity),
+            lambda: required(self._inner, DeletesMessages).delete_messages(
+                entity, limit, before=before, session_id=session_id
+            ),
         )
-        return await self._chain.run(Call(CallKind.DELETE_MESSAGES, entity), delete)
 
     async def clear_queue(self, entity: EntityPath) -> None:
         """As `Clears.clear_queue`."""
-        clear = partial(required(self._inner, Clears).clear_queue, entity)
-        await self._chain.run(Call(CallKind.CLEAR_QUEUE, entity), clear)
+        await self._chain.run(
+            Call(CallKind.CLEAR_QUEUE, entity),
+            lambda: required(self._inner, Clears).clear_queue(entity),
+        )
 
     async def list_sessions(
         self,
@@ -378,11 +392,12 @@ class InterceptedBroker(ForwardingBroker):
         top: int = 100,
     ) -> Sequence[str]:
         """As `Sessions.list_sessions`."""
-        sessions = required(self._inner, Sessions)
-        list_sessions = partial(
-            sessions.list_sessions, entity, updated_since=updated_since, skip=skip, top=top
+        return await self._chain.run(
+            Call(CallKind.LIST_SESSIONS, entity),
+            lambda: required(self._inner, Sessions).list_sessions(
+                entity, updated_since=updated_since, skip=skip, top=top
+            ),
         )
-        return await self._chain.run(Call(CallKind.LIST_SESSIONS, entity), list_sessions)
 
     @asynccontextmanager
     async def open_receiver(
@@ -402,21 +417,19 @@ class InterceptedBroker(ForwardingBroker):
         mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
     ) -> AbstractAsyncContextManager[SessionReceiver]:
         """As `Sessions.open_session`."""
-        opening = required(self._inner, Sessions).open_session(entity, session_id, mode)
-        return self._open_session(opening, entity, mode)
+        return self._open_session(entity, session_id, mode)
 
     @asynccontextmanager
     async def _open_session(
-        self,
-        opening: AbstractAsyncContextManager[SessionReceiver],
-        entity: EntityPath,
-        mode: ReceiveMode,
+        self, entity: EntityPath, session_id: str | None, mode: ReceiveMode
     ) -> AsyncIterator[SessionReceiver]:
         async with AsyncExitStack() as stack:
+            opening = required(self._inner, Sessions).open_session(entity, session_id, mode)
             enter = partial(stack.enter_async_context, opening)
             inner = await self._chain.run(Call(CallKind.OPEN_SESSION, entity), enter)
-            chain = self._chain.of_sessions()
-            yield InterceptedSession(inner=inner, entity=entity, mode=mode, chain=chain)
+            yield InterceptedSession(
+                inner=inner, entity=entity, mode=mode, chain=self._session_chain
+            )
 
 
 async def _alone(send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> list[T]:
@@ -459,9 +472,10 @@ class InterceptedReceiver(Wrapper):
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """As `ReceivesDeferred.receive_deferred`."""
-        deferred = required(self._inner, ReceivesDeferred)
-        receive = partial(deferred.receive_deferred, sequence_numbers)
-        return await self._chain.run(Call(CallKind.RECEIVE_DEFERRED, self._entity), receive)
+        return await self._chain.run(
+            Call(CallKind.RECEIVE_DEFERRED, self._entity),
+            lambda: required(self._inner, ReceivesDeferred).receive_deferred(sequence_numbers),
+        )
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """As `Receiver.settle`."""
@@ -488,8 +502,10 @@ class InterceptedReceiver(Wrapper):
         self, delivery: Delivery, duration: timedelta, body: bytes | None = None
     ) -> datetime:
         """As `HidesMessages.hide`."""
-        hide = partial(required(self._inner, HidesMessages).hide, delivery, duration, body)
-        return await self._chain.run(Call(CallKind.HIDE, self._entity), hide)
+        return await self._chain.run(
+            Call(CallKind.HIDE, self._entity),
+            lambda: required(self._inner, HidesMessages).hide(delivery, duration, body),
+        )
 
 
 async def _alone_settled(

@@ -57,7 +57,6 @@ from gateway.frontends.amqp.receivers import OpenedReceiver
 from gateway.interception import InterceptedBroker, InterceptedReceiver, InterceptedSession
 from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
-from gateway.pairing.drill.cut import CutBroker, CutReceiver, CutSession
 from gateway.pairing.gathering import GatheringBroker
 from gateway.ports import Broker, Receiver
 from gateway.telemetry.abilities import AbilityWatch, Counted, Watched
@@ -119,22 +118,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     Watched: (
         {Diverts, FailsFast, Identifies, Placed, SendsMany},
         {DeletesMessages, Peeks, Schedules, Sessions, Transacts},
-        {BoundsSends},
-    ),
-    CutBroker: (
-        {
-            Clears,
-            DeletesMessages,
-            Diverts,
-            FailsFast,
-            Identifies,
-            Peeks,
-            Schedules,
-            SendsMany,
-            Sessions,
-            Transacts,
-        },
-        {Placed},
         {BoundsSends},
     ),
     ClaimedBroker: (
@@ -211,11 +194,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             SettlesByToken,
             TakesBack,
         },
-        set(),
-    ),
-    CutReceiver: (
-        {HidesMessages, Polls, ReceivesAvailable, ReceivesDeferred, SettlesMany},
-        {ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack},
         set(),
     ),
     ShardedReceiver: (
@@ -334,7 +312,7 @@ def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
     found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}
 
     assert found - set(
-        map(name, (ForwardingBroker, SendWrapper, ClaimedSession, CutSession, InterceptedSession))
+        map(name, (ForwardingBroker, SendWrapper, ClaimedSession, InterceptedSession))
     ) == set(map(name, WRAPPERS))
 
 

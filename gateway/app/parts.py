@@ -58,7 +58,7 @@ from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
 from gateway.net.clients import Clients
 from gateway.pairing.control import Control
-from gateway.pairing.drill.cut import Cut, CutBroker
+from gateway.pairing.drill.cut import Cut
 from gateway.pairing.drill.drills import Drills
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
@@ -306,8 +306,8 @@ def behind_cuts(sides: Sides, pairing: Pairing, cuts: Mapping[str, Cut]) -> Side
         return sides
     return attrs.evolve(
         sides,
-        primary=CutBroker(sides.primary, cuts[pairing.primary]),
-        secondary=CutBroker(sides.secondary, cuts[pairing.secondary]),
+        primary=InterceptedBroker(sides.primary, [cuts[pairing.primary]]),
+        secondary=InterceptedBroker(sides.secondary, [cuts[pairing.secondary]]),
     )
 
 

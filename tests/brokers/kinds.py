@@ -16,7 +16,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
-from gateway.pairing.drill.cut import Cut, CutBroker
+from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker, WallClock
 from gateway.telemetry.abilities import AbilityWatch, Watched
 from tests.brokers.amqp import served as amqp
@@ -222,7 +222,7 @@ def behind_a_cut(inner: Open) -> Open:
     @asynccontextmanager
     async def open_behind(place: Place) -> AsyncIterator[Broker]:
         async with inner(place) as broker:
-            yield CutBroker(broker, Cut())
+            yield InterceptedBroker(broker, [Cut()])
 
     return open_behind
 

@@ -25,7 +25,7 @@ from gateway.domain.status import (
     SyphonStatus,
     TroubledEntity,
 )
-from gateway.pairing.drill.cut import Cut, CutBroker
+from gateway.pairing.drill.cut import Cut
 from gateway.pairing.drill.drills import Drills
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import Events
@@ -41,7 +41,7 @@ class Gateway:
 
     store: MemoryBroker
     drills: Drills
-    way: CutBroker
+    way: Cut
     moves: bool = True  # whether a syphon does
     loses: int = 0  # diverted messages that vanish
     silent: bool = False
@@ -54,7 +54,7 @@ class Gateway:
     moved: int = 0
 
     async def send_diverting(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
-        if self.way.cut.striking(entity) is None:
+        if self.way.striking(entity) is None:
             await self.store.send(entity, messages)
             return AcceptedBy.PRIMARY
         await trio.lowlevel.checkpoint()
@@ -130,7 +130,7 @@ async def gateway() -> Gateway:
     await store.create_queue(QUEUE, QueueProperties(lock_duration=timedelta(seconds=30)))
     cut = Cut()
     drills = Drills(clock=clock, observer=Events(), cuts={"east": cut}, longest=900.0)
-    return Gateway(store, drills, CutBroker(store, cut))
+    return Gateway(store, drills, cut)
 
 
 def rehearsal(gateway: Gateway, told: list[str] | None = None, *, load: bool = True) -> Rehearsal:

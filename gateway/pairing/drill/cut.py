@@ -5,75 +5,43 @@ The namespace itself is never touched: an operation that is cut off isn't handed
 never done late or twice by a drill.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from datetime import datetime, timedelta
-from typing import ClassVar, NoReturn, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar, TypeVar
 
 import attrs
 import trio
 
-from gateway.capabilities import (
-    Batches,
-    ChangesBody,
-    Clears,
-    DeletesByVersion,
-    DeletesMessages,
-    Describes,
-    Enlists,
-    HidesMessages,
-    Identifies,
-    KeepsMessages,
-    Peeks,
-    Placed,
-    Polls,
-    ReceivesAvailable,
-    ReceivesDeferred,
-    Schedules,
-    SendEach,
-    SendsTogether,
-    SessionReceiver,
-    Sessions,
-    SettlesByToken,
-    SettlesMany,
-    TakesBack,
-    Topology,
-    TransactedWork,
-    Transacts,
-    Updates,
-    Verifies,
-    sends_in,
-)
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, Busy, Unavailable, Unreachable
-from gateway.domain.identity import Identity
-from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
+from gateway.capabilities import sends_in
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Busy, Unavailable, Unreachable
 from gateway.domain.operators.drill import Drill, DrillFault
-from gateway.forwarding_broker import SendWrapper
-from gateway.offering import Wrapper, required
-from gateway.ports import Broker, Receiver
+from gateway.interception import Call, CallKind, WaitInterceptor
 
 T = TypeVar("T")
 
 
 @attrs.define(eq=False)
-class Cut:
+class Cut(WaitInterceptor):
     """
     The drill that cuts the way to a namespace, if there is a drill. The drill ends at its deadline
     even if nobody calls `end`.
     """
 
+    # A wait for messages crosses the way in `wait`, again after each interruption.
+    kinds: ClassVar[frozenset[CallKind]] = frozenset(CallKind) - {CallKind.WAIT}
+
     _drill: Drill | None = attrs.field(default=None, init=False)
     _deadline: float = attrs.field(default=0.0, init=False)  # as `trio.current_time()`
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     # The pending waits for messages, with their entities: a drill that begins interrupts them.
-    _waits: dict[trio.CancelScope, EntityPath] = attrs.field(factory=dict, init=False)
+    _waits: dict[trio.CancelScope, EntityPath | None] = attrs.field(factory=dict, init=False)
 
     def begin(self, drill: Drill, deadline: float) -> None:
         """Cut the way until `end`, or until the deadline."""
         self._drill, self._deadline, self._ended = drill, deadline, trio.Event()
         for scope, entity in list(self._waits.items()):
-            if drill.covers(entity):
+            if self.striking(entity):
                 scope.cancel()
 
     def end(self) -> None:
@@ -122,20 +90,26 @@ class Cut:
                     await self._ended.wait()
                 raise _unavailable(drill, "gave no answer")
 
-    async def wait(self, entity: EntityPath, receive: Callable[[], Awaitable[T]]) -> T:
-        """
-        As `receive`, which waits for messages; a drill that begins meanwhile interrupts it.
+    def before(self, call: Call) -> Awaitable[None] | None:
+        """As `cross`: a transaction crosses the way if all of its sends do."""
+        entities = [each.entity for each in sends_in(call.work)] if call.work else [call.entity]
+        if self._drill is None or not any(map(self.striking, entities)):
+            return None
+        return self._cross_each(entities)
 
-        Raises:
-            BrokerError: as `cross`, and as `receive`.
-        """
-        while True:
+    async def _cross_each(self, entities: Sequence[EntityPath | None]) -> None:
+        for entity in entities:
             await self.cross(entity)
-            with trio.CancelScope() as scope, self._interrupting(scope, entity):
+
+    async def wait(self, call: Call, receive: Callable[[], Awaitable[T]]) -> T:
+        """As `receive`, once the way is crossed; a drill that begins meanwhile interrupts it."""
+        while True:
+            await self.cross(call.entity)
+            with trio.CancelScope() as scope, self._interrupting(scope, call.entity):
                 return await receive()
 
     @contextmanager
-    def _interrupting(self, scope: trio.CancelScope, entity: EntityPath) -> Iterator[None]:
+    def _interrupting(self, scope: trio.CancelScope, entity: EntityPath | None) -> Iterator[None]:
         self._waits[scope] = entity
         try:
             yield
@@ -151,234 +125,3 @@ class Cut:
 def _unavailable(drill: Drill, what: str) -> Unavailable:
     kind = Unreachable if drill.is_whole else Unavailable
     return kind(f"a drill: the way to namespace {drill.namespace} {what}")
-
-
-@attrs.frozen(eq=False)
-class CutBroker(SendWrapper):
-    """
-    `inner`, behind a way that a drill can cut. Operations of `DeletesByVersion`, `Describes`,
-    `Topology`, `Updates` and `Verifies` aren't cut: no send and no receive needs them.
-    """
-
-    _inner: Broker
-    cut: Cut
-
-    forwards: ClassVar[frozenset[type]] = frozenset(
-        (DeletesByVersion, Describes, Placed, SendsTogether, Topology, Updates, Verifies)
-    )
-
-    @property
-    def inner(self) -> Broker:
-        return self._inner
-
-    async def wrap_sends(
-        self, send: SendEach[T], entity: EntityPath, batches: Batches
-    ) -> Sequence[T | BrokerError]:
-        try:
-            await self.cut.cross(entity)
-        except BrokerError as error:
-            return [error] * len(batches)
-        return await send(entity, batches)
-
-    async def check_transactions(self) -> None:
-        """As `Transacts.check_transactions`."""
-        await required(self._inner, Transacts).check_transactions()
-
-    async def commit(self, work: Sequence[TransactedWork]) -> None:
-        """As `Transacts.commit`: it crosses the way if all of its sends do."""
-        for each in sends_in(work):
-            await self.cut.cross(each.entity)
-        await required(self._inner, Transacts).commit(work)
-
-    async def probe(self, entity: EntityPath) -> None:
-        await self.cut.cross(entity)
-        await self._inner.probe(entity)
-
-    @asynccontextmanager
-    async def open_receiver(
-        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
-    ) -> AsyncIterator[Receiver]:
-        await self.cut.cross(entity)
-        async with self._inner.open_receiver(entity, mode) as inner:
-            yield CutReceiver(inner=inner, entity=entity, cut=self.cut, mode=mode)
-
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        await self.cut.cross(entity)
-        return await self._inner.inspect(entity)
-
-    async def list_queues(
-        self, prefix: str = "", *, skip: int = 0, top: int = 100
-    ) -> Sequence[EntityInfo]:
-        await self.cut.cross(None)
-        return await self._inner.list_queues(prefix, skip=skip, top=top)
-
-    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        await self.cut.cross(entity)
-        return await self._inner.create_queue(entity, properties)
-
-    async def delete_queue(self, entity: EntityPath) -> None:
-        await self.cut.cross(entity)
-        await self._inner.delete_queue(entity)
-
-    async def identity(self) -> Identity:
-        """As `Identifies.identity`."""
-        await self.cut.cross(None)
-        return await required(self._inner, Identifies).identity()
-
-    async def peek(
-        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
-    ) -> Sequence[Delivery]:
-        """As `Peeks.peek`."""
-        await self.cut.cross(entity)
-        inner = required(self._inner, Peeks)
-        return await inner.peek(entity, from_sequence=from_sequence, limit=limit)
-
-    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
-        """As `Schedules.schedule`."""
-        await self.cut.cross(entity)
-        return await required(self._inner, Schedules).schedule(entity, messages)
-
-    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
-        """As `Schedules.cancel_scheduled`."""
-        await self.cut.cross(entity)
-        await required(self._inner, Schedules).cancel_scheduled(entity, sequence_numbers)
-
-    async def delete_messages(
-        self,
-        entity: EntityPath,
-        limit: int,
-        *,
-        before: datetime | None = None,
-        session_id: str | None = None,
-    ) -> int:
-        """As `DeletesMessages.delete_messages`."""
-        await self.cut.cross(entity)
-        inner = required(self._inner, DeletesMessages)
-        return await inner.delete_messages(entity, limit, before=before, session_id=session_id)
-
-    async def clear_queue(self, entity: EntityPath) -> None:
-        """As `Clears.clear_queue`."""
-        await self.cut.cross(entity)
-        await required(self._inner, Clears).clear_queue(entity)
-
-    def open_session(
-        self,
-        entity: EntityPath,
-        session_id: str | None,
-        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
-    ) -> AbstractAsyncContextManager[SessionReceiver]:
-        """As `Sessions.open_session`."""
-        return self._open_session(entity, session_id, mode)
-
-    @asynccontextmanager
-    async def _open_session(
-        self, entity: EntityPath, session_id: str | None, mode: ReceiveMode
-    ) -> AsyncIterator[SessionReceiver]:
-        await self.cut.cross(entity)
-        inner = required(self._inner, Sessions)
-        async with inner.open_session(entity, session_id, mode) as session:
-            yield CutSession(inner=session, entity=entity, cut=self.cut, mode=mode)
-
-    async def list_sessions(
-        self,
-        entity: EntityPath,
-        *,
-        updated_since: datetime | None = None,
-        skip: int = 0,
-        top: int = 100,
-    ) -> Sequence[str]:
-        """As `Sessions.list_sessions`."""
-        await self.cut.cross(entity)
-        inner = required(self._inner, Sessions)
-        return await inner.list_sessions(entity, updated_since=updated_since, skip=skip, top=top)
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class CutReceiver(Wrapper):
-    """A receiver behind a way that a drill can cut. Leaving it releases its locks in any case."""
-
-    _inner: Receiver
-    entity: EntityPath
-    cut: Cut
-    mode: ReceiveMode
-
-    forwards: ClassVar[frozenset[type]] = frozenset(
-        (ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack)
-    )
-
-    @property
-    def inner(self) -> Receiver:
-        return self._inner
-
-    async def receive(self, limit: int) -> Sequence[Delivery]:
-        if self.mode is not ReceiveMode.PEEK_LOCK:  # an interrupted receive could lose messages
-            await self.cut.cross(self.entity)
-            return await self._inner.receive(limit)
-        return await self.cut.wait(self.entity, lambda: self._inner.receive(limit))
-
-    async def receive_available(self, limit: int) -> Sequence[Delivery]:
-        """As `ReceivesAvailable.receive_available`."""
-        await self.cut.cross(self.entity)
-        return await required(self._inner, ReceivesAvailable).receive_available(limit)
-
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        await self.cut.cross(self.entity)
-        await self._inner.settle(delivery, settlement)
-
-    async def renew(self, delivery: Delivery) -> datetime:
-        await self.cut.cross(self.entity)
-        return await self._inner.renew(delivery)
-
-    async def settle_many(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> Sequence[BrokerError | None]:
-        """As `SettlesMany.settle_many`."""
-        await self.cut.cross(self.entity)
-        return await required(self._inner, SettlesMany).settle_many(settlements)
-
-    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
-        """As `Polls.poll`."""
-        await self.cut.cross(self.entity)
-        return await required(self._inner, Polls).poll(limit, lock)
-
-    async def hide(
-        self, delivery: Delivery, duration: timedelta, body: bytes | None = None
-    ) -> datetime:
-        """As `HidesMessages.hide`."""
-        await self.cut.cross(self.entity)
-        return await required(self._inner, HidesMessages).hide(delivery, duration, body)
-
-    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
-        """As `ReceivesDeferred.receive_deferred`."""
-        await self.cut.cross(self.entity)
-        return await required(self._inner, ReceivesDeferred).receive_deferred(sequence_numbers)
-
-
-@attrs.frozen(eq=False, kw_only=True)
-class CutSession(CutReceiver):
-    """A `SessionReceiver` behind a way that a drill can cut."""
-
-    _inner: SessionReceiver
-
-    @property
-    def session_id(self) -> str:
-        return self._inner.session_id
-
-    @property
-    def locked_until(self) -> datetime:
-        return self._inner.locked_until
-
-    async def wait_lost(self) -> NoReturn:
-        await self._inner.wait_lost()
-
-    async def renew_session(self) -> datetime:
-        await self.cut.cross(self.entity)
-        return await self._inner.renew_session()
-
-    async def get_state(self) -> bytes | None:
-        await self.cut.cross(self.entity)
-        return await self._inner.get_state()
-
-    async def set_state(self, state: bytes | None) -> None:
-        await self.cut.cross(self.entity)
-        await self._inner.set_state(state)

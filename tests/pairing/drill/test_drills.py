@@ -20,7 +20,8 @@ from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, ReceiveMode
 from gateway.domain.operators.control import Operator
 from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder
-from gateway.pairing.drill.cut import Cut, CutBroker
+from gateway.interception import InterceptedBroker
+from gateway.pairing.drill.cut import Cut
 from gateway.pairing.drill.drills import Drills
 from gateway.pairing.pair import Pair
 from tests.pairing.harness import (
@@ -45,7 +46,7 @@ EAST, WEST = "east", "west"
 class Stage:
     harness: Harness
     drills: Drills
-    primary: CutBroker
+    primary: InterceptedBroker
     pair: Pair
 
     def begin(self, fault: DrillFault, seconds: float = 30.0, **fields: Any) -> DrillAnswer:
@@ -56,7 +57,7 @@ async def staged(harness: Harness, *, runs: bool = True, **options: Any) -> Stag
     """A pair whose primary is behind a cut; with `runs` the drills' service runs."""
     cuts = {EAST: Cut(), WEST: Cut()}
     drills = Drills(clock=harness.clock, observer=harness.events, cuts=cuts, longest=900.0)
-    primary = CutBroker(harness.primary.broker, cuts[EAST])
+    primary = InterceptedBroker(harness.primary.broker, [cuts[EAST]])
     pair = attrs.evolve(harness.parts(**options), primary=primary).assemble()
     await harness.nursery.start(pair.run)
     if runs:
@@ -335,7 +336,7 @@ async def test_without_the_configuration_s_permission_there_is_no_drill(harness:
 
 async def test_the_secondary_can_be_drilled_too(harness: Harness) -> None:
     stage = await staged(harness)
-    secondary = CutBroker(harness.secondary.broker, stage.drills.cuts[WEST])
+    secondary = InterceptedBroker(harness.secondary.broker, [stage.drills.cuts[WEST]])
 
     stage.begin(DrillFault.REFUSE, namespace=WEST)
 
