@@ -18,7 +18,8 @@ from typing import Any, Final, get_args
 import attrs
 import pytest
 
-from gateway.domain.status import Status
+from gateway.domain.status.figures import Metric, Tag
+from gateway.domain.status.process import Status
 from tests.config.test_shipped import COMMENTED_OUT, EVERY_OPTION
 
 ROOT: Final = Path(__file__).parents[1]
@@ -39,9 +40,9 @@ PLAIN_TEXT: Final = """
     encrypt every exec expire fail fetch figure first for format found frame free gateway
     gone good group handle handshake head here host idle in inflight item jitter keep kept
     kid kill kind label last late left legacy level lifetime line link listen live load log
-    longest loop lost mac made management match max memory metric min miss missing mode most move
-    name need next not now number off oldest on open operation origin out pairgate parallel
-    partial password pause pending per pid pin ping poll port possibly problem progress
+    long longest loop lost mac made management match max memory metric min miss missing mode
+    most move name need next not now number off oldest on open operation origin out pairgate
+    parallel partial password pause pending per pid pin ping poll port possibly problem progress
     protocol python quota ready reason receive redriven refuse regain reload remedy remove renew
     repeat replace request require rescan rest restart retry return right role rule running save
     scale second seen sender sent sequence server share short shortest since size slow start
@@ -50,7 +51,7 @@ PLAIN_TEXT: Final = """
     unsettled until untouched url usable v wait wake want was while within write x bound commit
     count destination expiry export file lag ratio sample service setting type
     authority chain discovery instance scope secret tenant add algorithm audience clock read
-    refresh skew subject unavailable
+    refresh result skew subject unavailable
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 
@@ -131,10 +132,20 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def metric_names() -> Iterator[str]:
-    """Names of metrics, of labels, and of the fields that are parts of a metric's name."""
-    for text in texts(GATEWAY / "telemetry" / "metrics.py"):
-        if re.fullmatch(r"[a-z_]+", text):
-            yield text
+    """Names of metrics and of labels, as the fields of the status have them."""
+
+    def declared(kind: Any) -> Iterator[str]:
+        for field in attrs.fields(kind) if attrs.has(kind) else ():
+            for key, value in field.metadata.items():
+                if isinstance(value, Metric):
+                    yield from (value.name.replace("{place}", ""), *value.labels)
+                elif key in {Tag.LABEL, Tag.KEYED, Tag.PLACE}:
+                    yield value
+            yield from declared(field.type)
+        for part in get_args(kind):
+            yield from declared(part)
+
+    yield from declared(Status)
 
 
 @cache

@@ -33,7 +33,7 @@ from gateway.domain.events.agents import (
     ProcessStarted,
 )
 from gateway.domain.scaling.autoscaling import Autoscaler, Workload
-from gateway.domain.status import PoolStatus
+from gateway.domain.status.listening import PoolStatus
 from gateway.ports import Observer
 from gateway.wire.pairgate.listener_report import Report
 

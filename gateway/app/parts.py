@@ -46,7 +46,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.failover import State
-from gateway.domain.status import Status
+from gateway.domain.status.process import Workers
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.cluster.cluster import Cluster
@@ -70,15 +70,15 @@ from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
 from gateway.telemetry.abilities import Counted, Watched
 
-ReadWorkers = Callable[[], Awaitable[Sequence[Status]]]
+ReadWorkers = Callable[[], Awaitable[Workers]]
 # The spool's name among the namespaces; the configuration can't have that name.
 SPOOL: Final = "(spool)"
 
 
-async def no_workers() -> Sequence[Status]:
+async def no_workers() -> Workers:
     """Return no status, as the gateway is one process."""
     await trio.lowlevel.checkpoint()
-    return ()
+    return Workers()
 
 
 @attrs.frozen(kw_only=True)

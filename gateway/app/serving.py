@@ -42,7 +42,7 @@ from gateway.config.places import moved
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload
-from gateway.domain.status import Status
+from gateway.domain.status.process import Workers
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.cluster.cluster import ClusterPort
 from gateway.net.visits import current_visit
@@ -346,7 +346,7 @@ class Pool(Protocol):
 
     async def drain(self) -> None: ...
 
-    async def statuses(self) -> Sequence[Status]: ...
+    async def statuses(self) -> Workers: ...
 
     def share(self, endpoints: Sequence[OpenEndpoint]) -> Sequence[OpenEndpoint]: ...
 
@@ -366,9 +366,9 @@ class NoWorkers:
     async def drain(self) -> None:
         await trio.lowlevel.checkpoint()
 
-    async def statuses(self) -> Sequence[Status]:
+    async def statuses(self) -> Workers:
         await trio.lowlevel.checkpoint()
-        return ()
+        return Workers()
 
     def share(self, endpoints: Sequence[OpenEndpoint]) -> Sequence[OpenEndpoint]:
         return endpoints

@@ -16,7 +16,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Diverted, Event, Syphoned
 from gateway.domain.health.rate import Rate
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import SpoolStatus
+from gateway.domain.status.pair import SpoolStatus
 from gateway.offering import offered
 from gateway.pairing.syphon.dead_letters import count_dead_letters
 from gateway.ports import Broker, Observer, WallClock

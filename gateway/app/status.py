@@ -18,26 +18,29 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
 from gateway.domain.health.depth_history import DepthSample, first_queues
-from gateway.domain.health.status_sum import summed
 from gateway.domain.operators.control import Override
 from gateway.domain.operators.drill import Drill
-from gateway.domain.status import (
+from gateway.domain.status.listening import PoolStatus, QueueStatus, Wake
+from gateway.domain.status.merging import (
+    merged,
+)
+from gateway.domain.status.pair import (
     MOST_ENTITIES,
     BacklogStatus,
     BusyEntity,
+    PairStatus,
+    SpoolStatus,
+    SyphonStatus,
+    TroubledEntity,
+)
+from gateway.domain.status.process import (
     CommitStatus,
     ConnectionCount,
     LimitCount,
     NamespaceStatus,
-    PairStatus,
-    PoolStatus,
-    QueueStatus,
     RefusalCount,
-    SpoolStatus,
     Status,
-    SyphonStatus,
-    TroubledEntity,
-    Wake,
+    Workers,
 )
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
@@ -95,8 +98,8 @@ class StatusBoard:
                 told = await self._pair(pair, pairing)
             elif self.syphon is not None and pairing is not None:
                 told = await self._backlog(self.syphon, pairing)
-        workers = () if self.parts is None else await self.parts.workers()
-        return summed(self._status(told), workers)
+        workers = Workers() if self.parts is None else await self.parts.workers()
+        return merged(self._status(told), workers.running, workers.ended)
 
     def counts(self) -> Status:
         """

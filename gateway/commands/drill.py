@@ -39,7 +39,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import EVERYTHING
 from gateway.domain.operators.drill import DrillFault, DrillOrder
-from gateway.domain.status import PairStatus
+from gateway.domain.status.pair import PairStatus
 from gateway.wire.pairgate.admin_json import value_of
 
 WHOLE: Final = {

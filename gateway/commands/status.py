@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NoReturn
 
 import click
@@ -34,15 +34,10 @@ from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
 from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
-from gateway.domain.status import (
-    RATE_SECONDS,
-    NamespaceStatus,
-    PairStatus,
-    PoolStatus,
-    QueueStatus,
-    SpoolStatus,
-    Status,
-)
+from gateway.domain.status.listening import PoolStatus, QueueStatus
+from gateway.domain.status.pair import RATE_SECONDS, PairStatus, SpoolStatus
+from gateway.domain.status.process import NamespaceStatus, Status
+from gateway.wire.pairgate.advice import problems_of, span, syphons_text, wake_text
 from gateway.wire.pairgate.status import status_value
 
 EVERY: Final = 1.0  # seconds between two requests of --watch
@@ -80,7 +75,7 @@ def status(invocation: Invocation, watch: bool, ready: bool, admin: AdminChoice)
         click.echo(json.dumps(_value(address, found)))
     else:
         Console(soft_wrap=True).print(screen(address, found))
-    sys.exit(ExitCode.FAILED if found.problems else ExitCode.DONE)
+    sys.exit(ExitCode.FAILED if problems_of(found) else ExitCode.DONE)
 
 
 def _show_readiness(invocation: Invocation, config: Config, admin: AdminChoice) -> NoReturn:
@@ -126,7 +121,7 @@ def _value(address: str, found: Status) -> dict[str, Any]:
 
 def summary(found: Status) -> str:
     """The status in one line, without ages, so that it is the same until something changes."""
-    facts = ["needs attention" if found.problems else "all is well"]
+    facts = ["needs attention" if problems_of(found) else "all is well"]
     for each in found.namespaces:
         reach = each.abilities.get(Ability.REACH.value)
         if reach is not None and reach.state is Answer.NO:
@@ -150,13 +145,13 @@ def summary(found: Status) -> str:
 def screen(address: str, found: Status) -> Group:
     """The status for people."""
     parts: list[RenderableType] = [_head(address, found)]
-    parts += [Text(f"  {printable(each)}", style=RED) for each in found.problems]
+    parts += [Text(f"  {printable(each)}", style=RED) for each in problems_of(found)]
     parts += _abilities(found.namespaces, found.at)
     if found.pair is not None:
         parts += _pair(found.pair, found.at)
         parts.append(_progress(progress_of(found.pair, found.at)))
     if found.wake is not None:
-        parts.append(Text(f"listener {found.wake.text}"))
+        parts.append(Text(f"listener {wake_text(found.wake)}"))
     if found.queues:
         parts.append(_queues(found.queues))
     if found.pools:
@@ -167,8 +162,8 @@ def screen(address: str, found: Status) -> Group:
 
 
 def _head(address: str, found: Status) -> Text:
-    up = _span((found.at - found.started).total_seconds())
-    well = ("needs attention", RED) if found.problems else ("all is well", "green")
+    up = span((found.at - found.started).total_seconds())
+    well = ("needs attention", RED) if problems_of(found) else ("all is well", "green")
     return Text.assemble(f"gateway at {address}, up {up}: ", well)
 
 
@@ -185,7 +180,7 @@ def _abilities(namespaces: Sequence[NamespaceStatus], now: datetime) -> list[Ren
         cells = []
         for each in Ability:
             one = namespace.abilities.get(each.value, AbilityStatus())
-            since = "" if one.since is None else f" {_span((now - one.since).total_seconds())}"
+            since = "" if one.since is None else f" {span((now - one.since).total_seconds())}"
             cells.append(Text(f"{one.state.value}{since}", style=ANSWERS[one.state]))
             if one.error is not None and one.state is not Answer.YES:
                 text = f"  {namespace.name}, {each.value}: {one.error}; {one.remedy}"
@@ -196,7 +191,7 @@ def _abilities(namespaces: Sequence[NamespaceStatus], now: datetime) -> list[Ren
 
 def _spool(spool: SpoolStatus) -> Text:
     depth = "an unknown number of" if spool.pending is None else str(spool.pending)
-    age = "" if spool.oldest_age is None else f", the oldest for {_span(spool.oldest_age)}"
+    age = "" if spool.oldest_age is None else f", the oldest for {span(spool.oldest_age)}"
     free = "unknown" if spool.free_bytes is None else f"{spool.free_bytes // MIB} MiB"
     return Text(
         f"spool    {depth} messages wait{age}; {spool.rate_in:.1f}/s in,"
@@ -207,7 +202,7 @@ def _spool(spool: SpoolStatus) -> Text:
 def _progress(progress: SyphonProgress) -> Text:
     """Tells if the backlog moves, and why not or for how long."""
     why = f": {printable(progress.why)}" if progress.why else ""
-    left = "" if progress.seconds_left is None else f"; empty in {_span(progress.seconds_left)}"
+    left = "" if progress.seconds_left is None else f"; empty in {span(progress.seconds_left)}"
     return Text(f"way home {progress.state.value}{why}{left}")
 
 
@@ -227,9 +222,9 @@ def _troubled(pair: PairStatus, now: datetime) -> list[RenderableType]:
     )
     for each in pair.entities:
         style = STYLES.get(each.state, "")
-        since = _span((now - each.since).total_seconds())
+        since = span((now - each.since).total_seconds())
         name, reason = printable(each.entity), printable(each.reason)
-        probe = "-" if each.next_probe is None else f"in {_span(each.next_probe)}"
+        probe = "-" if each.next_probe is None else f"in {span(each.next_probe)}"
         state = Text(each.state, style=style)
         counts = (str(each.diverted), _number(each.waiting))
         table.add_row(Text(name), state, since, *counts, probe, Text(reason))
@@ -240,7 +235,7 @@ def _troubled(pair: PairStatus, now: datetime) -> list[RenderableType]:
 def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
     lines = _troubled(pair, now)
     backlog, syphon = pair.backlog, pair.syphon
-    age = "" if backlog.oldest_age is None else f", the oldest for {_span(backlog.oldest_age)}"
+    age = "" if backlog.oldest_age is None else f", the oldest for {span(backlog.oldest_age)}"
     depth = "an unknown number of" if backlog.pending is None else str(backlog.pending)
     lines.append(
         Text(
@@ -265,7 +260,7 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
     here = "" if syphon.running else " (none runs in this process)"
     last = ""
     if syphon.last_moved is not None:
-        last = f", last {_span((now - syphon.last_moved).total_seconds())} ago"
+        last = f", last {span((now - syphon.last_moved).total_seconds())} ago"
     lines.append(
         Text(
             f"syphon   {syphon.moved} messages moved{last}, {syphon.rate:.1f}/s in the last"
@@ -273,7 +268,7 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
             f" {syphon.dead_lettered} dead letters{here}"
         )
     )
-    lines.append(Text(f"syphons  {printable(pair.syphons_text(now))}"))
+    lines.append(Text(f"syphons  {printable(syphons_text(pair, now))}"))
     sends = ", ".join(
         f"{each.messages} {each.outcome}"
         f"{f' by {each.accepted_by}' if each.accepted_by else f' ({each.error})'}"
@@ -301,13 +296,13 @@ def _number(value: int | None) -> str:
 
 def _as_of(told: datetime | None, now: datetime) -> str:
     """The age of a figure of the secondary."""
-    return "" if told is None else f" ({_span((now - told).total_seconds())} ago)"
+    return "" if told is None else f" ({span((now - told).total_seconds())} ago)"
 
 
 def _pools(pools: tuple[PoolStatus, ...]) -> Table:
     table = Table("listener", "waiting", "oldest", "processes", "handling", "handled")
     for each in pools:
-        age = "-" if each.oldest_age is None else _span(each.oldest_age)
+        age = "-" if each.oldest_age is None else span(each.oldest_age)
         counts = (f"{each.processes} of {each.wanted}", str(each.handling), str(each.handled))
         table.add_row(Text(printable(each.listener)), _number(each.depth), age, *counts)
     return table
@@ -342,8 +337,3 @@ def _usages(what: str, usages: dict[str, UsageReport]) -> Table:
 
 def _figure(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def _span(seconds: float) -> str:
-    """A duration as `0:01:30`, without fractions."""
-    return str(timedelta(seconds=max(0, round(seconds))))

@@ -22,7 +22,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Abandon, AcceptedBy, Complete, Delivery, Settlement
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder
-from gateway.domain.status import PairStatus
+from gateway.domain.status.pair import PairStatus
 from gateway.ports import Broker, Receiver
 
 HEALTHY: Final = 2.0  # seconds of load before the drill

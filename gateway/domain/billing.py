@@ -13,13 +13,22 @@ Storage Queue: each request is one operation, whether it carries 32 messages or 
 """
 
 import enum
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import ContextVar
 from math import inf
 from typing import Final
 
 import attrs
+from attrs import field
+
+from gateway.domain.status.figures import (
+    counter,
+    gauge,
+)
+from gateway.domain.status.merging import (
+    LEAST,
+    TOTAL,
+)
 
 UNIT: Final = 64 * 1024  # bytes of a message that are one operation
 DAY: Final = 86_400.0  # seconds
@@ -79,11 +88,32 @@ def is_billed(status: int) -> bool:
 class UsageReport:
     """The counts up to a moment. Times are seconds."""
 
-    operations: Mapping[Operation, int]
-    sent: int  # messages
-    received: int  # messages
-    idle_operations: int  # while the namespace was idle
-    idle_seconds: float
+    operations: Mapping[Operation, int] = field(
+        metadata=TOTAL
+        | counter(
+            "pairgate_{place}billed_operations",
+            "Operations as a cloud would bill them.",
+            labels=("operation",),
+        )
+    )
+    sent: int = field(  # messages
+        metadata=TOTAL
+        | gauge(
+            "pairgate_{place}billed_operations_per_message",
+            "Operations per processed message, since the start.",
+            of=lambda usage: usage.per_message,
+        )
+    )
+    received: int = field(metadata=TOTAL)  # messages
+    idle_operations: int = field(  # while the namespace was idle
+        metadata=TOTAL
+        | gauge(
+            "pairgate_{place}billed_operations_per_idle_day",
+            "Operations billed in a day without messages, by the idle time since the start.",
+            of=lambda usage: usage.per_idle_day,
+        )
+    )
+    idle_seconds: float = field(metadata=LEAST)  # all processes are idle while none works
 
     @property
     def total(self) -> int:
@@ -110,21 +140,6 @@ class UsageReport:
         if self.idle_seconds < QUIET:
             return None
         return self.idle_operations / self.idle_seconds * DAY
-
-
-def sum_of(reports: Sequence[UsageReport]) -> UsageReport:
-    """The counts of several processes or queues together; at least one."""
-    operations: Counter[Operation] = Counter()
-    for report in reports:
-        operations.update(report.operations)
-    return UsageReport(
-        operations=dict(operations),
-        sent=sum(report.sent for report in reports),
-        received=sum(report.received for report in reports),
-        idle_operations=sum(report.idle_operations for report in reports),
-        # All are idle while none works.
-        idle_seconds=min(report.idle_seconds for report in reports),
-    )
 
 
 @attrs.define(eq=False)

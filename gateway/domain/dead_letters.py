@@ -6,8 +6,12 @@ from datetime import datetime
 from typing import Final
 
 import attrs
+from attrs import field
 
 from gateway.domain.message import DEAD_LETTER_REASON, Delivery, Message
+from gateway.domain.status.figures import (
+    gauge,
+)
 
 EXPIRED: Final = "TTLExpiredException"
 MALFORMED: Final = "EnvelopeMalformed"
@@ -37,9 +41,30 @@ class DeadLetters:
     """The dead letters of all backlog queues of a label. None: not known."""
 
     messages: int | None = None
-    oldest_age: float | None = None  # seconds since the oldest of them came to the backlog
+    oldest_age: float | None = field(  # seconds since the oldest of them came to the backlog
+        default=None,
+        metadata=gauge(
+            "pairgate_{place}_dead_letters_oldest_age_seconds",
+            "Age of the oldest dead letter since it was enqueued.",
+        ),
+    )
     # By `label_of`. `unknown`: dead letters that the namespace counts but can't peek.
-    reasons: Mapping[str, int] = attrs.field(factory=dict)
+    reasons: Mapping[str, int] = field(
+        factory=dict,
+        metadata=gauge(
+            "pairgate_{place}_dead_letters",
+            "Dead letters, by reason.",
+            labels=("reason",),
+            of=lambda dead: dead.by_reason,
+        ),
+    )
+
+    @property
+    def by_reason(self) -> Mapping[str, int] | None:
+        """The number for each known reason; None: not known."""
+        if self.messages is None:
+            return None
+        return {reason: self.reasons.get(reason, 0) for reason in (*REASONS, OTHER, UNKNOWN)}
 
     @property
     def text(self) -> str:

@@ -22,7 +22,7 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message
 from gateway.domain.scaling.concurrency import Rule, Shares, parse_weights
-from gateway.domain.status import Wake
+from gateway.domain.status.listening import Wake
 from gateway.listener.bodies import body_size
 from gateway.listener.concurrency_limiter import ConcurrencyLimiter
 from gateway.listener.consumer_stats import QueueState

@@ -11,7 +11,7 @@ from gateway.capabilities import address_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import OrderStatus
+from gateway.domain.status.pair import OrderStatus
 from gateway.moments import Moments
 from gateway.pairing.admission import Admission, Measure
 from gateway.pairing.backlog import BacklogSender, Rotation

@@ -22,7 +22,8 @@ from gateway.domain.events.gateway import (
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import RATE_SECONDS, Alarm, StateChangeCount
+from gateway.domain.status.pair import RATE_SECONDS, StateChangeCount
+from gateway.domain.status.process import Alarm
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.connections import Connections
 from gateway.telemetry.log import level_of, name_of, plain

@@ -18,7 +18,7 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import AcceptedBy, Message
 from gateway.domain.operators.control import Operator
 from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder
-from gateway.domain.status import (
+from gateway.domain.status.pair import (
     BacklogStatus,
     PairStatus,
     SendCount,

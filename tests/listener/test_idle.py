@@ -7,7 +7,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import TasksEnded, WorkDetected
-from gateway.domain.status import Wake
+from gateway.domain.status.listening import Wake
 from gateway.listener.consumer_stats import Operation
 from gateway.listener.job import Idle
 from gateway.listener.triggers import Trigger, Triggers

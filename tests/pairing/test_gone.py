@@ -11,7 +11,7 @@ from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.events.gateway import DeadLettered
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import Cause
+from gateway.domain.status.pair import Cause
 from tests.harness.faults import Refuse
 from tests.pairing.harness import KEY, QUEUE, envelope, message, reaches, send, virtual_time
 

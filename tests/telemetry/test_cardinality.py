@@ -24,10 +24,13 @@ from gateway.domain.events.gateway import (
     SendFailed,
 )
 from gateway.domain.message import AcceptedBy, Message
-from gateway.domain.status import Status
+from gateway.domain.status.figures import (
+    OTHERS,
+)
+from gateway.domain.status.listening import MOST_QUEUES
+from gateway.domain.status.process import Status
 from gateway.frontends.refusals import Refusals
-from gateway.telemetry.metrics import MOST_QUEUES, exposition
-from gateway.telemetry.metrics_of_pairs import OTHERS
+from gateway.telemetry.metrics import exposition
 from gateway.telemetry.repeats import MOST
 from gateway.telemetry.watch import Watch
 from tests.harness.clocks import VirtualClock

@@ -9,9 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth, first_queues
 from gateway.domain.health.heartbeats import SyphonsSeen
-from gateway.domain.status import Status
+from gateway.domain.status.figures import (
+    OTHERS,
+)
+from gateway.domain.status.process import Status
 from gateway.telemetry.metrics import exposition
-from gateway.telemetry.metrics_of_pairs import OTHERS
 from tests.wire.pairgate.test_status import NOW, OUTAGE, WELL
 
 

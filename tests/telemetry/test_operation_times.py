@@ -20,7 +20,8 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, LockLost
 from gateway.domain.health.distribution import LATENCIES, Distribution
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
-from gateway.domain.status import OperationDuration, SendCount, Status
+from gateway.domain.status.pair import SendCount
+from gateway.domain.status.process import OperationDuration, Status
 from gateway.offering import required
 from gateway.telemetry.abilities import AbilityWatch, Watched
 from tests.harness.clocks import VirtualClock

@@ -23,7 +23,7 @@ from gateway.domain.events.gateway import (
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import StateChangeCount
+from gateway.domain.status.pair import StateChangeCount
 from gateway.telemetry.watch import LONGEST_TEXT, MOST_DIVERTED, RED, Watch
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries

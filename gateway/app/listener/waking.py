@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gateway.app.namespaces import is_own
 from gateway.config.options import ADMIN, SERVE, Config
-from gateway.domain.status import Wake
+from gateway.domain.status.listening import Wake
 
 
 def hears_all_senders(config: Config, gateways: Sequence[str] = ()) -> bool:

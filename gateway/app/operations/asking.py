@@ -15,7 +15,7 @@ from gateway.domain.operators.control import ControlAnswer, Order
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.domain.operators.process import ProcessAnswer, ProcessOrder
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.frontends.admin.readiness import Readiness
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request

@@ -39,6 +39,7 @@ from gateway.pairing.options import hedge_after
 from gateway.pairing.provision import doubts
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker
+from gateway.wire.pairgate.advice import wake_text
 
 ASK_SECONDS: Final = 30.0
 # Namespaces that hold the locks of a killed receiver until they expire. Elsewhere a lock ends with
@@ -86,7 +87,7 @@ def _read(loaded: Loaded, findings: Findings) -> None:
         findings.add(loaded.source, Grade.WARNING, warning)
     wake = expected_wake(loaded.config)
     is_blind = not wake.announced and wake.poll_every is None
-    findings.add("listeners", Grade.WARNING if is_blind else Grade.GOOD, wake.text)
+    findings.add("listeners", Grade.WARNING if is_blind else Grade.GOOD, wake_text(wake))
 
 
 async def _check_identity(

@@ -22,7 +22,7 @@ from gateway.config.editing import CannotEdit, with_value
 from gateway.config.file import Loaded, parse
 from gateway.config.problems import ConfigError
 from gateway.config.showing import toml_value
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.durable import sync_folder
 
 ENVELOPE: Final = "envelope"

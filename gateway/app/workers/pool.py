@@ -31,9 +31,11 @@ from gateway.config.file import Loaded
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.workers import WorkerLost, WorkerStarted
-from gateway.domain.health.status_sum import ended, summed
 from gateway.domain.operators.drill import Drill
-from gateway.domain.status import Status
+from gateway.domain.status.merging import (
+    merged,
+)
+from gateway.domain.status.process import Status, Workers
 from gateway.frontends.cluster.cluster import Cluster
 from gateway.wire.pairgate.status import parse_status
 
@@ -164,15 +166,15 @@ class WorkerPool:
         finally:
             self._tell(DRAIN)  # the second message cuts its connections
 
-    async def statuses(self) -> Sequence[Status]:
-        """The status of each worker, past ones included: fresh, or as reported last."""
+    async def statuses(self) -> Workers:
+        """The status of each worker: fresh, or as reported last."""
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(ANSWER_SECONDS):
             ready = [worker for worker in self._workers.values() if worker.is_ready]
             for worker, number in [(worker, worker.ask()) for worker in ready]:
                 await worker.wait_answered(number)
-        now = [each.status for each in self._workers.values() if each.status is not None]
-        return [*self._past.values(), *now]
+        running = [each.status for each in self._workers.values() if each.status is not None]
+        return Workers(running=running, ended=[*self._past.values()])
 
     def _tell(self, message: Values) -> None:
         for worker in self._workers.values():
@@ -332,9 +334,9 @@ class WorkerPool:
         worker.has_ended = True
         worker.told.note()
         if worker.status is not None:
-            last = ended(worker.status)
             before = self._past.get(worker.number)
-            self._past[worker.number] = last if before is None else summed(before, [last])
+            last = worker.status
+            self._past[worker.number] = last if before is None else merged(last, (), [before])
 
 
 def make_pool(

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
+from attrs import field
 
 from gateway.domain.errors import (
     MESSAGE_FAULTS,
@@ -29,6 +30,9 @@ from gateway.domain.errors import (
     StorageFull,
     Unreachable,
     Untrusted,
+)
+from gateway.domain.status.figures import (
+    gauge,
 )
 
 FRESH: Final = timedelta(seconds=90)  # older evidence doesn't count
@@ -65,8 +69,22 @@ class Answer(enum.Enum):
 class AbilityStatus:
     """The status of one ability. None: not known, or never happened."""
 
-    state: Answer = Answer.UNKNOWN
-    since: datetime | None = None  # of the state
+    state: Answer = field(
+        default=Answer.UNKNOWN,
+        metadata=gauge(
+            "pairgate_namespace_ability",
+            "1: the ability works; 0: it fails.",
+            of=lambda one: None if one.state is Answer.UNKNOWN else one.state is Answer.YES,
+        ),
+    )
+    since: datetime | None = field(  # of the state
+        default=None,
+        metadata=gauge(
+            "pairgate_namespace_ability_since_time_seconds",
+            "Last change of the ability, in seconds since 1970.",
+            of=lambda one: None if one.state is Answer.UNKNOWN else one.since,
+        ),
+    )
     seen: datetime | None = None  # the last evidence
     error: str | None = None  # the last one, even if it is over
     failed: datetime | None = None  # the date of that error

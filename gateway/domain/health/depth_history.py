@@ -6,6 +6,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
+from attrs import field
+
+from gateway.domain.status.figures import (
+    gauge,
+)
 
 LASTS: Final = timedelta(hours=1)
 MOST_SAMPLES: Final = 400  # one every ten seconds, and some at once
@@ -17,7 +22,12 @@ class QueueDepth:
     """The depth of a backlog queue. None: not known."""
 
     pending: int | None  # messages
-    oldest_age: float | None  # seconds; of an empty queue None, too
+    oldest_age: float | None = field(  # seconds; of an empty queue None, too
+        metadata=gauge(
+            "pairgate_backlog_queue_oldest_age_seconds",
+            "Age of the oldest message on a backlog queue.",
+        )
+    )
 
 
 def first_queues(queues: Mapping[str, QueueDepth]) -> Mapping[str, QueueDepth]:

@@ -1,11 +1,16 @@
 """Decides when the expiry of a certificate deserves a warning."""
 
 import enum
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
+from attrs import field
+
+from gateway.domain.status.figures import (
+    gauge,
+    label,
+)
 
 
 class Urgency(enum.IntEnum):
@@ -28,26 +33,25 @@ _WARNINGS: Final = {
 class Expiry:
     """The expiry of a certificate, or a revocation list, in a file that the configuration names."""
 
-    setting: str
-    file: str
-    at: datetime
+    setting: str = field(metadata=label("setting"))
+    file: str = field(metadata=label("file"))
+    at: datetime = field(
+        metadata=gauge(
+            "pairgate_certificate_expiry_time_seconds",
+            "When a certificate expires, in seconds since 1970.",
+        )
+    )
     certificate: str = ""  # its subject and serial
     urgency: int = 0  # an `Urgency`, at the date of the status
     # Why changed files of this setting aren't used; empty: they are, or haven't changed.
-    refused: str = ""
-
-    def problems(self) -> Iterator[str]:
-        """Return a line for each problem that an operator must solve."""
-        if self.refused:
-            yield (
-                f"changed certificate files can't be used, and the previous ones stay in use:"
-                f" {self.refused}; correct the files"
-            )
-        named = f"{self.setting} ({self.certificate}, {self.file})"
-        if self.urgency >= Urgency.EXPIRED:
-            yield f"{named} has expired at {self.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
-        elif self.urgency >= Urgency.VERY_SOON:
-            yield f"{named} expires at {self.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
+    refused: str = field(
+        default="",
+        metadata=gauge(
+            "pairgate_certificate_files_refused",
+            "1: changed files can't be used, and the previous certificate stays in use.",
+            of=lambda expiry: bool(expiry.refused),
+        ),
+    )
 
 
 def urgency_of(starts: datetime, expires: datetime, now: datetime) -> Urgency:

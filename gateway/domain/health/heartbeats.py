@@ -5,6 +5,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
+from attrs import field
+
+from gateway.domain.status.figures import (
+    gauge,
+)
 
 MISSED: Final = 3  # heartbeats that a syphon that is alive may miss
 MOST_SHOWN: Final = 20  # syphons of one look
@@ -53,7 +58,13 @@ class SyphonsSeen:
     alive: tuple[Heartbeat, ...] = ()  # at most `MOST_SHOWN`, the newest heartbeat first
     # Other processes that receive from the backlog, where the secondary tells no more.
     consumers: int = 0
-    last: datetime | None = None  # of the last sign of life that this process has seen
+    last: datetime | None = field(  # of the last sign of life that this process has seen
+        default=None,
+        metadata=gauge(
+            "pairgate_syphons_last_seen_time_seconds",
+            "Last sign of life of any syphon, in seconds since 1970.",
+        ),
+    )
     gone: Heartbeat | None = None  # the last one, if none is alive
     since: datetime | None = None  # of the first look of this process
     unknown: str = "nobody has asked the secondary yet"

@@ -8,7 +8,7 @@ import attrs
 from gateway.domain.errors import BrokerError
 from gateway.domain.health.distribution import LATENCIES, Histogram
 from gateway.domain.message import Abandon, Complete, DeadLetter, Settlement
-from gateway.domain.status import OperationDuration
+from gateway.domain.status.process import OperationDuration
 
 RECEIVE: Final = "receive"
 SETTLE: Final = "settle"  # the kind of the next ones; also several of them in one operation

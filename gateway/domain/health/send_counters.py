@@ -10,7 +10,7 @@ import attrs
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.health.distribution import LATENCIES, Histogram
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import SendCount, SendDuration
+from gateway.domain.status.pair import SendCount, SendDuration
 
 CANCELLED: Final = "Cancelled"  # the error of a send whose caller has gone
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.status import PairStatus
+from gateway.domain.status.pair import PairStatus
 
 _OUTAGE: Final = ("secondary", "half-open", "suspect")
 

@@ -26,7 +26,7 @@ import trio
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.health.depth_history import DepthSample
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.openapi import openapi_answer

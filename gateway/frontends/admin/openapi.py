@@ -29,7 +29,7 @@ from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Redriven, Survey
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.frontends.admin.operators import JSON
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import drill, history, permissions, probe, purge

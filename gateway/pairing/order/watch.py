@@ -23,7 +23,7 @@ from gateway.domain.billing import UPKEEP
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.failover import State
-from gateway.domain.status import OrderStatus
+from gateway.domain.status.pair import OrderStatus
 from gateway.offering import required
 from gateway.pairing.order.keys import OrderKey
 from gateway.pairing.states import EntityStates

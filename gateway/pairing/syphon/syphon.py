@@ -25,7 +25,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
-from gateway.domain.status import Cause, Waiting
+from gateway.domain.status.pair import Cause, Waiting
 from gateway.moments import Moments
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.options import SyphonOptions

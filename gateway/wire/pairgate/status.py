@@ -11,7 +11,8 @@ import cattrs.preconf.json
 from gateway.domain.billing import UsageReport
 from gateway.domain.errors import MessageError
 from gateway.domain.health.syphon_progress import progress_of
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
+from gateway.wire.pairgate.advice import problems_of
 
 _converter: Final = cattrs.preconf.json.make_converter()
 
@@ -21,11 +22,11 @@ def status_value(status: Status) -> Mapping[str, Any]:
     The status as a JSON value, with derived values: `good`, `problems`, `progress` of the backlog
     (null without a pair), and those of each usage report.
     """
-    pair = status.pair
+    pair, problems = status.pair, problems_of(status)
     progress = None if pair is None else progress_of(pair, status.at)
     return {
-        "good": not status.problems,
-        "problems": list(status.problems),
+        "good": not problems,
+        "problems": list(problems),
         "progress": _converter.unstructure(progress),
         **_converter.unstructure(status),
     }

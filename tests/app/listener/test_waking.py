@@ -7,7 +7,8 @@ import pytest
 from gateway.app.listener.waking import expected_wake, hears_all_senders
 from gateway.config.file import parse
 from gateway.config.options import Config
-from gateway.domain.status import Wake
+from gateway.domain.status.listening import Wake
+from gateway.wire.pairgate.advice import wake_text
 
 OWN = '[namespaces.here]\nurl = "memory:"\n'
 REMOTE = '[namespaces.here]\nurl = "servicebus+http://127.0.0.1:1"\n'
@@ -56,4 +57,4 @@ def test_a_listener_that_only_triggers_wake_is_said_to_miss_what_isnt_announced(
     wake = expected_wake(config_of(REMOTE, ADMIN, '[listener]\nsweep = "off"\n'))
 
     assert wake == Wake(announced=False, poll_every=None)
-    assert "misses" in wake.text
+    assert "misses" in wake_text(wake)

@@ -4,7 +4,7 @@ from gateway.domain.errors import Busy, MessageTooLarge, NoAnswer, OutcomeUnknow
 from gateway.domain.health.distribution import LATENCIES, Distribution
 from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import SendCount, SendDuration
+from gateway.domain.status.pair import SendCount, SendDuration
 
 
 def durations(*ranges: int, total: float) -> Distribution:

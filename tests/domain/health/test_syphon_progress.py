@@ -7,8 +7,8 @@ import attrs
 import pytest
 
 from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
-from gateway.domain.status import BacklogStatus, PairStatus, SyphonStatus
-from tests.domain.test_status import ALIVE, NOW, seen
+from gateway.domain.status.pair import BacklogStatus, PairStatus, SyphonStatus
+from tests.wire.pairgate.test_advice import ALIVE, NOW, seen
 
 PAUSED = attrs.evolve(ALIVE, paused=True)
 

@@ -37,7 +37,7 @@ from gateway.domain.operators.process import (
 )
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Group, Redriven, Sample, Selection, Survey
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend

@@ -12,20 +12,16 @@ from gateway.domain.errors import Unreachable
 from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus
 from gateway.domain.health.depth_history import DepthSample, QueueDepth
 from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
-from gateway.domain.status import (
-    Alarm,
+from gateway.domain.status.listening import PoolStatus, QueueStatus
+from gateway.domain.status.pair import (
     BacklogStatus,
-    ConnectionCount,
-    NamespaceStatus,
     PairStatus,
-    PoolStatus,
-    QueueStatus,
     SendCount,
     SpoolStatus,
-    Status,
     SyphonStatus,
     TroubledEntity,
 )
+from gateway.domain.status.process import Alarm, ConnectionCount, NamespaceStatus, Status
 
 STARTED: Final = datetime.now(UTC) - timedelta(hours=7, minutes=12)
 USAGE: Final = UsageReport(

@@ -17,7 +17,7 @@ from gateway.domain.operators.control import Action, ControlAnswer, ControlState
 from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder, DrillState
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.domain.operators.purge import PurgeAnswer
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from gateway.domain.access import MAX_CLOCK_SKEW
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Syphoned, SyphonFailed
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.frontends.admin.events import BETWEEN, EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer

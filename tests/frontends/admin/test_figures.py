@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from gateway.domain.health.depth_history import DepthSample
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.auth import Authorizer

@@ -14,7 +14,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import EntityStateChanged
 from gateway.domain.operators.control import Action
 from gateway.domain.operators.redrive import Selection
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from tests.frontends.admin import page_states
 from tests.frontends.admin.page_site import DEAD, Site, open_site
 from tests.frontends.rest_client import KEY, POLICIES

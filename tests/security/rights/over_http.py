@@ -11,7 +11,7 @@ import trio
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.operators.redrive import Redriven, Selection, Survey
-from gateway.domain.status import Status
+from gateway.domain.status.process import Status
 from gateway.domain.topics.filters import DEFAULT_RULE, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.admin.control import ControlFrontend

@@ -15,31 +15,33 @@ from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.expiry import Expiry
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.operators.drill import Drill, DrillFault
-from gateway.domain.status import (
-    Alarm,
+from gateway.domain.status.listening import QueueStatus
+from gateway.domain.status.pair import (
     BacklogStatus,
     BusyEntity,
     Cause,
+    OrderStatus,
+    PairStatus,
+    SendCount,
+    SendDuration,
+    SpoolStatus,
+    StateChangeCount,
+    SyphonStatus,
+    TroubledEntity,
+    Waiting,
+)
+from gateway.domain.status.process import (
+    Alarm,
     CommitStatus,
     ConnectionCount,
     LimitCount,
     NamespaceStatus,
     OperationDuration,
-    OrderStatus,
-    PairStatus,
-    QueueStatus,
     RefusalCount,
-    SendCount,
-    SendDuration,
-    SpoolStatus,
-    StateChangeCount,
     Status,
-    SyphonStatus,
-    TroubledEntity,
-    Waiting,
 )
 from gateway.wire.pairgate.status import build_status, parse_status
-from tests.domain.test_status import ALIVE
+from tests.wire.pairgate.test_advice import ALIVE
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECONDS = Distribution((0.005, 0.1), (2, 1, 1), 0.75)  # of four

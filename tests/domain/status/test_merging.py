@@ -1,29 +1,30 @@
 """The status of a gateway with workers: sums, or the newest or least of all processes."""
 
 from datetime import UTC, datetime, timedelta
-from math import inf
 
 import attrs
 
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.health.abilities import AbilityStatus, Answer
 from gateway.domain.health.distribution import Distribution
-from gateway.domain.health.status_sum import ended, summed
-from gateway.domain.status import (
-    Alarm,
+from gateway.domain.status.merging import merged
+from gateway.domain.status.pair import (
     BacklogStatus,
+    PairStatus,
+    SendCount,
+    SendDuration,
+    StateChangeCount,
+    SyphonStatus,
+    TroubledEntity,
+)
+from gateway.domain.status.process import (
+    Alarm,
     ConnectionCount,
     LimitCount,
     NamespaceStatus,
     OperationDuration,
-    PairStatus,
     RefusalCount,
-    SendCount,
-    SendDuration,
-    StateChangeCount,
     Status,
-    SyphonStatus,
-    TroubledEntity,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -104,7 +105,7 @@ def pair_of(status: Status) -> PairStatus:
 
 
 def test_counts_are_added() -> None:
-    total = summed(status(sent=1), [status(sent=2), status(sent=4)])
+    total = merged(status(sent=1), [status(sent=2), status(sent=4)])
     pair, (space,) = pair_of(total), total.namespaces
 
     assert pair.sends == (SendCount(accepted_by="primary", outcome="accepted", messages=7),)
@@ -122,7 +123,7 @@ def test_counts_are_added() -> None:
 
 
 def test_connections_of_all_processes_have_the_limit_of_all() -> None:
-    total = summed(status(sent=1), [status(sent=2), ended(status(sent=4))])
+    total = merged(status(sent=1), [status(sent=2)], [status(sent=4)])
 
     assert total.connections == (
         ConnectionCount(protocol="amqp", open=3, opened=7, refused=7, limit=9),
@@ -130,11 +131,11 @@ def test_connections_of_all_processes_have_the_limit_of_all() -> None:
 
 
 def test_an_entity_that_pauses_in_several_processes_is_one() -> None:
-    assert pair_of(summed(status(), [status(sent=2), status(sent=3)])).paused == 3
+    assert pair_of(merged(status(), [status(sent=2), status(sent=3)])).paused == 3
 
 
 def test_states_are_the_parents() -> None:
-    assert pair_of(summed(status(), [status()])).states == {"secondary": 1}
+    assert pair_of(merged(status(), [status()])).states == {"secondary": 1}
 
 
 def test_diverted_messages_of_an_entity_are_added() -> None:
@@ -146,7 +147,7 @@ def test_diverted_messages_of_an_entity_are_added() -> None:
         assert found.pair is not None
         return attrs.evolve(found, pair=attrs.evolve(found.pair, entities=(entity,)))
 
-    told = summed(
+    told = merged(
         with_entity("orders", 1), [with_entity("Orders", 2), with_entity("bills", 4), status()]
     )
 
@@ -155,11 +156,11 @@ def test_diverted_messages_of_an_entity_are_added() -> None:
 
 
 def test_a_queue_that_backs_off_in_one_process_is_not_usable() -> None:
-    assert pair_of(summed(status(), [status(usable=9)])).backlog.usable == 9
+    assert pair_of(merged(status(), [status(usable=9)])).backlog.usable == 9
 
 
 def test_a_namespace_is_idle_while_no_process_works() -> None:
-    usage = summed(status(idle=500.0), [status(idle=90.0)]).namespaces[0].usage
+    usage = merged(status(idle=500.0), [status(idle=90.0)]).namespaces[0].usage
 
     assert (usage.idle_seconds, usage.idle_operations) == (90.0, 2)
 
@@ -170,7 +171,7 @@ def test_the_newest_evidence_of_an_ability_counts() -> None:
     none = AbilityStatus()
 
     for order in ([old, new, none], [new, none, old], [none, old, new]):
-        total = summed(status(reach=order[0]), [status(reach=each) for each in order[1:]])
+        total = merged(status(reach=order[0]), [status(reach=each) for each in order[1:]])
         assert total.namespaces[0].abilities == {"reach": new}
 
 
@@ -178,19 +179,19 @@ def test_an_alarm_of_several_processes_is_one_with_the_newest_text() -> None:
     first = Alarm(event="syphon_stalled", times=1, last=NOW, text="first")
     last = attrs.evolve(first, times=2, last=NOW + timedelta(seconds=1), text="last")
 
-    total = summed(status(alarm=last), [status(alarm=first)])
+    total = merged(status(alarm=last), [status(alarm=first)])
 
     assert total.alarms == (attrs.evolve(last, times=3),)
 
 
 def test_of_an_ended_worker_only_the_counts_are_left() -> None:
     was = status(sent=2, usable=3, reach=AbilityStatus(state=Answer.NO, seen=NOW))
-    total = summed(status(sent=1), [ended(was)])
+    total = merged(status(sent=1), (), [was])
     pair, (space,) = pair_of(total), total.namespaces
 
     assert (pair.inflight, pair.max_inflight, pair.paused) == (1, 1000, 1)
     assert pair.backlog.usable == 10
     assert (space.usage.sent, space.usage.idle_seconds) == (3, 100.0)
     assert space.abilities == {}
-    assert ended(was).namespaces[0].usage.idle_seconds == inf
-    assert summed(ended(was), [ended(was)]).events == {"diverted": 4}
+    assert (total.tasks, total.token_expiries) == (1, {"east": NOW + timedelta(minutes=1)})
+    assert merged(was, (), [was]).events == {"diverted": 4}

@@ -10,18 +10,17 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
 from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
-from gateway.domain.status import (
-    Alarm,
+from gateway.domain.status.pair import (
     BacklogStatus,
     BusyEntity,
     Cause,
-    NamespaceStatus,
     PairStatus,
-    Status,
     SyphonStatus,
     TroubledEntity,
     Waiting,
 )
+from gateway.domain.status.process import Alarm, NamespaceStatus, Status
+from gateway.wire.pairgate.advice import problems_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -61,7 +60,7 @@ def pair(usable: int = 9, **states: int) -> PairStatus:
 
 def problems(pair: PairStatus | None = None, *alarms: Alarm) -> tuple[str, ...]:
     """Each without its advice, which is there."""
-    found = Status(at=NOW, started=NOW, namespaces=(), pair=pair, alarms=alarms).problems
+    found = problems_of(Status(at=NOW, started=NOW, namespaces=(), pair=pair, alarms=alarms))
     assert all("; " in text or ": " in text for text in found)
     return tuple(text.partition("; ")[0] for text in found)
 
@@ -97,9 +96,8 @@ def namespace(**known: BrokerError | None) -> NamespaceStatus:
 def test_what_a_namespace_fails_to_do_is_a_problem_with_its_remedy_but_for_management(
     known: dict[str, BrokerError | None], told: list[str]
 ) -> None:
-    found = Status(
-        at=NOW + timedelta(minutes=1), started=NOW, namespaces=(namespace(**known),)
-    ).problems
+    status = Status(at=NOW + timedelta(minutes=1), started=NOW, namespaces=(namespace(**known),))
+    found = problems_of(status)
 
     assert len(found) == len(told)
     assert all(text.startswith(begin) for text, begin in zip(found, told, strict=True))
@@ -280,9 +278,9 @@ def test_each_problem_has_an_advice(state: str) -> None:
     troubled = attrs.evolve(pair(usable=0), states={state: 1})
     alarm = Alarm(event="syphon_stalled", times=2, last=NOW, text="pending 5")
     unknown = Alarm(event="quarantined", times=2, last=NOW, text="messages 5")
-    found = Status(
-        at=NOW, started=NOW, namespaces=(), pair=troubled, alarms=(alarm, unknown)
-    ).problems
+    found = problems_of(
+        Status(at=NOW, started=NOW, namespaces=(), pair=troubled, alarms=(alarm, unknown))
+    )
 
     assert len(found) == 4
     assert all(len(text.partition("; ")[2]) > 20 for text in found)

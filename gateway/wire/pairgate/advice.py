@@ -1,0 +1,205 @@
+"""
+The meaning of a status in words: the problems that an operator should solve, with advice. The
+command `status`, the page and the JSON of the endpoint `admin` show them.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.health.abilities import Ability, Answer
+from gateway.domain.health.expiry import Expiry, Urgency
+from gateway.domain.health.heartbeats import SyphonsSeen
+from gateway.domain.status.listening import Wake
+from gateway.domain.status.pair import Cause, PairStatus, Waiting
+from gateway.domain.status.process import NamespaceStatus, Status
+
+_REMEDY: Final = "fix the cause, then run `pairgate redrive"
+_REACH: Final = Ability.REACH.value
+_LACKS: Final = {
+    _REACH: "hasn't been reached",
+    Ability.SEND.value: "has accepted no messages",
+    Ability.RECEIVE.value: "has delivered no messages",
+}
+_LOOK: Final = "check the primary: the table below and `namespaces` show its answers"
+_ADVICE: Final = {
+    "suspect": _LOOK,
+    "secondary": _LOOK,
+    "half-open": "wait: they return by themselves when enough probes and sends succeed",
+    "pinned": "an operator pinned them to the backlog: `pairgate failback` returns them",
+}
+_ALARM_ADVICE: Final = {
+    "backlog_orphaned": "start `pairgate syphon`, or set enable_syphon = true",
+    "left_untouched": "the text says whose messages these are, and how to move them",
+    "primary_replaced": "check the URL of the primary; if it was replaced, use --adopt",
+    "audit_failed": "free the disk, or fix the folder's permissions",
+    "state_not_saved": "free the disk, or fix the folder's permissions",
+    "syphon_stalled": (
+        "check the primary, and the events `syphon_backed_off` and `syphon_failed` in the log"
+    ),
+}
+_USUAL_ADVICE: Final = "see docs/reference/status.md"
+
+
+def problems_of(status: Status) -> tuple[str, ...]:
+    """The problems that an operator should look at, one line each; empty: healthy."""
+    at = status.at
+    alarms = (
+        f"{each.event}, {span((at - each.last).total_seconds())} ago: {each.text};"
+        f" {_ALARM_ADVICE.get(each.event, _USUAL_ADVICE)}"
+        for each in status.alarms
+    )
+    namespaces = (text for each in status.namespaces for text in _namespace(each, at))
+    ends = dict.fromkeys(text for each in status.expiries for text in expiry_problems(each))
+    return (*namespaces, *_problems_of(status.pair, _lost(status), at), *alarms, *ends)
+
+
+def span(seconds: float) -> str:
+    """A duration as `0:01:30`, without fractions."""
+    return str(timedelta(seconds=max(0, round(seconds))))
+
+
+def wake_text(wake: Wake) -> str:
+    """The way that an idle listener learns of messages."""
+    if wake.announced:
+        return "every message has a trigger: an idle listener doesn't poll"
+    if wake.poll_every is None:
+        return "sweep is off: an idle listener misses messages without a trigger"
+    return (
+        "not every sender is known to send triggers:"
+        f" an idle listener polls every {wake.poll_every:g} s"
+    )
+
+
+def syphons_text(pair: PairStatus, at: datetime) -> str:
+    """The syphons of all processes."""
+    if pair.syphon.running and not pair.backlog.syphons.count:
+        return "that of this process; others aren't known"
+    return pair.backlog.syphons.text(at)
+
+
+def expiry_problems(expiry: Expiry) -> Iterator[str]:
+    """A line for each problem with a certificate or a revocation list."""
+    if expiry.refused:
+        yield (
+            f"changed certificate files can't be used, and the previous ones stay in use:"
+            f" {expiry.refused}; correct the files"
+        )
+    named = f"{expiry.setting} ({expiry.certificate}, {expiry.file})"
+    if expiry.urgency >= Urgency.EXPIRED:
+        yield f"{named} has expired at {expiry.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
+    elif expiry.urgency >= Urgency.VERY_SOON:
+        yield f"{named} expires at {expiry.at:%Y-%m-%dT%H:%M:%SZ}; replace the file"
+
+
+def _lost(status: Status) -> bool:
+    """True if some namespace can't be reached."""
+    reached = (each.abilities.get(_REACH) for each in status.namespaces)
+    return any(one is not None and one.state is Answer.NO for one in reached)
+
+
+def _namespace(namespace: NamespaceStatus, at: datetime) -> Sequence[str]:
+    """A line per missing ability, except management, which a gateway can do without."""
+    troubled = {
+        name: ability
+        for name, ability in namespace.abilities.items()
+        if ability.state is Answer.NO and name in _LACKS
+    }
+    if _REACH in troubled:
+        troubled = {_REACH: troubled[_REACH]}  # the cause of the others
+    return [
+        f"namespace {namespace.name} {_LACKS[name]} for {span((at - one.since).total_seconds())}:"
+        f" {one.error}; {one.remedy}"
+        for name, one in troubled.items()
+        if one.since is not None
+    ]
+
+
+def _waiting(waiting: Waiting) -> str:
+    """The cause, for how long, and the remedy."""
+    lasts, left = span(waiting.seconds), span(waiting.left)
+    if waiting.cause is Cause.GONE:
+        return (
+            f"messages have waited for {lasts} for {waiting.name}, which is missing or disabled on"
+            f" the primary: create or enable it, or they are dead-lettered in {left}"
+        )
+    return (
+        f"messages with the key {waiting.name!r} have had a wrong MAC for {lasts}: add their"
+        f" gateway's secret to envelope_keys, or they are dead-lettered in {left}"
+    )
+
+
+def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]:
+    if pair is None:
+        return []
+    found = [
+        f"entities that are {state}: {count}; {_ADVICE[state]}"
+        for state, count in pair.states.items()
+        if state in _ADVICE and count
+    ]
+    if missing := [each.entity for each in pair.entities if each.missing]:
+        found.append(
+            f"missing or disabled on the primary: {', '.join(missing)}; create them (`pairgate"
+            " provision` makes the planned ones) or enable them, their sends go to the backlog"
+        )
+    if pair.busy:
+        each = max(pair.busy, key=lambda busy: busy.seconds)
+        found.append(
+            f"busy for longer than their failover interval: {len(pair.busy)} entities,"
+            f" {each.entity} for {span(each.seconds)} ({each.text}); sends wait or fail: raise the"
+            " limits of the primary, or set throttle_failover_after"
+        )
+    if not pair.backlog.usable:
+        found.append(
+            "no backlog queue can be used; check the secondary, or run `pairgate provision`"
+        )
+    if not found and not lost and _is_left(pair, at):
+        found.append(
+            f"{pair.backlog.pending} messages wait on the backlog, the primary is healthy, and no"
+            f" syphon moves them{_seen(pair.backlog.syphons, at)}: start `pairgate syphon`, or set"
+            " enable_syphon = true"
+        )
+    found += [f"pinned to the backlog: {each}; `pairgate failback`" for each in pair.pins]
+    if pair.drill is not None:
+        found.append(f"a drill is under way: {pair.drill.text}; `pairgate drill --end`")
+    found += [f"the syphon is paused: {each}; `pairgate resume`" for each in pair.syphon.pauses]
+    found += map(_waiting, pair.syphon.waiting)
+    found += _dead_letter_problems(pair)
+    if pair.spool is not None:
+        found += _dead_letters_in("spool", pair.spool.dead_letters, f"{_REMEDY} --spool`")
+    return found
+
+
+def _is_left(pair: PairStatus, at: datetime) -> bool:
+    """
+    True if messages wait and no syphon moves them. A syphon of this process that can't move them
+    reports that itself (`syphon_stalled`).
+    """
+    backlog = pair.backlog
+    elsewhere = backlog.consumers or backlog.falls(at) or backlog.syphons.moves
+    return bool(backlog.pending) and not pair.syphon.running and not elsewhere
+
+
+def _seen(syphons: SyphonsSeen, at: datetime) -> str:
+    """The syphons of other processes, in brackets; empty if nothing is known of them."""
+    return "" if syphons.unknown else f" ({syphons.text(at)})"
+
+
+def _dead_letter_problems(pair: PairStatus) -> list[str]:
+    dead = pair.backlog.dead_letters
+    if dead.messages is None and pair.syphon.dead_lettered:
+        return [
+            f"{pair.syphon.dead_lettered} backlog messages were dead-lettered since the start,"
+            f" and the secondary doesn't report how many are still there: {_REMEDY}`"
+        ]
+    return _dead_letters_in("backlog", dead, f"{_REMEDY}`")
+
+
+def _dead_letters_in(place: str, dead: DeadLetters, remedy: str) -> list[str]:
+    if not dead.messages:
+        return []
+    age = ""
+    if dead.oldest_age is not None:
+        age = f", the oldest is {span(dead.oldest_age)} old"
+    return [f"dead letters of the {place}: {dead.text}{age}: {remedy}"]
