@@ -24,6 +24,7 @@ from gateway.app.process import collect_seldom
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
+from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
 from gateway.engine.entity_store import StoredEntity
@@ -101,14 +102,14 @@ def fill(path: Path, messages: int) -> None:
     store = Store.open(path, lambda: 1, Disk())
     content = encode_message(Message(message_id="1", body=BODY))
     now = time.time_ns() // 1000
-    store.begin(0.0)
+    store.begin(Now(now, 0.0))
     properties = QueueProperties(max_size_in_megabytes=_ROOM)
     queue = StoredEntity(path=QUEUE, properties=properties, created=now, updated=now)
     rows = store.add(queue).rows
     store.prepare()
     store.commit()
     for first in range(0, messages, _SLICE):
-        store.begin(0.0)
+        store.begin(Now(now, 0.0))
         rows.add(
             Row(
                 sequence=store.next_sequence(),

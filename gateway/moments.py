@@ -18,5 +18,14 @@ class Moments:
     _clock: WallClock
     _watch: ClockWatch = attrs.field(factory=ClockWatch, init=False)
 
+    @property
+    def shift(self) -> int:
+        """As that of the last `now`."""
+        return self._watch.shift
+
+    def begin(self, shift: int) -> None:
+        """Go on with the shift of a namespace that was closed; before the first `now`."""
+        self._watch.shift = shift
+
     def now(self) -> Now:
         return self._watch.look(self._clock(), trio.current_time())

@@ -104,7 +104,9 @@ def _memory() -> Kind:
 
 
 def _embedded() -> Kind:
+    from gateway.brokers.embedded.boot import this_boot
     from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
+    from gateway.brokers.embedded.files import Disk
 
     def make(address: Address) -> Adapter:
         if not address.rest:
@@ -112,7 +114,12 @@ def _embedded() -> Kind:
         dependencies = address.dependencies
         path = Path(address.rest)
         return EmbeddedBroker(
-            path, dependencies.clock, dependencies.rng, address.options, dependencies.observer
+            path,
+            dependencies.clock,
+            dependencies.rng,
+            address.options,
+            dependencies.observer,
+            Disk(boot=this_boot),
         )
 
     return Kind(options=EmbeddedOptions, make=make)

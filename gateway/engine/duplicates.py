@@ -31,7 +31,7 @@ class Duplicates:
         for number, message in numbered:
             if message.message_id is not None:
                 until = self._seen.until(message.message_id)
-                if message.message_id in ids or (until is not None and until > now.wall):
+                if message.message_id in ids or (until is not None and until > now.own):
                     continue
                 ids.add(message.message_id)
             kept.append((number, message))
@@ -40,10 +40,10 @@ class Duplicates:
     def remember(self, messages: Sequence[Incoming], properties: QueueProperties, now: Now) -> None:
         if not properties.requires_duplicate_detection:
             return
-        until = now.wall + properties.duplicate_detection_window // MICROSECOND
+        until = now.own + properties.duplicate_detection_window // MICROSECOND
         for message in messages:
             if message.message_id is not None:
                 self._seen.put(message.message_id, until)
         if now.trusted:
             # Forget twice as many as were added, so that outdated ids don't accumulate.
-            self._seen.forget(now.wall, 2 * len(messages) + 1)
+            self._seen.forget(now.own, 2 * len(messages) + 1)

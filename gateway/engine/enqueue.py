@@ -96,12 +96,12 @@ class EnqueueRules:
         if not self._is_new(row, now):
             return
         life = properties.default_time_to_live
-        ends = (row.expires, None if life is None else later(now.latest, life))
+        ends = (row.expires, None if life is None else later(now.own_latest, life))
         new = attrs.evolve(
             row,
             sequence=self._content.next_sequence(),
             state=State.ACTIVE,
-            enqueued=now.wall,
+            enqueued=now.own,
             expires=min((end for end in ends if end is not None), default=None),
             deliveries=0,
             original=row.first,
@@ -118,7 +118,7 @@ class EnqueueRules:
         new = attrs.evolve(
             row,
             sequence=self._content.next_sequence(),
-            enqueued=now.wall,
+            enqueued=now.own,
             deliveries=0,
             original=row.first,
         )

@@ -79,6 +79,7 @@ class MessageIndex:
     _locked: set[int] | None = None  # sequence numbers
     bytes: int = 0
     next_due: int | None = None  # a date; no scheduled message is due earlier
+    next_visible: int | None = None  # an own date, as all below; no hidden message is due earlier
     next_expiry: int | None = None
     _swept: int = -1  # available messages that expired up to this date are already removed
     _active: Lane | None = None
@@ -103,7 +104,8 @@ class MessageIndex:
         self._add_bytes(sum(total.bytes for total in totals.values()) - self.bytes)
         self._locked = None
         self._swept = -1
-        self.next_due = self.rows.next_due() if totals else None
+        self.next_due = self.rows.next_due(hidden=False) if totals else None
+        self.next_visible = self.rows.next_due(hidden=True) if totals else None
         self.next_expiry = self.rows.next_expiry(self._swept) if totals else None
 
     def forsake(self) -> None:
@@ -214,23 +216,30 @@ class MessageIndex:
         """
         self.journal.keep(self)
         limit += self.locked
-        rows = self.rows.expired(self._swept, now.wall, limit)
+        rows = self.rows.expired(self._swept, now.own, limit)
         # Several rows may expire at the same date, so the next search starts again at the last
         # row's.
         last = rows[-1].expires if len(rows) == limit else None
-        self._swept = now.wall if last is None else last - 1
+        self._swept = now.own if last is None else last - 1
         return [row for row in rows if not self.is_locked(row)]
 
     def look_for_due(self) -> None:
         self.journal.keep(self)
-        self.next_due = self.rows.next_due()
+        self.next_due = self.rows.next_due(hidden=False)
+
+    def look_for_visible(self) -> None:
+        self.journal.keep(self)
+        self.next_visible = self.rows.next_due(hidden=True)
 
     def look_for_expiry(self) -> None:
         self.journal.keep(self)
         self.next_expiry = self.rows.next_expiry(self._swept)
 
     def _note_dates(self, row: Row) -> None:
-        if row.due is not None:
+        if row.is_hidden and row.due is not None:
+            self.journal.keep(self)
+            self.next_visible = min(row.due, self.next_visible or row.due)
+        elif row.due is not None:
             self.journal.keep(self)
             self.next_due = min(row.due, self.next_due or row.due)
         elif row.expires is not None and row.state is State.ACTIVE:

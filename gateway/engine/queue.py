@@ -251,7 +251,8 @@ class Queue:
         if session is not None:
             self.sessions.check_locked(session)
         self.entity.touch(now)
-        return self._content.delete(state, limit, before, session)
+        own = None if before is None else before - now.shift
+        return self._content.delete(state, limit, own, session)
 
     # --- settling
 

@@ -114,7 +114,7 @@ def accept(message: Incoming, sequence: int, properties: QueueProperties, now: N
     While the wall clock is in doubt, the row uses the earlier or later of the two possible dates,
     so that no message becomes active too early or expires too early.
     """
-    enqueued, begins, state, due = now.wall, now.latest, State.ACTIVE, None
+    enqueued, begins, state, due = now.own, now.own_latest, State.ACTIVE, None
     if message.scheduled is not None and to_micros(message.scheduled) > now.earliest:
         enqueued = begins = due = to_micros(message.scheduled)
         state = State.SCHEDULED

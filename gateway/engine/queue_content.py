@@ -20,7 +20,7 @@ from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
 from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal
 from gateway.engine.message_index import MessageIndex
-from gateway.engine.records import DEFERRED, Row, State, Storage
+from gateway.engine.records import DEFERRED, Row, State, Storage, with_own_dates
 from gateway.engine.sessions import Sessions
 
 # The reasons and descriptions that Service Bus sets when it dead-letters a message by itself.
@@ -253,9 +253,14 @@ class QueueContent:
         """Apply what time has brought: scheduled and expired messages, and messages to forward."""
         index = self.index
         if index.next_due is not None and index.next_due <= now.wall and now.trusted:
-            for row in self.storage.rows.due(now.wall, SWEEP):
-                self._enqueue(row)
+            for row in self.storage.rows.due(now.wall, SWEEP, hidden=False):
+                self._enqueue(row, now)
             index.look_for_due()
+        if index.next_visible is not None and index.next_visible <= now.own and now.trusted:
+            for row in self.storage.rows.due(now.own, SWEEP, hidden=True):
+                # The row keeps its number, because the receipt names it.
+                index.show(row, attrs.evolve(row, state=State.ACTIVE, due=None))
+            index.look_for_visible()
         self.expire(now)
         if self._unfinished:
             self._finish(finished=True)
@@ -265,7 +270,7 @@ class QueueContent:
     def expire(self, now: Now) -> None:
         """Remove or dead-letter messages that have expired, `SWEEP` at most."""
         index = self.index
-        if index.next_expiry is not None and index.next_expiry <= now.wall and now.trusted:
+        if index.next_expiry is not None and index.next_expiry <= now.own and now.trusted:
             for row in index.expired(now, SWEEP):
                 self.fit(row, now)
             index.look_for_expiry()
@@ -276,28 +281,25 @@ class QueueContent:
         """
         if self._unfinished:
             return now.monotonic
-        due, expiry = self.index.next_due, self.index.next_expiry
-        if due is None or (expiry is not None and expiry < due):
-            due = expiry
-        return None if due is None else now.when(due)
+        index = self.index
+        own = [date for date in (index.next_visible, index.next_expiry) if date is not None]
+        dates = [date + now.shift for date in own]
+        if index.next_due is not None:
+            dates.append(index.next_due)
+        return now.when(min(dates)) if dates else None
 
     def is_due(self, now: Now) -> bool:
         """True if the last sweep left work that was already due."""
         date = self.next_date(now)
         return date is not None and date <= now.monotonic
 
-    def _enqueue(self, row: Row) -> None:
+    def _enqueue(self, row: Row, now: Now) -> None:
         """
         Make a scheduled row active, with a new sequence number, as Service Bus does when a
         scheduled message becomes due.
-
-        A hidden message keeps its number, because its receipt names it.
         """
-        if row.stamp:
-            self.index.show(row, attrs.evolve(row, state=State.ACTIVE, due=None))
-            return
         active = attrs.evolve(
-            row,
+            with_own_dates(row, now.shift),
             sequence=self.next_sequence(),
             state=State.ACTIVE,
             due=None,
@@ -311,7 +313,7 @@ class QueueContent:
             self.sessions.note(row)
 
     def _is_expired(self, row: Row, now: Now) -> bool:
-        live = row.state not in _CAN_EXPIRE or row.expires is None or row.expires > now.wall
+        live = row.state not in _CAN_EXPIRE or row.expires is None or row.expires > now.own
         return not live and now.trusted
 
     # --- out

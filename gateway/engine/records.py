@@ -65,7 +65,8 @@ class Incoming:
 class Row:
     """
     A stored message. `deliveries` counts the deliveries begun so far; `due` is set while it is
-    scheduled.
+    scheduled or hidden. Dates are own dates (see `Now`), but for a scheduled message: its sender
+    has named a date of the wall clock.
 
     Each time that a message is hidden it gets a new stamp: `original` is then a number above its
     own sequence number, unique to that stamp. The stamp stays when the message is visible again.
@@ -94,9 +95,29 @@ class Row:
         return 0 if self.original is None or self.original < self.sequence else self.original
 
     @property
+    def is_hidden(self) -> bool:
+        return self.state is State.SCHEDULED and self.stamp > 0
+
+    @property
+    def has_own_dates(self) -> bool:
+        return self.is_hidden or self.state is not State.SCHEDULED
+
+    def shown(self, date: int, shift: int) -> int:
+        """A date of the message on the wall clock, which large steps have moved by `shift`."""
+        return date + shift if self.has_own_dates else date
+
+    @property
     def first(self) -> int:
         """The sequence number that the message had first."""
         return self.original if self.original and not self.stamp else self.sequence
+
+
+def with_own_dates(row: Row, shift: int) -> Row:
+    """The row, of a scheduled message that is due or hidden, with own dates."""
+    if not shift or row.has_own_dates:
+        return row
+    expires = None if row.expires is None else row.expires - shift
+    return attrs.evolve(row, enqueued=row.enqueued - shift, expires=expires)
 
 
 def without_content(row: Row, deliveries: int) -> Row:
@@ -146,8 +167,8 @@ class Rows(Protocol):
         """Rows of one state with a higher sequence number, in order."""
         ...
 
-    def due(self, wall: int, limit: int) -> Sequence[Row]:
-        """Scheduled rows that are due, the earliest first."""
+    def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
+        """Hidden rows, or scheduled ones, that are due, the earliest first."""
         ...
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
@@ -158,8 +179,8 @@ class Rows(Protocol):
         """ACTIVE rows of one session with a higher sequence number, in order."""
         ...
 
-    def next_due(self) -> int | None:
-        """The earliest due date of a scheduled row."""
+    def next_due(self, *, hidden: bool) -> int | None:
+        """The earliest due date of a hidden row, or of a scheduled one."""
         ...
 
     def next_expiry(self, since: int) -> int | None:

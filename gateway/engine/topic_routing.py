@@ -233,7 +233,7 @@ class TopicRouting:
         if changed.time_to_live != message.time_to_live:
             lives = (changed.time_to_live, self.properties.default_time_to_live)
             life = min((each for each in lives if each is not None), default=None)
-            expires = None if life is None else later(now.latest, life)
+            expires = None if life is None else later(now.own_latest, life)
         return queue, attrs.evolve(
             row, content=content, size=size, session=changed.session_id, expires=expires
         )

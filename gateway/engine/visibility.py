@@ -17,7 +17,7 @@ from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Messag
 from gateway.domain.storage_queue.poison import too_many
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.engine.queue_content import SWEEP, Onward, QueueContent
-from gateway.engine.records import MOST_PEEKED, Row, State
+from gateway.engine.records import MOST_PEEKED, Row, State, with_own_dates
 
 _PAGE: Final = 64  # rows that one peek looks at
 _SERVED: Final = frozenset({State.ACTIVE, State.SCHEDULED})
@@ -176,9 +176,9 @@ class VisibilityRules:
         """
         content = self._content
         new = attrs.evolve(
-            row,
+            with_own_dates(row, now.shift),
             state=State.SCHEDULED if hidden > 0 else State.ACTIVE,
-            due=now.wall + hidden if hidden > 0 else None,
+            due=now.own + hidden if hidden > 0 else None,
             original=content.next_sequence(),
             deliveries=row.deliveries + deliveries,
         )
@@ -212,4 +212,4 @@ class VisibilityRules:
         return free and not row.damaged and not self._is_expired(row, now)
 
     def _is_expired(self, row: Row, now: Now) -> bool:
-        return row.expires is not None and row.expires <= now.wall and now.trusted
+        return row.expires is not None and row.expires <= now.own and now.trusted

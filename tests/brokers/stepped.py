@@ -60,6 +60,7 @@ class Watch:
     wall: int = START
     booted: int = START
     expired: float = 0.0  # when the timer expired last: not a rounding error before it
+    shift: int = 0
 
     def now(self) -> Now:
         return Now(self.wall, max((self.wall - self.booted) / 1e6, self.expired))
@@ -180,7 +181,7 @@ class SteppedEmbedded(SteppedBroker):
 
     def crash_within(self, call: Coroutine[Any, Any, Any]) -> None:
         """The same, with that call done and not committed."""
-        self._store.begin(self.watch.now().monotonic)
+        self._store.begin(self.watch.now())
         self._in_doubt = True
         with suppress(BrokerError):
             done(call)

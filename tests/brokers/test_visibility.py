@@ -27,6 +27,7 @@ from tests.harness.clocks import VirtualClock
 ORDERS: Final = EntityPath("orders")
 POISON: Final = poison_queue(ORDERS)
 NOW: Final = timedelta()
+NEARLY: Final = timedelta(seconds=1)
 CROWD: Final = 1000  # messages, more than one step looks at
 LARGE: Final = 100_000  # bytes of a body
 MOST: Final = 20_000_000  # of memory
@@ -42,6 +43,7 @@ def terms(hidden: float, poison_after: int | None = None) -> TermsOf:
 
 @attrs.frozen
 class Harness:
+    clock: VirtualClock
     broker: MemoryBroker
     visibility: LocalVisibility
 
@@ -67,9 +69,10 @@ class Harness:
 
 @pytest.fixture
 async def harness(autojump_clock: MockClock) -> AsyncIterator[Harness]:
-    async with MemoryBroker(VirtualClock(), random.Random(1)) as broker:
+    clock = VirtualClock()
+    async with MemoryBroker(clock, random.Random(1)) as broker:
         await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
-        yield Harness(broker, LocalVisibility(broker))
+        yield Harness(clock, broker, LocalVisibility(broker))
 
 
 async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(
@@ -235,6 +238,30 @@ async def test_clear_removes_all_but_what_a_receiver_has(
         assert (info.active, info.scheduled) == (1, 0)
         await receiver.settle(delivery, Complete())
     assert (await harness.broker.inspect(ORDERS)).active == 0
+
+
+@pytest.mark.parametrize("years", [-20, 20])
+async def test_a_clock_that_is_set_by_years_hides_a_message_no_longer_and_no_shorter(
+    harness: Harness, autojump_clock: MockClock, years: int
+) -> None:
+    await harness.put(b"a")
+    (taken,) = await harness.take(hidden=100)
+    harness.clock.skew = timedelta(days=365 * years)
+    (other,) = await harness.put(b"b")
+    changed = await harness.change(other.receipt, 200)
+    await trio.sleep(90)
+    early = await harness.take()
+    await trio.sleep(20)
+    (again,) = await harness.take(hidden=1000)
+    await trio.sleep(100)
+    (last,) = await harness.take()
+
+    assert early == []
+    assert again.delivery.message.body == b"a"
+    assert again.receipt != taken.receipt
+    assert last.delivery.message.body == b"b"
+    assert changed.delivery.locked_until is not None
+    assert abs((changed.delivery.locked_until - other.delivery.enqueued) - seconds(200)) < NEARLY
 
 
 async def test_there_must_be_a_queue(harness: Harness, autojump_clock: MockClock) -> None:

@@ -34,7 +34,7 @@ def test_after_a_restart_all_that_is_stored_is_known() -> None:
     assert [held.count(state) for state in (State.ACTIVE, State.DEAD, State.SCHEDULED)] == [2, 1, 1]
     assert (held.bytes, held.used) == (40, 40)
     assert held.drain_fresh() == (2, 1, 0)
-    assert (held.next_due, held.next_expiry) == (70, None)
+    assert (held.next_due, held.next_visible, held.next_expiry) == (70, None, None)
 
 
 def test_a_restart_counts_nothing_twice() -> None:

@@ -49,8 +49,13 @@ class NaiveRows:
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         return self._some(lambda row: (row.state is state, row.sequence), sequence, 2**63, limit)
 
-    def due(self, wall: int, limit: int) -> Sequence[Row]:
-        return self._some(lambda row: (row.due is not None, row.due or 0), -1, wall, limit)
+    def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
+        return self._some(
+            lambda row: (row.due is not None and row.is_hidden is hidden, row.due or 0),
+            -1,
+            date,
+            limit,
+        )
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
         return self._some(_expiry, since, wall, limit)
@@ -63,8 +68,9 @@ class NaiveRows:
             limit,
         )
 
-    def next_due(self) -> int | None:
-        return min((row.due for row in self.rows.values() if row.due is not None), default=None)
+    def next_due(self, *, hidden: bool) -> int | None:
+        rows = self.due(2**63, 1, hidden=hidden)
+        return rows[0].due if rows else None
 
     def next_expiry(self, since: int) -> int | None:
         rows = self._some(_expiry, since, 2**63, 1)

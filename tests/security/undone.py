@@ -229,7 +229,7 @@ def _queue(queue: Queue) -> object:
         ),
         "onward": (content.onward is None, content.onward_dead is None, content._unfinished),
         "bytes": (index.bytes, index.used),
-        "dates": (index.next_due, index.next_expiry, index._swept),
+        "dates": (index.next_due, index.next_visible, index.next_expiry, index._swept),
         "locked": [row.sequence for row in _rows(queue) if index.is_locked(row)],
         "quarantined": index.has_quarantined,
         "lanes": {state: _lane(index._known_lane(state) or Lane()) for state in State},

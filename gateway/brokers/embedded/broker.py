@@ -23,7 +23,8 @@ from gateway.brokers.embedded.writer import Writer
 from gateway.brokers.local.broker import LocalBroker, LocalOptions
 from gateway.brokers.local.lock_tokens import lock_tokens
 from gateway.brokers.local.step import Step
-from gateway.domain.clocks.times import Now
+from gateway.domain.clocks.clock_note import ClockNote
+from gateway.domain.clocks.times import Now, to_micros
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.identity import STORE, Identity
 from gateway.domain.message import Message
@@ -74,6 +75,8 @@ class EmbeddedBroker(LocalBroker):
         self._disk = disk or Disk()
         self._doubts: tuple[str, ...] = ()
         self._store_identity = 0
+        self._clock = clock
+        self._noted = ClockNote()
         self._writer = Writer(
             open=self._open,
             tell=self._tell,
@@ -91,6 +94,8 @@ class EmbeddedBroker(LocalBroker):
 
     async def __aenter__(self) -> Self:
         await self._writer.start()
+        opened = to_micros(self._clock())
+        self._moments.begin(self._noted.shift_at(opened, self._disk.boot()))
         self._run_due_work()
         if self._observer is not None:
             for doubt in self._doubts:
@@ -151,4 +156,5 @@ class EmbeddedBroker(LocalBroker):
             raise StoreError(f"{self._path}: {error}") from error
         self._doubts = store.doubts
         self._store_identity = store.identity
+        self._noted = store.clock
         return Committer(store, namespace, self._is_watched)

@@ -11,7 +11,7 @@ import apsw
 
 # For each table, the columns that the checksum covers, in this order: all columns but the checksum.
 _COVERED: Final[Mapping[str, str]] = {
-    "store": "store_id, commits, next_sequence, survivors, identity",
+    "store": "store_id, commits, next_sequence, survivors, identity, clock",
     "queue": "id, key, name, kind, properties, created, updated, version",
     "rule": "queue, key, rule, filter_values, action_values",
     "session": "queue, id, first, state, updated",

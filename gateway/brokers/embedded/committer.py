@@ -133,7 +133,7 @@ class Committer:
 
     def _begin(self, steps: Sequence[Step[Any]]) -> None:
         self._namespace.journal.forget()
-        self._store.begin(steps[0].now.monotonic)
+        self._store.begin(steps[-1].now)
 
     def _undo(self) -> None:
         """Restore the state at the beginning, on disk and in memory, locks included."""

@@ -12,6 +12,8 @@ from typing import Final
 
 import attrs
 
+from gateway.brokers.embedded.boot import no_boot
+from gateway.domain.clocks.clock_note import Boot
 from gateway.domain.errors import GatewayError
 
 _MARK: Final = struct.Struct(">QQ")  # store id, number of the last commit
@@ -94,6 +96,7 @@ class Disk:
     free_bytes: Callable[[Path], int] = free_bytes
     file_system: Callable[[Path], str] = file_system
     sync_seconds: Callable[[int], float] = sync_seconds
+    boot: Callable[[], Boot | None] = no_boot
     vfs: str | None = None  # the name of an SQLite VFS; None: the default
 
 

@@ -30,6 +30,7 @@ from gateway.brokers.embedded.files import (
     read_ahead,
     read_mark,
 )
+from gateway.domain.clocks.clock_note import ClockNote, read_note
 from gateway.durable import make_private_folder
 
 # A quick check reads everything: half a second to four seconds per GiB, depending on the disk.
@@ -52,6 +53,7 @@ class Opened:
     survivors: int  # messages with lower numbers were in the store at an unclean end
     doubts: tuple[str, ...]  # for the operator
     identity: int  # shared by all copies of the store
+    clock: ClockNote
 
 
 def open_store(
@@ -158,7 +160,9 @@ def _open(
         _check_row(connection, path)
         found, sequence = store_row(connection)
         survivors: int | None
-        survivors, identity = connection.execute("SELECT survivors, identity FROM store").get
+        survivors, identity, clock = connection.execute(
+            "SELECT survivors, identity, clock FROM store"
+        ).get
         doubts += _compare(path, found)
         if unclean:
             _move_log(connection)
@@ -175,6 +179,7 @@ def _open(
         survivors=sequence if survivors is None else survivors,
         doubts=tuple(doubts),
         identity=identity,
+        clock=read_note(clock),
     )
 
 

@@ -11,6 +11,7 @@ import attrs
 
 from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
+from gateway.brokers.embedded.tables import HIDDEN, SCHEDULED
 from gateway.engine.records import MAX_SEQUENCE, Row, State, Total, Totals
 
 TEXTS: Final = "reason, description, session, source"
@@ -23,7 +24,12 @@ _GET: Final = f"{_SELECT} WHERE queue = ? AND sequence = ?"
 _AFTER: Final = (
     f"{_SELECT} WHERE queue = ? AND state = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
-_DUE: Final = f"{_SELECT} WHERE queue = ? AND due <= ? ORDER BY due, sequence LIMIT ?"
+_DUE: Final = (
+    f"{_SELECT} WHERE queue = ? AND due <= ? AND {SCHEDULED} ORDER BY due, sequence LIMIT ?"
+)
+_DUE_HIDDEN: Final = _DUE.replace(SCHEDULED, HIDDEN)
+_NEXT_DUE: Final = f"SELECT min(due) FROM message WHERE queue = ? AND {SCHEDULED}"
+_NEXT_HIDDEN: Final = _NEXT_DUE.replace(SCHEDULED, HIDDEN)
 _EXPIRED: Final = (
     f"{_SELECT} WHERE queue = ? AND state = 0 AND expires > ? AND expires <= ?"
     " ORDER BY expires, sequence LIMIT ?"
@@ -33,7 +39,6 @@ _IN_SESSION: Final = (
     f"{_SELECT} WHERE queue = ? AND state = 0 AND session = ? AND sequence > ?"
     " ORDER BY sequence LIMIT ?"
 ).replace("FROM message", "FROM message INDEXED BY message_session")
-_NEXT_DUE: Final = "SELECT min(due) FROM message WHERE queue = ? AND due IS NOT NULL"
 _NEXT_EXPIRY: Final = (
     "SELECT min(expires) FROM message WHERE queue = ? AND state = 0 AND expires > ?"
 )
@@ -104,9 +109,9 @@ class SqliteRows:
         rows = self._select(_AFTER, state, sequence, ahead.size(limit))
         return ahead.keep(place, rows, limit)
 
-    def due(self, wall: int, limit: int) -> Sequence[Row]:
+    def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
         self._changes.flush()
-        return self._select(_DUE, wall, limit)
+        return self._select(_DUE_HIDDEN if hidden else _DUE, date, limit)
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
         self._changes.flush()
@@ -116,9 +121,10 @@ class SqliteRows:
         self._changes.show(after=sequence)
         return self._select(_IN_SESSION, session, sequence, min(limit, MAX_SEQUENCE))
 
-    def next_due(self) -> int | None:
+    def next_due(self, *, hidden: bool) -> int | None:
         self._changes.flush()
-        date: int | None = self._connection.execute(_NEXT_DUE, (self._queue,)).get
+        statement = _NEXT_HIDDEN if hidden else _NEXT_DUE
+        date: int | None = self._connection.execute(statement, (self._queue,)).get
         return date
 
     def next_expiry(self, since: int) -> int | None:

@@ -53,6 +53,9 @@ _REMARKS: Final = {
     "rule": "the rule {name} of the subscription {number} was damaged, and is gone (table damaged)",
 }
 _RENAME: Final = "UPDATE queue SET key = ?, name = ? WHERE id = ?"
+# The versions since which the row of the store has these columns.
+_WITH_IDENTITY: Final = 4
+_WITH_CLOCK: Final = 5
 _KEEP: Final = "INSERT INTO damaged (origin, content) VALUES (?, ?)"
 _MARK_DAMAGED: Final = (
     f"UPDATE session SET checksum = ~{fitting('session')} WHERE queue = ? AND id = ?"
@@ -301,12 +304,15 @@ class _Salvage:
     def _copy_number(self) -> None:
         version = self._old.pragma("user_version")
         columns = "store_id, commits, next_sequence, survivors"
-        columns += ", identity" if version == VERSION else ""
+        columns += ", identity" if version >= _WITH_IDENTITY else ""
+        columns += ", clock" if version >= _WITH_CLOCK else ""
         sound = f"WHERE checksum = row_checksum({columns})" if self._has_checksums() else ""
-        identity = "identity" if version == VERSION else "store_id"  # as in the migration
-        found = _Scan(self._old, f"SELECT next_sequence, {identity} FROM store {sound}")
+        # As in the migration.
+        identity = "identity" if version >= _WITH_IDENTITY else "store_id"
+        clock = "clock" if version >= _WITH_CLOCK else "x''"
+        found = _Scan(self._old, f"SELECT next_sequence, {identity}, {clock} FROM store {sound}")
         for values in found:
-            self._new.execute("UPDATE store SET next_sequence = ?, identity = ?", values)
+            self._new.execute("UPDATE store SET next_sequence = ?, identity = ?, clock = ?", values)
 
 
 @attrs.define(eq=False)

@@ -22,6 +22,8 @@ from gateway.brokers.embedded.opening import open_store
 from gateway.brokers.embedded.rows import NO_TOTALS, SqliteRows, all_totals
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.brokers.embedded.upkeep import Upkeep
+from gateway.domain.clocks.clock_note import ClockNote, note_of, write_note
+from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import StorageFull
 from gateway.domain.topics.filters import Rule
@@ -34,8 +36,8 @@ CRITICAL: Final = LOW_WATER // 2  # below this the log is kept as short as possi
 _LOOK_EVERY: Final = 1.0  # seconds between two checks of the free space
 _COUNT_EVERY: Final = 0.1  # seconds that delivery counts wait: most messages are settled by then
 _ADVANCE: Final = (
-    "UPDATE store SET commits = ?1, next_sequence = ?2, survivors = ?3,"
-    " checksum = row_checksum(store_id, ?1, ?2, ?3, identity)"
+    "UPDATE store SET commits = ?1, next_sequence = ?2, survivors = ?3, clock = ?4,"
+    " checksum = row_checksum(store_id, ?1, ?2, ?3, identity, ?4)"
 )
 
 
@@ -53,13 +55,14 @@ class Store:
     _counts: DeliveryCounts
     doubts: tuple[str, ...]  # about the file system, for the operator
     identity: int  # shared by all copies of the store
+    clock: ClockNote  # as it was opened
     journal: Journal
     _rows: Changes = attrs.field(init=False)
     _entities: EntityRows = attrs.field(init=False)
     _upkeep: Upkeep = attrs.field(init=False)
     _changes: int = 0
     _stored_sequence: int = 0
-    _monotonic: float = 0.0
+    _now: Now = Now(0, 0.0)  # noqa: RUF009
     _looked: float = -math.inf
     _counted: float = -math.inf
     _survivors: int | None = None  # None in the store: it isn't closed
@@ -90,13 +93,14 @@ class Store:
             counts=DeliveryCounts(opened.survivors, journal),
             doubts=opened.doubts,
             identity=opened.identity,
+            clock=opened.clock,
             journal=journal,
         )
 
     # --- transactions
 
-    def begin(self, monotonic: float) -> None:
-        self._monotonic = monotonic
+    def begin(self, now: Now) -> None:
+        self._now = now
         self._look_at_disk()
         self._begin()
 
@@ -133,13 +137,14 @@ class Store:
             apsw.Error: as any statement; everything may be undone.
         """
         self._rows.flush()
-        self._saving = self._counts.urgent or self._monotonic - self._counted >= _COUNT_EVERY
+        self._saving = self._counts.urgent or self._now.monotonic - self._counted >= _COUNT_EVERY
         if self._saving:
             self._counts.save(self._connection)
         numbered = self._next_sequence != self._stored_sequence
         self._advancing = numbered or self._connection.total_changes() != self._changes
         if self._advancing:
-            values = (self._commits + 1, self._next_sequence, self._survivors)
+            clock = write_note(note_of(self._now.wall, self._now.shift, self._disk.boot()))
+            values = (self._commits + 1, self._next_sequence, self._survivors, clock)
             self._connection.execute(_ADVANCE, values)
 
     def commit(self) -> None:
@@ -156,7 +161,7 @@ class Store:
         self._stored_sequence = self._next_sequence
         if self._saving:
             self._counts.saved()
-            self._counted = self._monotonic
+            self._counted = self._now.monotonic
         self._mark.set(self._commits)
 
     # --- between transactions
@@ -271,7 +276,7 @@ class Store:
         self._changes = self._connection.total_changes()
 
     def _look_at_disk(self) -> None:
-        if self._monotonic - self._looked >= _LOOK_EVERY:
-            self._looked = self._monotonic
+        if self._now.monotonic - self._looked >= _LOOK_EVERY:
+            self._looked = self._now.monotonic
             free = self._disk.free_bytes(self._path.parent)
             self._full, self._critical = free < LOW_WATER, free < CRITICAL

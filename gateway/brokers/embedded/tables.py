@@ -5,15 +5,25 @@ from typing import Final
 
 from gateway.brokers.embedded.checksums import SEALED, fitting, sealing
 
-VERSION: Final = 4
+VERSION: Final = 5
+
+# A message that is hidden has a stamp (see `Row`), and is due at an own date of the store; one that
+# is scheduled, at a date of the wall clock.
+HIDDEN: Final = "due IS NOT NULL AND original >= sequence"
+SCHEDULED: Final = "due IS NOT NULL AND (original IS NULL OR original < sequence)"
+_DUE: Final = f"""
+CREATE INDEX message_due ON message (queue, due) WHERE {SCHEDULED};
+CREATE INDEX message_hidden ON message (queue, due) WHERE {HIDDEN};
+"""
 
 # `store_id` differs in each copy, because a log belongs to one file; `identity` is the same in all
 # copies, because they are one namespace. If `survivors` is null, the store is open or wasn't closed
-# in order. A queue without a key is deleted, and its messages are deleted in the background. The
-# delivery count of a message is in a narrow table of its own: to change a number in the message's
-# row, SQLite would write the whole body again. `quarantine` and `damaged` are for an operator:
-# messages that were set aside, and what a salvage found of other rows, as SQL literals.
-_SINCE_1: Final = """
+# in order. `clock` is a `ClockNote`. A queue without a key is deleted, and its messages are deleted
+# in the background. The delivery count of a message is in a narrow table of its own: to change a
+# number in the message's row, SQLite would write the whole body again. `quarantine` and `damaged`
+# are for an operator: messages that were set aside, and what a salvage found of other rows, as SQL
+# literals.
+_SINCE_1: Final = f"""
 CREATE TABLE store (
     id INTEGER PRIMARY KEY CHECK (id = 1),
     store_id INTEGER NOT NULL,
@@ -21,7 +31,8 @@ CREATE TABLE store (
     next_sequence INTEGER NOT NULL,
     survivors INTEGER,
     checksum INTEGER NOT NULL DEFAULT 0,
-    identity INTEGER NOT NULL DEFAULT 0
+    identity INTEGER NOT NULL DEFAULT 0,
+    clock BLOB NOT NULL DEFAULT x''
 ) STRICT;
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -51,7 +62,7 @@ CREATE TABLE message (
     content BLOB NOT NULL
 ) STRICT;
 CREATE INDEX message_order ON message (queue, state, sequence, size);
-CREATE INDEX message_due ON message (queue, due) WHERE due IS NOT NULL;
+{_DUE}
 CREATE INDEX message_expiry ON message (queue, expires) WHERE state = 0 AND expires IS NOT NULL;
 CREATE TABLE delivered (
     sequence INTEGER PRIMARY KEY,
@@ -110,9 +121,16 @@ CREATE TABLE damaged (
 TABLES: Final = _SINCE_1 + _SINCE_2 + _SINCE_3
 _SEAL: Final = ";\n".join(map(sealing, SEALED))
 
-_SINCE_4: Final = """
+_SINCE_5: Final = f"""
+ALTER TABLE store ADD COLUMN clock BLOB NOT NULL DEFAULT x'';
+DROP INDEX message_due;
+{_DUE}
+"""
+
+_SINCE_4: Final = f"""
 ALTER TABLE store ADD COLUMN identity INTEGER NOT NULL DEFAULT 0;
 UPDATE store SET identity = store_id;
+{_SINCE_5}
 """
 
 # From each earlier version to this one.
@@ -148,5 +166,10 @@ ALTER TABLE rule ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 {_SINCE_4}
 UPDATE store SET checksum = {fitting("store")}
     WHERE checksum = row_checksum(store_id, commits, next_sequence, survivors);
+""",
+    4: f"""
+{_SINCE_5}
+UPDATE store SET checksum = {fitting("store")}
+    WHERE checksum = row_checksum(store_id, commits, next_sequence, survivors, identity);
 """,
 }

@@ -301,7 +301,15 @@ class LocalBroker(LocalQueues):
             return queue.peek(states, from_sequence, limit)
 
         rows = await self.run_on(entity, work, billed=Operation.PEEK)
-        return [to_delivery(Taken(row, row.deliveries), self.unpack(row.content)) for row in rows]
+        return [
+            to_delivery(Taken(row, row.deliveries), self.unpack(row.content), self.shift)
+            for row in rows
+        ]
+
+    @property
+    def shift(self) -> int:
+        """As that of `Now`, at the last reading of the clocks."""
+        return self._moments.shift
 
     def incoming(self, message: Message) -> Incoming:
         """The message as the rules need it. Raises `MessageError` if it can't be encoded."""

@@ -60,6 +60,7 @@ class MemoryRows:
     _rows: dict[int, Row] = attrs.field(factory=dict)
     _order: dict[State, _Index] = attrs.field(factory=lambda: {state: _Index() for state in State})
     _due: _Index = attrs.field(factory=_Index)
+    _hidden: _Index = attrs.field(factory=_Index)
     _expiry: _Index = attrs.field(factory=_Index)
     _sessions: dict[str, list[int]] = attrs.field(factory=dict)  # of ACTIVE rows
 
@@ -74,8 +75,9 @@ class MemoryRows:
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         return self._found(self._order[state].between(sequence, _EVER, limit))
 
-    def due(self, wall: int, limit: int) -> Sequence[Row]:
-        return self._found(self._due.between(-1, wall, limit))
+    def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
+        index = self._hidden if hidden else self._due
+        return self._found(index.between(-1, date, limit))
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
         return self._found(self._expiry.between(since, wall, limit))
@@ -85,8 +87,8 @@ class MemoryRows:
         start = bisect.bisect_right(numbers, sequence)
         return self._found(numbers[start : start + limit])
 
-    def next_due(self) -> int | None:
-        return self._due.first(-1)
+    def next_due(self, *, hidden: bool) -> int | None:
+        return (self._hidden if hidden else self._due).first(-1)
 
     def next_expiry(self, since: int) -> int | None:
         return self._expiry.first(since)
@@ -141,7 +143,7 @@ class MemoryRows:
     def _places(self, row: Row) -> Iterator[tuple[_Index, int]]:
         yield self._order[row.state], row.sequence
         if row.due is not None:
-            yield self._due, row.due
+            yield self._hidden if row.is_hidden else self._due, row.due
         elif row.expires is not None and row.state is State.ACTIVE:
             yield self._expiry, row.expires
 

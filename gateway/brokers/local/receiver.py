@@ -43,6 +43,9 @@ class QueueRunner(Protocol):
     @property
     def meter(self) -> Meter: ...
 
+    @property
+    def shift(self) -> int: ...
+
     def on_queue(
         self,
         entity: EntityPath,
@@ -267,7 +270,7 @@ class LocalReceiver:
         except MessageError:
             self._quarantine(taken)
             return None
-        return to_delivery(taken, message)
+        return to_delivery(taken, message, self._broker.shift)
 
     def _quarantine(self, taken: Taken) -> None:
         token = taken.token
@@ -278,10 +281,10 @@ class LocalReceiver:
             )
 
 
-def to_delivery(taken: Taken, message: Message) -> Delivery:
+def to_delivery(taken: Taken, message: Message, shift: int) -> Delivery:
     """
-    Make the delivery that a client sees. A dead letter has its reason in the application
-    properties.
+    Make the delivery that a client sees, with dates of the wall clock (`Row.shown`). A dead letter
+    has its reason in the application properties.
     """
     row, locked_until = taken.row, taken.locked_until
     if row.reason is not None:
@@ -292,10 +295,10 @@ def to_delivery(taken: Taken, message: Message) -> Delivery:
         sequence_number=row.sequence,
         lock_token=taken.token,
         delivery_count=taken.deliveries,
-        enqueued=to_date(row.enqueued),
+        enqueued=to_date(row.shown(row.enqueued, shift)),
         enqueued_sequence_number=row.first,
         locked_until=None if locked_until is None else to_date(locked_until),
-        expires=None if row.expires is None else to_date(row.expires),
+        expires=None if row.expires is None else to_date(row.shown(row.expires, shift)),
         received=None if taken.at is None else to_date(taken.at),
         state=_STATES.get(row.state, MessageState.ACTIVE),
         dead_letter_source=row.source,

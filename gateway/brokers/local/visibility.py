@@ -65,7 +65,7 @@ class LocalVisibility:
 
         row = await self._broker.run_on(entity, work, cost=incoming.size, billed=None)
         self._broker.meter.request(Operation.SEND, messages=1)
-        return _taken_message(row, message)
+        return self._taken(row, message)
 
     async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
         """As `Visibility.sent`, if the broker was told to remember sent messages."""
@@ -98,7 +98,7 @@ class LocalVisibility:
             rows, more = await self._broker.run_on(entity, step, billed=None)
             self._report(entity, gone)
             read = ((row, self._read(entity, row)) for row in rows)
-            taken = [_taken_message(row, message) for row, message in read if message is not None]
+            taken = [self._taken(row, message) for row, message in read if message is not None]
             # Else all messages that were looked at were moved, and there are more.
             if taken or not more:
                 billed = Operation.RECEIVE if taken else Operation.EMPTY
@@ -112,7 +112,7 @@ class LocalVisibility:
         while last is not None and len(found) < limit:
             rows, last = await self._on_queue(entity, _peek_after(last, limit - len(found)))
             read = ((row, self._read(entity, row)) for row in rows)
-            found += [_delivery(row, message) for row, message in read if message is not None]
+            found += [self._delivery(row, message) for row, message in read if message is not None]
         self._broker.meter.request(Operation.PEEK)
         return found
 
@@ -125,7 +125,7 @@ class LocalVisibility:
             entity, lambda queue, now: queue.visibility.change(receipt, span, body, now)
         )
         self._broker.meter.request(Operation.RENEW)
-        return _taken_message(row, _NO_MESSAGE)
+        return self._taken(row, _NO_MESSAGE)
 
     async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
         await self._on_queue(entity, lambda queue, now: queue.visibility.remove(receipt, now))
@@ -163,6 +163,15 @@ class LocalVisibility:
             self._broker.post_on_queue(entity, lambda q, _now: q.visibility.quarantine(row))
             return None
 
+    def _taken(self, row: Row, message: Message) -> TakenMessage:
+        receipt = PopReceipt(row.sequence, row.stamp, row.deliveries)
+        return TakenMessage(delivery=self._delivery(row, message), receipt=receipt)
+
+    def _delivery(self, row: Row, message: Message) -> Delivery:
+        shift = self._broker.shift
+        until = None if row.due is None else row.shown(row.due, shift)
+        return to_delivery(Taken(row, row.deliveries, locked_until=until), message, shift)
+
 
 def _receivable(space: Namespace, entity: EntityPath, now: Now) -> Queue:
     queue = space.find(entity)
@@ -190,12 +199,3 @@ def _peek_after(sequence: int, limit: int) -> Callable[[Queue, Now], tuple[list[
 
 def _clear_after(sequence: int) -> Callable[[Queue, Now], int | None]:
     return lambda queue, _now: queue.visibility.clear(sequence, CLEAR_STEP)
-
-
-def _taken_message(row: Row, message: Message) -> TakenMessage:
-    receipt = PopReceipt(row.sequence, row.stamp, row.deliveries)
-    return TakenMessage(delivery=_delivery(row, message), receipt=receipt)
-
-
-def _delivery(row: Row, message: Message) -> Delivery:
-    return to_delivery(Taken(row, row.deliveries, locked_until=row.due), message)

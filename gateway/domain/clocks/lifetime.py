@@ -8,14 +8,16 @@ Three pairs of dates measure how long a message has lived, each as wrong as its 
     the backlog's when it was enqueued        the backlog's when it was handed out, and our
                                               monotonic clock since then
 
-A pair with a negative result is ignored. Of the others the smallest result counts, so that a
-message may live too long but never expires too early.
+A pair with a negative result is ignored. So are the first two if the gateway took the message at a
+date before this program was built, as a machine without a battery does after its boot. Of the
+others the smallest result counts, so that a message may live too long but never expires too early.
 """
 
 from datetime import datetime, timedelta
 from typing import Final
 
-from gateway.domain.clocks.times import Now, to_date
+from gateway.domain.clocks.clock_note import BUILT
+from gateway.domain.clocks.times import Now, moved, to_date, to_micros
 from gateway.domain.envelope import Unwrapped
 from gateway.domain.message import Delivery
 from gateway.domain.values import value
@@ -53,9 +55,12 @@ def remaining(unwrapped: Unwrapped, now: Now, stay: Stay | None = None) -> timed
     if life is None:
         return expires - _begin(unwrapped, to_date(now.earliest))
     by_ours = _lived(unwrapped, to_date(now.wall), life, expires)
-    told = [by_ours]
-    if now.before is not None:
-        told.append(_lived(unwrapped, to_date(now.before), life, expires))
+    begun = moved(expires, -life)
+    told = []
+    if begun is not None and to_micros(begun) >= BUILT:
+        told.append(by_ours)
+        if now.before is not None:
+            told.append(_lived(unwrapped, to_date(now.before), life, expires))
     if stay is not None:
         told.append(_lived_by(stay, unwrapped, life, expires))
     least = min((lived for lived in told if lived >= -TOLERANCE), default=_ZERO)

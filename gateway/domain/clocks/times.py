@@ -52,6 +52,10 @@ class Now:
         -math.inf
     )  # monotonic; after a step of the wall clock nothing is due until then
     before: int | None = None  # as `wall`, without the step; None: the wall clock isn't in doubt
+    # Microseconds by which large steps have moved the wall clock, now and at `before`. The own date
+    # of a namespace is without them: its messages live on as if the clock had always been right.
+    shift: int = 0
+    shift_before: int = 0
 
     @property
     def trusted(self) -> bool:
@@ -66,6 +70,16 @@ class Now:
     def latest(self) -> int:
         """The later candidate for the date, in microseconds: for spans that mustn't end early."""
         return self.wall if self.before is None else max(self.wall, self.before)
+
+    @property
+    def own(self) -> int:
+        """The own date of the namespace, in microseconds."""
+        return self.wall - self.shift
+
+    @property
+    def own_latest(self) -> int:
+        """The later candidate for the own date: for spans that mustn't end early."""
+        return self.own if self.before is None else max(self.own, self.before - self.shift_before)
 
     def when(self, wall: int) -> float:
         """The time on the monotonic clock at which the wall clock shows `wall`."""

@@ -52,14 +52,16 @@ async def test_a_store_of_an_earlier_version_gets_an_identity_and_keeps_it(tmp_p
     assert await told(tmp_path / "two", tmp_path / "salvaged.db") == first
 
 
-@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize("version", [3, 4, 5])
 async def test_a_damaged_identity_is_noticed(tmp_path, version):
     if version in MAKERS:
         MAKERS[version](tmp_path / "a.db")
     else:
         await told(tmp_path)
     with opened(tmp_path / "a.db") as connection:
-        connection.execute("UPDATE store SET " + {3: "store_id", 4: "identity"}[version] + " = 99")
+        connection.execute(
+            "UPDATE store SET " + ("store_id" if version == 3 else "identity") + " = 99"
+        )
 
     with pytest.raises(StoreDamaged):
         await told(tmp_path)

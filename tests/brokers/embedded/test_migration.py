@@ -144,12 +144,21 @@ def make_store_2(path: Path) -> None:
         connection.execute("COMMIT")
 
 
+WITHOUT_5 = """
+ALTER TABLE store DROP COLUMN clock;
+DROP INDEX message_hidden;
+DROP INDEX message_due;
+CREATE INDEX message_due ON message (queue, due) WHERE due IS NOT NULL;
+"""
+
+
 def make_store_3(path: Path) -> None:
     """Make a store of version 3 with all that version 2 had."""
     make_store_2(path)
     with opened(path) as connection:
         teach(connection)
         connection.execute(f"BEGIN; {tables.MIGRATIONS[2]}")
+        connection.execute(WITHOUT_5)
         connection.execute("ALTER TABLE store DROP COLUMN identity")
         connection.execute(
             "UPDATE store SET checksum ="
@@ -158,7 +167,21 @@ def make_store_3(path: Path) -> None:
         )
 
 
-MAKERS = {1: make_store_1, 2: make_store_2, 3: make_store_3}
+def make_store_4(path: Path) -> None:
+    """Make a store of version 4 with all that version 3 had."""
+    make_store_3(path)
+    with opened(path) as connection:
+        teach(connection)
+        connection.execute(f"BEGIN; {tables.MIGRATIONS[3]}")
+        connection.execute(WITHOUT_5)
+        connection.execute(
+            "UPDATE store SET checksum ="
+            " row_checksum(store_id, commits, next_sequence, survivors, identity);"
+            " PRAGMA user_version = 4; COMMIT"
+        )
+
+
+MAKERS = {1: make_store_1, 2: make_store_2, 3: make_store_3, 4: make_store_4}
 VERSIONS = pytest.mark.parametrize("version", MAKERS)
 
 

@@ -27,7 +27,8 @@ def salvaged(folder) -> Salvaged:
 
 
 @pytest.mark.parametrize(
-    "broken", ["message_order", "message_due", "session", "store", "delivered"]
+    "broken",
+    ["message_order", "message_due", "message_hidden", "session", "store", "delivered"],
 )
 async def test_damage_beside_the_messages_loses_none(tmp_path, broken):
     async with embedded(tmp_path) as broker:

@@ -11,6 +11,7 @@ import trio
 from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.schema import WAL_CAP
 from gateway.brokers.embedded.store import CRITICAL, LOW_WATER, Store
+from gateway.domain.clocks.times import Now
 from gateway.domain.errors import StorageFull
 from gateway.domain.message import Message, ReceiveMode
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, stored_ids
@@ -42,14 +43,14 @@ def store(tmp_path: Path, space: FreeSpace) -> Iterator[Store]:
 
 
 def write(store: Store, size: int, monotonic: float = 1.0) -> None:
-    store.begin(monotonic)
+    store.begin(Now(0, monotonic))
     row = (store.next_sequence(), size)
     connection_of(store).execute("INSERT INTO quarantine VALUES (?, 1, 0, zeroblob(?))", row)
     store.commit()
 
 
 def delete_all(store: Store) -> None:
-    store.begin(1.0)
+    store.begin(Now(0, 1.0))
     connection_of(store).execute("DELETE FROM quarantine")
     store.commit()
     store.checkpoint()

@@ -55,6 +55,15 @@ def test_the_time_to_live_keeps_running_on_the_backlog(waited: int) -> None:
     assert lived(diverted(), now(waited)) == waited
 
 
+@pytest.mark.parametrize("years", [7, 56])
+def test_a_gateway_whose_clock_began_long_ago_shortens_no_life(years: int) -> None:
+    ahead = -years * 365 * 24 * HOUR
+
+    assert lived(diverted(ahead=ahead), now(60)) == 0
+    assert lived(diverted(ahead=ahead), now(60), stay(5, 50)) == 50
+    assert lived(diverted(ahead=ahead, due=DUE), now(150)) == 50  # its sender's own date
+
+
 @pytest.mark.parametrize(("waited", "expected"), [(0, 0), (60, 0), (100, 0), (150, 50)])
 def test_a_scheduled_message_begins_to_live_at_its_date(waited: int, expected: int) -> None:
     assert lived(diverted(due=DUE), now(waited)) == expected
