@@ -411,7 +411,7 @@ class Machine(RuleBasedStateMachine):
         if answers is None:
             return
         taken, mails = answers
-        found = [to_delivery(each, self.broker.unpack(each.row.content)) for each in taken]
+        found = [to_delivery(each, self.broker.unpack(each.row.content), 0) for each in taken]
         told = [shown(each) for each in found], [expected(each) for each in mails]
         assert told[0] == told[1], told
         for delivery, mail in zip(found, mails, strict=True):
@@ -556,6 +556,7 @@ class Machine(RuleBasedStateMachine):
         self.accept(name, None)
         if len(self.sessions) == before:
             return
+        self.accept(name, self.sessions[before].grip.name)  # nobody else gets it
         self.take_of_session(before, limit, True)
         for how in hows:
             if self.held and self.held[-1].session is self.sessions[before]:
@@ -580,6 +581,16 @@ class Machine(RuleBasedStateMachine):
     def wait_long(self, seconds: int, sure: bool) -> None:
         if sure:
             self.pass_time(seconds)
+
+    @precondition(lambda self: self.model.has(SCHEDULED))
+    @rule()
+    def wait_for_a_scheduled_message(self) -> None:
+        """Look in the last whole second before its date, and in the first one after it."""
+        dates = [m.due for p in self.model.places.values() for m in p.of(SCHEDULED) if m.due]
+        seconds = (min(dates) - self.model.now) // SECOND
+        for each in (seconds, 1):
+            self.pass_time(each)
+            self.look()
 
     def pass_time(self, seconds: int) -> None:
         until = self.model.now + seconds * SECOND
@@ -639,7 +650,8 @@ class Machine(RuleBasedStateMachine):
         while page := space.find(path).peek(states, rows[-1].sequence + 1 if rows else 0, 1000):
             rows += page  # one peek shows a bounded number of bytes
         return [
-            to_delivery(Taken(row, row.deliveries), self.broker.unpack(row.content)) for row in rows
+            to_delivery(Taken(row, row.deliveries), self.broker.unpack(row.content), 0)
+            for row in rows
         ]
 
     def adopt(self, found: Sequence[Delivery], mails: list[Mail]) -> list[Mail]:
