@@ -12,12 +12,7 @@ PROTON_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(she
 # With them Proton has TLS.
 TLS_PACKAGES := libssl-dev pkg-config
 BENCH_PACKAGES := nginx-light rabbitmq-server wrk
-CONTAINER_PACKAGES := buildah crun mmdebstrap util-linux
-DEBIAN_PACKAGES := mmdebstrap util-linux
-POWERCUT_PACKAGES := e2fsprogs mount strace
 
-COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
-	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
@@ -25,65 +20,22 @@ ITSELF := --no-deps --no-build-isolation --editable .
 export PYTHONDONTWRITEBYTECODE :=
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long interop sim mutants soak upgrade-check powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos references docs lock dist sign sbom audit container-check debian-check clean
+.PHONY: run quick test check bench docs test-long sim mutants soak fuzz chaos ruff flake8 flake8-tests mypy layers references clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
+
+# What needs neither root nor a package nor another server; a few minutes.
+quick: .venv/.test-stamp
+	.venv/bin/python -m pytest --numprocesses=$(CORES) --dist=worksteal -m "not ($(QUICK_LEAVES))"
 
 test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .venv-openapi/.stamp .venv-docs/.stamp .venv-kubernetes/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
-# Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
-sim: .venv/.test-stamp
-	.venv/bin/python -m tests.simulation --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) \
-	  --load $(or $(LOAD),1)
-
-# Each rule of the core made wrong in each way: make mutants MODULES="domain/failover pairing"
-mutants: .venv/.test-stamp
-	.venv/bin/python -m benchmarks.mutants $(MODULES)
-
-# As root: it mounts a file system and cuts its power.
-powercut: .venv/.test-stamp
-	@$(call debian,$(POWERCUT_PACKAGES))
-	.venv/bin/python -m pytest -m powercut
-
-# The namespaces of our own against the naive model, elsewhere each time; some twenty minutes.
-test-long: .venv/.test-stamp
-	MACHINE_EXAMPLES=5000 .venv/bin/python -m pytest tests/brokers/test_machine.py -k documented
-
-# The tests in the source archive of Service Bus's own client, unmodified, against a gateway; some
-# twenty minutes. make interop SUITES="management sync async"
-interop: .venv/.test-stamp .venv-interop/.stamp
-	.venv/bin/python -m tests.interop $(SUITES)
-
 # Side by side; what each one says comes in one piece.
 check: .venv/.test-stamp
 	@$(MAKE) --no-print-directory --keep-going --jobs=$(CORES) --output-sync flake8-tests flake8 mypy ruff layers
-
-ruff:
-	.venv/bin/ruff check $(SOURCES)
-	.venv/bin/ruff format --check $(SOURCES)
-
-# Slow, since each rule takes a file apart again: therefore without the files that have no word of
-# what these rules are about, and without the rules that tests are free of. What is left of them for
-# tests is about clean-up, and generators.
-with = $(shell grep --recursive --files-with-matches --include='*.py' --extended-regexp '$(1)' $(2))
-CONCURRENT := async |await |trio|except:|BaseException|Cancelled
-flake8:
-	@echo flake8 gateway
-	@.venv/bin/python -m tests.lint $(call with,$(CONCURRENT),gateway)
-
-flake8-tests:
-	@echo flake8 tests benchmarks examples
-	@.venv/bin/python -m tests.lint --disable=ASYNC124 \
-	  $(call with,$(CONCURRENT),$(call with,except|finally|__aexit__|yield,$(filter-out gateway,$(SOURCES))))
-
-mypy:
-	.venv/bin/mypy --strict
-
-layers:
-	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
 bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
@@ -108,16 +60,30 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.memory
 	.venv/bin/python -m benchmarks.event_readers
 
-# A pair under mixed load for long, with a fault every 20 s: make soak MINUTES=60. The plots: build/soak.svg.
-soak: .venv/.test-stamp
-	.venv/bin/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
+# The documentation site in build/docs/site, with each link checked.
+docs: .venv/.test-stamp .venv-docs/.stamp
+	.venv/bin/python -m tests.site
 
-# Gateways and syphons of an earlier revision are replaced by this one, under load: make upgrade-check FROM=v0.1.0
-upgrade-check: .venv/.test-stamp
-	rm -rf build/earlier
-	mkdir -p build/earlier
-	git archive $(FROM) gateway | tar --extract --directory build/earlier
-	PAIRGATE_EARLIER=$(CURDIR)/build/earlier .venv/bin/python -m pytest tests/e2e/test_rolling_upgrade.py
+# The parts of docs/ that are written from conf/pairgate.toml and from the code, again.
+references: .venv/.test-stamp
+	.venv/bin/python -m tests.references
+
+# The namespaces of our own against the naive model, elsewhere each time; some twenty minutes.
+test-long: .venv/.test-stamp
+	MACHINE_EXAMPLES=5000 .venv/bin/python -m pytest tests/brokers/test_machine.py -k documented
+
+# Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
+sim: .venv/.test-stamp
+	.venv/bin/python -m tests.simulation --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) \
+	  --load $(or $(LOAD),1)
+
+# Each rule of the core made wrong in each way: make mutants MODULES="domain/failover pairing"
+mutants: .venv/.test-stamp
+	.venv/bin/python -m benchmarks.mutants $(MODULES)
+
+# Each of them (or those in TARGETS) as long as you like: make fuzz SECONDS=3600 TARGETS="sql config"
+fuzz: .venv/.test-stamp .venv/.proton-stamp
+	.venv/bin/python -m tests.fuzz $(TARGETS) $(or $(SECONDS),300)
 
 # Real processes, harmed under load; some forty minutes, with QUICK=1 a quarter of an hour.
 # The page: build/chaos/index.html.
@@ -125,69 +91,34 @@ chaos: .venv/.test-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m benchmarks.chaos.run $(if $(QUICK),--quick)
 
-# Each of them (or those in TARGETS) as long as you like: make fuzz SECONDS=3600 TARGETS="sql config"
-fuzz: .venv/.test-stamp .venv/.proton-stamp
-	.venv/bin/python -m tests.fuzz $(TARGETS) $(or $(SECONDS),300)
+# A pair under mixed load for long, with a fault every 20 s: make soak MINUTES=60. The plots: build/soak.svg.
+soak: .venv/.test-stamp
+	.venv/bin/python -m benchmarks.soak --minutes $(or $(MINUTES),60)
 
-# Keeps the versions that still fit. To renew one, delete its entry in locks/ first.
-lock: .venv/.test-stamp
-	$(COMPILE) --output-file locks/run.txt pyproject.toml locks/build.in
-	$(COMPILE) --all-extras --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
-	$(COMPILE) --all-extras --constraint locks/test.txt --output-file locks/extras.txt pyproject.toml locks/build.in
-	$(COMPILE) --output-file locks/proton.txt locks/proton.in
-	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
-	$(COMPILE) --output-file locks/azure.txt locks/azure.in
-	$(COMPILE) --output-file locks/openapi.txt locks/openapi.in
-	$(COMPILE) --output-file locks/audit.txt locks/audit.in
-	$(COMPILE) --output-file locks/docs.txt locks/docs.in
-	$(COMPILE) --output-file locks/kubernetes.txt locks/kubernetes.in
-	$(COMPILE) --output-file locks/interop.txt locks/interop.in
-	@$(call node)
-	cd locks/node && npm install --package-lock-only --ignore-scripts
+# The parts of `make check`.
+ruff:
+	.venv/bin/ruff check $(SOURCES)
+	.venv/bin/ruff format --check $(SOURCES)
 
-# The parts of docs/ that are written from conf/pairgate.toml and from the code, again.
-references: .venv/.test-stamp
-	.venv/bin/python -m tests.references
+# Slow, since each rule takes a file apart again: therefore without the files that have no word of
+# what these rules are about, and without the rules that tests are free of. What is left of them for
+# tests is about clean-up, and generators.
+with = $(shell grep --recursive --files-with-matches --include='*.py' --extended-regexp '$(1)' $(2))
+CONCURRENT := async |await |trio|except:|BaseException|Cancelled
+flake8:
+	@echo flake8 gateway
+	@.venv/bin/python -m tests.lint $(call with,$(CONCURRENT),gateway)
 
-# The documentation site in build/docs/site, with each link checked.
-docs: .venv/.test-stamp .venv-docs/.stamp
-	.venv/bin/python -m tests.site
+flake8-tests:
+	@echo flake8 tests benchmarks examples
+	@.venv/bin/python -m tests.lint --disable=ASYNC124 \
+	  $(call with,$(CONCURRENT),$(call with,except|finally|__aexit__|yield,$(filter-out gateway,$(SOURCES))))
 
-# Wheel and source archive in dist/. The same commit makes the same bytes. A release names its address: make dist URL=https://...
-dist: .venv/.test-stamp
-	rm -rf dist
-	PAIRGATE_URL='$(URL)' SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
+mypy:
+	.venv/bin/mypy --strict
 
-# Signs the sums of all files in dist/ with the releaser's private key (Ed25519, PEM): make sign KEY=release.pem
-sign:
-	cd dist && sha256sum *.whl *.tar.gz $$(ls *.cdx.json 2>/dev/null) > SHA256SUMS
-	openssl pkeyutl -sign -rawin -inkey $(KEY) -in dist/SHA256SUMS -out dist/SHA256SUMS.sig
-
-# The packages that Pairgate runs with, their licences and what needs which, as CycloneDX: dist/pairgate.cdx.json.
-sbom: .venv-audit/.stamp
-	$(PYTHON) -m venv --clear build/sbom
-	build/sbom/bin/python $(INSTALL) --require-hashes -r locks/run.txt
-	build/sbom/bin/python -m pip uninstall --quiet --yes setuptools pip
-	mkdir -p dist
-	.venv-audit/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type application \
-	  --output-reproducible --output-format JSON --output-file dist/pairgate.cdx.json build/sbom/bin/python
-
-# Known vulnerabilities of the packages that Pairgate, its extras and its tests run with, asked over the network. Only test.txt has
-# the extras. A package that can't be asked about is a failure, and so is a service that doesn't answer.
-audit: .venv-audit/.stamp
-	@.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r locks/run.txt -r locks/test.txt || { \
-	  echo "Not clean: if pip-audit lists no vulnerability above, it couldn't ask, and nothing is known." >&2; exit 1; }
-
-# As root: builds the image of Containerfile without a registry, and runs it; some minutes. With the extras: LOCK=extras
-container-check: .venv/.run-stamp
-	@$(call debian,$(CONTAINER_PACKAGES))
-	.venv/bin/python -m tests.deploy.container_check $(LOCK)
-
-# As root: `make run` and `make test` in a plain Debian, with a test for each thing that they install; some
-# twenty minutes. All tests: make debian-check WHOLE=1; some: make debian-check TESTS="tests/e2e/test_serve.py"
-debian-check: .venv/.run-stamp
-	@$(call debian,$(DEBIAN_PACKAGES))
-	.venv/bin/python -m tests.deploy.debian_check $(if $(WHOLE),--whole) $(TESTS)
+layers:
+	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
 clean:
 	rm -rf .venv .venv-legacy .venv-azure .venv-openapi .venv-audit .venv-docs .venv-kubernetes .venv-interop .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
@@ -246,3 +177,6 @@ if [ -n "$$missing" ]; then \
 	$$root apt-get update -qq && $$root DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$missing; \
 fi
 endef
+
+# What only a release needs.
+include $(dir $(lastword $(MAKEFILE_LIST)))release.mk
