@@ -4,7 +4,7 @@ The picture of the house in docs/explanation/architecture.md, drawn from the imp
 
 from collections.abc import Mapping
 
-from tests.test_layers import PORTS, modules
+from tests.modules import PORTS, modules
 
 PORT = "the port"  # `PORTS` in the picture: small files beside each other, not a package
 NOT_DRAWN = {"__init__", "__main__"}

@@ -9,8 +9,8 @@ import pytest
 from gateway.app.operations.benching import Figures, Latencies
 from gateway.commands.bench import code_of
 from gateway.domain.errors import EntityNotFound, Unreachable
+from tests.command_line import PAIR, pairgate
 from tests.stores import make_stores
-from tests.test_cli import PAIR, pairgate
 
 
 @pytest.fixture

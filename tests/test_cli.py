@@ -9,23 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
-from gateway.cli import COMMANDS, command_named, main
+from gateway.cli import COMMANDS, command_named
+from tests.command_line import PAIR, pairgate
 from tests.stores import make_stores
-
-PAIR = """
-[namespaces.east]
-url = "embedded:east.db"
-queues = ["orders"]
-[namespaces.west]
-url = "embedded:west.db"
-[pairing]
-primary = "east"
-secondary = "west"
-label = "east"
-"""
-
 
 ENDPOINT = '[[endpoints]]\nprotocol = "service-bus-http"\nbind = "127.0.0.1:0"\n'
 
@@ -42,10 +29,6 @@ def unserved(tmp_path: Path) -> Path:
 def pair(unserved: Path) -> Path:
     make_stores(unserved)
     return unserved
-
-
-def pairgate(*arguments: str | Path, stdin: bytes = b"") -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
 
 
 def test_a_message_is_sent_seen_and_taken(pair: Path) -> None:

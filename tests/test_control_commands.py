@@ -8,7 +8,7 @@ import pytest
 from gateway.commands.control import lines, probe_lines, until
 from gateway.domain.operators.control import ControlAnswer, ControlState, Override
 from gateway.domain.operators.probe import ProbeAnswer, ProbeResult
-from tests.test_cli import pairgate
+from tests.command_line import pairgate
 
 HERE = timezone(timedelta(hours=1))
 NOW = datetime(2026, 11, 25, 3, 0, tzinfo=HERE)

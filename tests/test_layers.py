@@ -1,31 +1,15 @@
 """The rules of the house: the allowed imports, the pure packages, the files of the repository."""
 
-import ast
 import json
 import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import attrs
+from tests.modules import PACKAGE, PORTS, ROOT, modules
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "gateway"
-
-PORTS = {
-    "ports",
-    "offering",
-    "capabilities",
-    "forwarding_broker",
-    "interception",
-    "moments",
-    "changes",
-    "deadlines",
-    "durable",
-}
 SIBLINGS = {"brokers", "claims", "frontends", "listener", "pairing", "telemetry"}
 
 # A part may import the parts named after it, and itself. Nothing else of gateway.
@@ -107,46 +91,6 @@ REGISTRY_HOSTS = {
     ("quay", ".io"),
     ("proxy.golang", ".org"),
 }
-
-
-@attrs.frozen
-class Module:
-    """The properties of a file of the package that the rules check."""
-
-    name: str  # its path without its suffix
-    part: str  # that it belongs to
-    imports: tuple[str, ...]
-    of_random: tuple[str, ...]  # the names that it uses of the module
-
-
-@cache
-def modules() -> tuple[Module, ...]:
-    """All of them: to read them again for each rule would take most of the time."""
-    return tuple(read_module(path) for path in sorted(PACKAGE.rglob("*.py")))
-
-
-def read_module(path: Path) -> Module:
-    name, nodes = path.relative_to(PACKAGE).with_suffix(""), ast.walk(ast.parse(path.read_text()))
-    imports: list[str] = []
-    of_random: list[str] = []
-    for node in nodes:
-        match node:
-            case ast.Import():
-                imports += [alias.name for alias in node.names]
-            case ast.ImportFrom():
-                # `from a import b` is both a and a.b, since b may be a module.
-                module = "." * node.level + (node.module or "")
-                imports += [module, *(f"{module}.{alias.name}" for alias in node.names)]
-            case ast.Call(func=ast.Attribute(attr="import_module"), args=[argument]):
-                imports += [
-                    part.value.rstrip(".")
-                    for part in ast.walk(argument)
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
-                ]
-            case ast.Attribute(value=ast.Name(id="random")):
-                of_random.append(node.attr)
-    of_random += [each.removeprefix("random.") for each in imports if each.startswith("random.")]
-    return Module(str(name), name.parts[0], tuple(imports), tuple(of_random))
 
 
 def tracked_files() -> Iterator[Path]:
@@ -282,3 +226,17 @@ def test_the_lock_for_node_names_no_source_of_a_package() -> None:
 
     assert [name for name, entry in packages.items() if "resolved" in entry] == []
     assert [name for name, entry in packages.items() if "integrity" not in entry] == []
+
+
+def test_no_test_module_is_imported_by_another_module() -> None:
+    """A part that several test modules need is in a module without tests beside them."""
+    root = Path(__file__).parents[1]
+    imports = [
+        f"{path.relative_to(root)}: {line}"
+        for folder in ("tests", "benchmarks")
+        for path in sorted((root / folder).rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if re.match(r"\s*(from|import) tests\.(\w+\.)*test_\w+", line)
+    ]
+
+    assert imports == []

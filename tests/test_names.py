@@ -20,7 +20,7 @@ import pytest
 
 from gateway.domain.status.figures import Metric, Tag
 from gateway.domain.status.process import Status
-from tests.config.test_shipped import COMMENTED_OUT, EVERY_OPTION
+from tests.config.shipped import COMMENTED_OUT, EVERY_OPTION
 
 ROOT: Final = Path(__file__).parents[1]
 GATEWAY: Final = ROOT / "gateway"

@@ -1,19 +1,17 @@
 """docs/reference/ knows every event with its level, every metric, and every exit code."""
 
 import re
-from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.app.failure import ExitCode
 from gateway.telemetry.log import LEVEL_OF, name_of
 from gateway.telemetry.metrics import exposition
+from tests.operator_pages import METRICS, REFERENCE
 from tests.references.events import EVENT_CLASSES
-from tests.wire.pairgate.test_status import OUTAGE
+from tests.wire.pairgate.status import OUTAGE
 
-REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 EVENTS = (REFERENCE / "events.md").read_text()
-METRICS = (REFERENCE / "metrics.md").read_text()
 COMMANDS = (REFERENCE / "commands.md").read_text()
 EVENT_ROW = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
 METRIC_TABLE = re.compile(r"^\| metric \|.*?\n\n", re.MULTILINE | re.DOTALL)

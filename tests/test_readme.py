@@ -19,6 +19,7 @@ from gateway.config.file import parse
 from gateway.domain.errors import needs_extra
 from tests import house
 from tests.harness.secret_files import write_secret
+from tests.page_commands import commands
 from tests.pages import DOCS, EXAMPLES, PAGES, ROOT, blocks, name_of
 
 EXTRAS: Mapping[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
@@ -29,8 +30,6 @@ HOW_TO = [page.parent for page in sorted((DOCS / "how-to").rglob("README.md"))]
 GLOSSARY = DOCS / "reference" / "glossary.md"
 ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text()
 HEREDOC = re.compile(r"<<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
-# The command and its arguments, in a block or within a sentence.
-PAIRGATE = re.compile(r"(?:^|`)(?:\.venv/bin/)?pairgate ([^`\n]*)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([^):]+))?\)")
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`((?:gateway|tests|conf|docs|benchmarks|examples)/[\w./-]+)`")
@@ -66,10 +65,6 @@ OLD_WORDS = {
     ("oft", "ener"),
     ("who", "ever"),
 }
-
-
-def commands(text: str) -> list[list[str]]:
-    return [shlex.split(line, comments=True) for line in PAIRGATE.findall(text)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -144,11 +139,11 @@ def test_the_readme_has_a_client_of_each_protocol() -> None:
 
 
 def test_make_knows_its_targets() -> None:
-    makefile = (ROOT / "Makefile").read_text()
+    makefile = "".join((ROOT / name).read_text() for name in ("Makefile", "release.mk"))
     text = "\n".join(page.read_text() for page in PAGES)
     targets = set(re.findall(r"(?:^|`)make ([\w./-]+)", text, re.MULTILINE))
 
-    assert targets >= {"run", "test", "check", "bench", "lock"}
+    assert targets >= {"run", "quick", "test", "check", "bench", "lock"}
     for target in targets:
         # A target may share its rule with others.
         assert re.search(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.command_line import PAIR, pairgate
 from tests.stores import make_stores
-from tests.test_cli import PAIR, pairgate
 
 BINARY = b"\xff\x00\xfe"
 

@@ -3,7 +3,7 @@
 import attrs
 
 from gateway.commands.status import summary
-from tests.wire.pairgate.test_status import NOW, OUTAGE, WELL
+from tests.wire.pairgate.status import NOW, OUTAGE, WELL
 
 
 def test_without_trouble_and_without_a_pair_all_is_well() -> None:

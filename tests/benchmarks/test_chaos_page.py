@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.chaos.report import write_page
 from benchmarks.chaos.results import Shade
-from tests.benchmarks.test_chaos_report import MISSING, RESULT
+from tests.benchmarks.chaos_results import MISSING, RESULT
 from tests.harness.chromium import Browser, browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]

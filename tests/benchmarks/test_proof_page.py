@@ -13,7 +13,7 @@ import pytest
 from benchmarks.chaos.run import plans
 from benchmarks.chaos.scenario import Topology, find
 from gateway.checker.records import build, parse
-from tests.model.test_search import WRONG
+from tests.model.wrong_designs import WRONG
 from tests.pages import ROOT, blocks
 from tests.simulation.bugs import BUGS
 

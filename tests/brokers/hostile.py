@@ -31,7 +31,7 @@ from gateway.wire.amqp.encoding import encode
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.performatives import described, uint
 from gateway.wire.rabbitmq.frames import method_frame
-from tests.wire.amqp.test_frames import SOURCE, TARGET, frame
+from tests.wire.amqp.frames import SOURCE, TARGET, frame
 from tests.wire.amqp.watcher import Stream as Frames
 
 Stream = trio.abc.Stream

@@ -1,10 +1,8 @@
 """The contract of every broker. A new adapter is finished when it passes this file."""
 
 import uuid
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from xml.etree import ElementTree
 
 import attrs
@@ -56,52 +54,23 @@ from gateway.ports import Broker, Receiver
 from gateway.wire.http.messages import Response
 from gateway.wire.servicebus import queue_description
 from gateway.wire.servicebus.description import NAMESPACE, Field, Part
+from tests.brokers.contract import (
+    HALF,
+    PATIENCE,
+    RENEWED,
+    SECOND,
+    SHORTLY,
+    ids,
+    is_empty,
+    make,
+    numbered,
+    take,
+    take_all,
+    take_one,
+)
 from tests.brokers.kinds import Capability, needs, real_date, waits
 from tests.frontends.rest_client import Client, frontend_of
 from tests.pairing.harness import Events
-
-PATIENCE = 60  # seconds until an expected event is missing
-SHORTLY = 0.2  # seconds for something that must not happen
-SECOND = timedelta(seconds=1)
-RENEWED = 4 * SECOND  # a lock that a test renews and settles in time, on a busy machine, too
-HALF = 2.1  # seconds: more than half of it
-
-
-def numbered(*numbers: object) -> list[Message]:
-    return [Message(message_id=str(number), body=b"x") for number in numbers]
-
-
-def ids(deliveries: Sequence[Delivery]) -> list[str]:
-    return [delivery.message.message_id for delivery in deliveries]
-
-
-async def take(receiver: Receiver, limit: int = 1) -> Sequence[Delivery]:
-    with trio.fail_after(PATIENCE):
-        return await receiver.receive(limit)
-
-
-async def take_one(receiver: Receiver) -> Delivery:
-    [delivery] = await take(receiver)
-    return delivery
-
-
-async def take_all(receiver: Receiver, wanted: int) -> list[Delivery]:
-    taken: list[Delivery] = []
-    while len(taken) < wanted:
-        taken += await take(receiver, wanted - len(taken))
-    return taken
-
-
-async def is_empty(broker: Broker, queue: EntityPath) -> bool:
-    """
-    True if no message is ahead of one that is sent for this; doesn't wait for a message that may
-    come.
-    """
-    await broker.send(queue, numbered("sentinel"))
-    async with broker.open_receiver(queue) as receiver:
-        delivery = await take_one(receiver)
-        await receiver.settle(delivery, Complete())
-    return delivery.message.message_id == "sentinel"
 
 
 async def stays_empty(broker: Broker, queue: EntityPath) -> bool:
@@ -122,12 +91,6 @@ def settings_in(response: Response) -> dict[str, str]:
         if isinstance(field, Field | Part) and field.element in elements
         if not getattr(field, "is_fact", False)
     }
-
-
-async def make(broker: Broker, name: str = "special", **properties: Any) -> EntityPath:
-    path = EntityPath.parse(name)
-    await broker.create_queue(path, QueueProperties(**properties))
-    return path
 
 
 # --- sending and receiving

@@ -22,8 +22,8 @@ from gateway.domain.message import (
     symbol,
 )
 from gateway.offering import required
+from tests.brokers.contract import make, take_one
 from tests.brokers.kinds import Capability, needs
-from tests.brokers.test_contract import make, take_one
 
 BODY = ValueBody([symbol("s"), Typed(Kind.DECIMAL128, bytes(16))])
 SENT = Message(

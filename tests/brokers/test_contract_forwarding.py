@@ -11,8 +11,8 @@ from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityDisabled, InvalidRequest, QuotaExceeded, SessionRequired
 from gateway.domain.message import Abandon, Complete, DeadLetter, Message
 from gateway.offering import required
+from tests.brokers.contract import PATIENCE, SECOND, ids, make, numbered, take, take_one
 from tests.brokers.kinds import Capability, needs, waits
-from tests.brokers.test_contract import PATIENCE, SECOND, ids, make, numbered, take, take_one
 
 
 async def transfers(broker: Any, queue: EntityPath) -> list[str]:

@@ -28,8 +28,7 @@ from gateway.domain.message import (
     ReceiveMode,
 )
 from gateway.offering import required
-from tests.brokers.kinds import Capability, needs, waits
-from tests.brokers.test_contract import (
+from tests.brokers.contract import (
     SECOND,
     ids,
     is_empty,
@@ -39,6 +38,7 @@ from tests.brokers.test_contract import (
     take_all,
     take_one,
 )
+from tests.brokers.kinds import Capability, needs, waits
 
 FAR = timedelta(days=3650)
 

@@ -16,8 +16,8 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Message
 from gateway.offering import required
+from tests.brokers.contract import ids, make, numbered, take_all
 from tests.brokers.kinds import Capability, needs
-from tests.brokers.test_contract import ids, make, numbered, take_all
 
 TAKEN = type(None)
 LARGE = [Message(message_id="large", body=bytes(2 * 1024 * 1024))]

@@ -22,28 +22,20 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
 from gateway.offering import required
 from gateway.ports import Broker
-from tests.brokers.kinds import Capability, needs, waits
-from tests.brokers.test_contract import (
+from tests.brokers.contract import (
     HALF,
     PATIENCE,
     RENEWED,
     SECOND,
     SHORTLY,
     ids,
-    make,
     numbered,
     take,
     take_all,
     take_one,
 )
-
-
-def of_session(session: str, *numbers: object) -> list[Message]:
-    return [Message(message_id=f"{session}{number}", session_id=session) for number in numbers]
-
-
-async def make_sessions(broker: Any, **properties: Any) -> EntityPath:
-    return await make(broker, "chats", requires_session=True, **properties)
+from tests.brokers.contract_sessions import make_sessions, of_session
+from tests.brokers.kinds import Capability, needs, waits
 
 
 async def accepted(broker: Any, queue: EntityPath, *sessions: str | None) -> list[str]:

@@ -10,8 +10,8 @@ from gateway.capabilities import LONGEST_TOKEN, SettlesByToken
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.offering import required
+from tests.brokers.contract import is_empty, take_one
 from tests.brokers.kinds import Capability, needs
-from tests.brokers.test_contract import is_empty, take_one
 
 
 def text(body: bytes) -> Message:

@@ -32,8 +32,8 @@ from gateway.domain.topics.filters import (
 )
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.offering import required
+from tests.brokers.contract import SECOND, SHORTLY, ids, make, numbered, take, take_one
 from tests.brokers.kinds import Capability, needs, waits
-from tests.brokers.test_contract import SECOND, SHORTLY, ids, make, numbered, take, take_one
 
 NEWS = EntityPath("news")
 

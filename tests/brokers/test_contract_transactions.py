@@ -25,8 +25,8 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.offering import required
+from tests.brokers.contract import SECOND, make, numbered, take_one
 from tests.brokers.kinds import Capability, needs, waits
-from tests.brokers.test_contract import SECOND, make, numbered, take_one
 
 INVOICES = EntityPath("invoices")
 

@@ -19,7 +19,7 @@ from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
 from gateway.engine.records import Incoming, State, Storage
-from tests.engine.test_queue import naive_storage, queue_on
+from tests.engine.queue import naive_storage, queue_on
 
 STATES = st.sampled_from([State.ACTIVE, State.DEAD])
 SECONDS = st.integers(0, 30)

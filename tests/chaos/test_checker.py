@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.chaos.checker import PASSED, UNDECIDED, VIOLATED, check, exit_code, main, write
 from gateway.checker.history import Killed, Opened
-from tests.chaos.test_invariants import (
+from tests.chaos.invariants import (
     ACKED,
     AGAIN,
     END,

@@ -4,19 +4,15 @@ import attrs
 import pytest
 
 from gateway.checker.history import (
-    Attempted,
-    Bounds,
     Closed,
     Drained,
     End,
-    EntityStateMoved,
     FaultBegan,
     FaultEnded,
     Healed,
     Killed,
     Opened,
     Paused,
-    RunBegan,
     Sampled,
     Settled,
     Swallowed,
@@ -27,78 +23,42 @@ from gateway.checker.invariants import judge_run
 from gateway.checker.judgements import Invariant, Validity
 from gateway.checker.operations import (
     Acked,
-    AuditBegan,
     AuditFailed,
     Completed,
     Delivered,
-    Failed,
     Found,
     Invoked,
     Place,
-    QueueRead,
-    Uncertain,
     Unknown,
 )
 from gateway.checker.verdict import EXPIRED
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
+from tests.chaos.invariants import (
+    ACKED,
+    AGAIN,
+    BEGAN,
+    CAME,
+    END,
+    FAILED,
+    MAY_DEAD_LETTER,
+    SENT,
+    STUCK,
+    UNCERTAIN,
+    UNKNOWN,
+    WELL,
+    attempt,
+    moved,
+    run_of,
+)
 
 P, S, B, H = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN
 
-# Bounds that follow: stall 2 + 1 + 10 + 1 = 14, return 12 + 10 + 1 = 23, drain 20 + 30 + 1 = 51.
-BEGAN = RunBegan(
-    at=0,
-    bounds=Bounds(
-        failover_interval=10,
-        send_timeout=5,
-        attempt_timeout=10,
-        suspect_wait=1,
-        ping_interval=10,
-        successes_to_return=1,
-        lock=20,
-        longest_backoff=30,
-        max_inflight=1000,
-        horizon=100,
-        quiet=30,
-    ),
-)
-END = [
-    Healed(at=300, backlog=0),
-    Drained(at=310),
-    Sampled(at=311, process="gateway", inflight=0),
-    AuditBegan(at=500, queues=frozenset({"orders"})),
-    QueueRead(at=501, queue="orders"),
-]
-SENT = Invoked(at=1, message_id="1", entity="orders", fingerprint="f")
-ACKED = Acked(at=1, message_id="1", accepted_by=AcceptedBy.PRIMARY)
-FAILED = Failed(at=1, message_id="1")
-UNKNOWN = Unknown(at=1, message_id="1")
-UNCERTAIN = Uncertain(at=1, message_id="1")
-CAME = Delivered(at=2, message_id="1", entity="orders", fingerprint="f", copy="1")
-AGAIN = attrs.evolve(CAME, at=3, copy="2")
-WELL = [SENT, ACKED, CAME]
 DEAD_LETTERED = Found(
     at=501, place=Place.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason="x"
 )
-STUCK = Found(at=501, place=Place.BACKLOG, queue="b", message_id="1")
 DOWN = FaultBegan(at=50, fault="1", kind="kill", target=Target.PRIMARY)
 UP = FaultEnded(at=100, fault="1")
-
-
-def attempt(at, end=End.OUTAGE, *, way=Way.PRIMARY, entity="orders", began=None, message="1"):
-    return Attempted(
-        at=at,
-        process="gateway",
-        entity=entity,
-        message_ids=(message,),
-        way=way,
-        end=end,
-        began=at if began is None else began,
-    )
-
-
-def moved(at, before, after, entity="orders"):
-    return EntityStateMoved(at=at, process="gateway", entity=entity, before=before, after=after)
 
 
 def send(at, message, answer=Acked, entity="orders", after=0.0, **told):
@@ -402,14 +362,6 @@ HOLDS = {
         Invariant.L6,
     ),
 }  # fmt: skip
-
-MAY_DEAD_LETTER = attrs.evolve(
-    BEGAN, bounds=attrs.evolve(BEGAN.bounds, expected_reasons=frozenset({"gone"}), slack=1)
-)
-
-
-def run_of(records):
-    return [MAY_DEAD_LETTER, *records, *END]
 
 
 @pytest.mark.parametrize("name", BROKEN)

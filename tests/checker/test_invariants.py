@@ -10,7 +10,7 @@ from gateway.checker.history import Drained, Healed
 from gateway.checker.invariants import judge_run
 from gateway.checker.judgements import Invariant, Validity
 from gateway.checker.operations import Completed, Delivered, Found, Place
-from tests.chaos.test_invariants import (
+from tests.chaos.invariants import (
     ACKED,
     AGAIN,
     CAME,

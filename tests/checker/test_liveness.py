@@ -35,7 +35,7 @@ from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.order.watch import ANSWER_LIMIT, LATER
-from tests.chaos.test_invariants import BEGAN, attempt, moved
+from tests.chaos.invariants import BEGAN, attempt, moved
 
 P, B = State.PRIMARY, State.SECONDARY
 HOLDS, BROKEN, IDLE, UNDECIDED = Validity.HOLDS, Validity.BROKEN, Validity.IDLE, Validity.UNDECIDED

@@ -29,7 +29,7 @@ from gateway.checker.safety import (
 )
 from gateway.checker.verdict import Finding, Verdict, Violation
 from gateway.domain.failover import State
-from tests.chaos.test_invariants import BEGAN, attempt, moved
+from tests.chaos.invariants import BEGAN, attempt, moved
 
 P, S, B, H = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN
 HOLDS, BROKEN, IDLE = Validity.HOLDS, Validity.BROKEN, Validity.IDLE

@@ -5,7 +5,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import jwt
@@ -21,8 +21,9 @@ from gateway.claims.store import ClaimStore
 from gateway.domain.claim import ClaimCorrupt, ClaimMissing
 from gateway.domain.errors import InvalidRequest, NotAuthorized, StorageFull, Unavailable
 from gateway.net.certs import write_certificates
-from gateway.wire.azure_blob import BlobAccount, parse_blob_account
-from tests.harness.azurite import ACCOUNT, KEY, azurite
+from gateway.wire.azure_blob import parse_blob_account
+from tests.claims.stores import account_at, now
+from tests.harness.azurite import ACCOUNT, azurite
 from tests.harness.links import give_link, needs_root
 
 NAME = f"{'ab' * 16}.1790000000"
@@ -33,21 +34,11 @@ A_WHILE = 60.0
 Open = Callable[[Path], AbstractAsyncContextManager[ClaimStore]]
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 @asynccontextmanager
 async def folder(path: Path) -> AsyncIterator[ClaimStore]:
     store = FolderStore(path / "store")
     await store.prepare()
     yield store
-
-
-def account_at(port: int, key: str = KEY) -> BlobAccount:
-    return parse_blob_account(
-        f"BlobEndpoint=http://127.0.0.1:{port}/{ACCOUNT};AccountName={ACCOUNT};AccountKey={key}"
-    )
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from gateway.brokers.registry import options_class
 from gateway.brokers.sharding.table import ShardingRule
 from gateway.claims.options import PackingRule
 from gateway.cli import COMMANDS, command_named
-from gateway.config.file import Loaded, load, parse
+from gateway.config.file import load
 from gateway.config.options import (
     DEFAULT,
     AccessEntry,
@@ -40,49 +40,12 @@ from gateway.config.options import (
 from gateway.config.reading import option_names
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.pairing.options import EntityRule
+from tests.config.shipped import COMMENTED_OUT, CONF, EVERY_OPTION, read
 
-CONF = Path(__file__).parents[2] / "conf"
 SYSTEMD = CONF / "systemd"
 SYSTEMD_ANALYZE = "/usr/bin/systemd-analyze"
 SERVICES = sorted(SYSTEMD.glob("*.service"))
 MOST_EXPOSURE = 2.0  # of 10, by systemd's own measure
-EVERY_OPTION = (CONF / "pairgate.toml").read_text()
-COMMENTED_OUT = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
-SECRETS = (
-    "NORTH_KEY",
-    "SOUTH_KEY",
-    "ENVELOPE_KEY",
-    "ORDERS_KEY",
-    "ORDERS_KEY_2",
-    "OPERATOR_KEY",
-    "PRODUCER_KEY",
-    "RABBIT_PASSWORD",
-    "RABBIT_NORTH_PASSWORD",
-    "RABBIT_SOUTH_PASSWORD",
-    "ARTEMIS_PASSWORD",
-    "ENTRA_SECRET",
-)
-SECRET_FILE = re.compile(r'file = "(secrets/[\w-]+)"')
-CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
-IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2", "STORAGE_NORTH_KEY", "STORAGE_SOUTH_KEY")
-STORAGE_CONNECTION = "AccountName=contoso;AccountKey=YSBzZWNyZXQ="
-
-
-def read(text: str, folder: Path) -> Loaded:
-    for name in SECRET_FILE.findall(text):
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(f"the secret of sixteen bytes in {name}")
-        (folder / name).chmod(0o600)
-    environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
-    environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
-    environ["STORAGE"] = "AccountName=contoso;AccountKey=YQ=="
-    environ |= {
-        "STORAGE_CONNECTION": STORAGE_CONNECTION,
-        "STORAGE_CONNECTION_2": STORAGE_CONNECTION,
-    }
-    environ["CLUSTER_SECRET"] = "a secret of at least thirty-two bytes"
-    environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
-    return parse(text, source="conf", folder=folder, environ=environ)
 
 
 def test_the_file_with_every_option_says_what_happens_without_a_file(tmp_path: Path) -> None:

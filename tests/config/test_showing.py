@@ -7,7 +7,7 @@ import pytest
 
 from gateway.config.file import Loaded
 from gateway.config.showing import shown_table, toml_of
-from tests.config.test_shipped import COMMENTED_OUT, CONF, EVERY_OPTION, read
+from tests.config.shipped import COMMENTED_OUT, CONF, EVERY_OPTION, read
 from tests.harness.secret_files import write_secret
 
 EXAMPLES = sorted((CONF / "examples").glob("*.toml"))

@@ -1,22 +1,7 @@
-import random
-
 import pytest
 
 from gateway.domain.backoff import Backoff, jittered
-
-
-class Drawn(random.Random):
-    """Chance that always says the same."""
-
-    def __init__(self, value):
-        super().__init__()
-        self.value = value
-
-    def random(self):
-        return self.value
-
-
-MIDDLE = Drawn(0.5)
+from tests.domain.backoff import MIDDLE, Drawn
 
 
 @pytest.mark.parametrize(("failures", "delay"), [(1, 0.5), (2, 1.0), (3, 2.0), (4, 4.0), (5, 5.0)])

@@ -9,10 +9,10 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError
+from tests.e2e.amqp_clients import Producer
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send
-from tests.e2e.test_amqp_clients import Producer
-from tests.e2e.test_workers import Connection
+from tests.e2e.workers import Connection
 
 SOME: Final = 10
 RECEIVERS: Final = 4

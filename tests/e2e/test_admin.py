@@ -1,6 +1,5 @@
 """The endpoint for operators and listeners, of a process of its own."""
 
-import http.client
 import json
 import signal
 import time
@@ -16,13 +15,11 @@ from gateway.net.http.event_stream import EventStream, open_events
 from gateway.wire.http.messages import Request
 from gateway.wire.pairgate.announcements import OPEN, parse_announcement
 from gateway.wire.servicebus.sas import sign_sas
+from tests.e2e.commands import ADMIN, get, pairgate, with_fixed_port
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import KEY, KEY_NAME, send
-from tests.e2e.test_serve import pairgate, with_fixed_port
 
 pytestmark = pytest.mark.slow
-
-ADMIN = '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
 
 
 @pytest.fixture
@@ -30,16 +27,6 @@ async def gateway(gateways: Gateways) -> GatewayProcess:
     gateway = await gateways.start(broker_config("orders") + ADMIN)
     await with_fixed_port(gateway)
     return gateway
-
-
-def get(port: int, path: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
 @asynccontextmanager

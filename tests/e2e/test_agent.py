@@ -16,9 +16,9 @@ import trio
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.ports import Broker
+from tests.e2e.commands import ADMIN
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
-from tests.e2e.test_admin import ADMIN
 
 pytestmark = pytest.mark.slow
 

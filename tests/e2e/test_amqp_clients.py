@@ -1,31 +1,20 @@
 """The current SDKs over AMQP, unmodified, each in its own process: every feature, and an outage."""
 
 import json
-import os
-import subprocess
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 
-from gateway.changes import Changes
 from gateway.net.certs import write_certificates
 from gateway.wire.servicebus.sas import sign_sas
+from tests.e2e.amqp_clients import ENVIRONMENT, KEY, NAME, Producer, command
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
-PYTHON = ROOT / ".venv-azure" / "bin" / "python"
-MODULES = ROOT / ".node" / "node_modules"
-NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
-CREDENTIALS = f"SharedAccessKeyName={NAME};SharedAccessKey={KEY};"
 TLS = 'tls = { certificate = "tls/server.pem", key = "tls/server.key" }\n'
-ENVIRONMENT = {**os.environ, "NODE_PATH": str(MODULES)}
 CLIENTS = ("plain", "asyncio", "node")
 
 HEALTHY = 2.0  # seconds
@@ -142,30 +131,6 @@ async def start(gateways: Gateways, config: str, **named: Any) -> GatewayProcess
     return process
 
 
-def command(
-    kind: str,
-    process: GatewayProcess,
-    *parts: str,
-    secure: str = "",
-    retries: int = 0,
-    credentials: str = CREDENTIALS,
-) -> list[str]:
-    """`secure` is the SDK's name of a transport; without one it's AMQP in plain text."""
-    options: dict[str, Any] = {"connection_verify": str(process.folder / "tls/ca.pem")}
-    options["retry_total"] = retries
-    connection = f"Endpoint=sb://localhost:{process.port};{credentials}"
-    if secure:
-        options |= {"custom_endpoint_address": connection[9:].partition(";")[0]}
-        options |= {"transport_type": secure}
-    else:
-        connection += "UseDevelopmentEmulator=true;"
-    if kind == "node":
-        program = ["node", str(HERE / "amqp_client.js")]
-    else:
-        program = [str(PYTHON), str(HERE / "amqp_client.py"), kind]
-    return [*program, connection, json.dumps(options), *parts]
-
-
 async def run(kind: str, process: GatewayProcess, *parts: str, **how: str) -> dict[str, Any]:
     """The results of these parts; `how` is passed to `command`."""
     with trio.fail_after(120):
@@ -252,57 +217,6 @@ async def test_clients_that_try_again_survive_a_restart(gateways: Gateways) -> N
     assert code == 0
     assert received
     assert broker.count("connection_crashed") == 0
-
-
-@attrs.define(eq=False)
-class Producer:
-    """An SDK that sends until it is told to stop."""
-
-    kind: str
-    gateway: GatewayProcess
-    retries: int = 0
-    part: str = "producing"  # of the client's script
-    sent: list[str] = attrs.field(factory=list)
-    longest: float = 0.0
-    _stop: trio.Event = attrs.field(factory=trio.Event)
-    _output: bytes = b""  # of its process: line ends as a sign that it continues, then its result
-    _printed: Changes = attrs.field(factory=Changes)
-
-    async def has_sent(self, number: int) -> None:
-        """
-        Return when the given number of messages was accepted, of a client that reports each one.
-        """
-        while self._output.count(b"\n") < number:
-            await self._printed.wait_next()
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Started when the first message was accepted."""
-        process = await trio.lowlevel.open_process(
-            command(self.kind, self.gateway, self.part, retries=self.retries),
-            env=ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._output = bytes(await process.stdout.receive_some())
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read, process.stdout)
-            task_status.started()
-            await self._stop.wait()
-            await process.stdin.send_all(b"\n")
-        await process.wait()
-        found = json.loads(self._output)[self.part]
-        assert isinstance(found, dict), found
-        self.sent, self.longest = found["sent"], found["longest"]
-
-    async def _read(self, stdout: trio.abc.ReceiveStream) -> None:
-        async for part in stdout:
-            self._output += part
-            self._printed.note()
-
-    def stop(self) -> None:
-        self._stop.set()
 
 
 async def test_no_producer_notices_that_the_primary_was_killed(gateways: Gateways) -> None:

@@ -12,10 +12,10 @@ import pytest
 import trio
 
 from gateway.demo.ports import free_port
+from tests.e2e.commands import run
+from tests.e2e.drill import PAIR
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, environment
 from tests.e2e.rest import send
-from tests.e2e.test_drill import PAIR
-from tests.e2e.test_remote_admin import run
 from tests.pages import blocks
 
 pytestmark = pytest.mark.slow

@@ -9,12 +9,11 @@ import pytest
 import trio
 
 from gateway.net.certs import write_certificates
+from tests.e2e.azure_python import AZURE_PYTHON, HERE
 from tests.e2e.processes import Gateways, broker_config
 
 pytestmark = pytest.mark.slow
 
-HERE = Path(__file__).parent
-AZURE_PYTHON = HERE.parents[1] / ".venv-azure" / "bin" / "python"
 TLS = '\ntls = { certificate = "tls/server.pem", key = "tls/server.key" }\n'
 
 NOT_FOUND = ["ResourceNotFoundError", 404]

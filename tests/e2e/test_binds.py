@@ -5,9 +5,9 @@ import pytest
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
+from tests.e2e.commands import run
 from tests.e2e.installation import client
 from tests.e2e.processes import KEY_VARIABLE, Gateways, broker_config
-from tests.e2e.test_remote_admin import run
 
 pytestmark = pytest.mark.slow
 

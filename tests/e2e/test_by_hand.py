@@ -9,10 +9,10 @@ from gateway.app.operations.certificates import make_certificates
 from gateway.app.runtime import Runtime
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
+from tests.e2e.commands import run
 from tests.e2e.installation import client
+from tests.e2e.listen import NOTE, ORDERS, until_noted
 from tests.e2e.processes import Gateways, broker_config
-from tests.e2e.test_listen import NOTE, ORDERS, until_noted
-from tests.e2e.test_remote_admin import run
 
 pytestmark = pytest.mark.slow
 

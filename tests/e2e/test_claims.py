@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.e2e.commands import run
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rest import send, take
-from tests.e2e.test_remote_admin import run
 
 pytestmark = pytest.mark.slow
 

@@ -23,10 +23,10 @@ from gateway.domain.message import Message
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.brokers.storage_queue.azurites import client, url_of
+from tests.e2e.azure_python import AZURE_PYTHON, HERE
 from tests.e2e.load import pair_before_brokers
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import request, send
-from tests.e2e.test_azure_client import AZURE_PYTHON, HERE
 from tests.frontends import storage_client
 from tests.harness.azurite import KEY, azurite
 from tests.harness.servers import freeze

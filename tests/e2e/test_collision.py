@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.commands import ADMIN, pairgate, pairgate_provision, with_fixed_port
 from tests.e2e.processes import Gateways, broker_config, pair_config
 from tests.e2e.rest import send, take
-from tests.e2e.test_admin import ADMIN
-from tests.e2e.test_serve import pairgate, with_fixed_port
-from tests.e2e.test_status import pairgate_provision
 
 pytestmark = pytest.mark.slow
 

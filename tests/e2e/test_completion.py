@@ -7,8 +7,8 @@ from typing import Final
 
 import pytest
 
+from tests.command_line import pairgate
 from tests.e2e.processes import environment
-from tests.test_cli import pairgate
 
 pytestmark = pytest.mark.slow
 

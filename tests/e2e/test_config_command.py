@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.command_line import pairgate
+from tests.e2e.commands import run
 from tests.e2e.processes import ROOT, Gateways
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes
-from tests.e2e.test_remote_admin import run
 from tests.harness.rabbitmq import USER
 from tests.harness.terminal import Terminal, at_terminal
-from tests.test_cli import pairgate
 
 CONF = ROOT / "conf"
 WEB = "gateway/frontends/admin/web/"

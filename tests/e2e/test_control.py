@@ -1,18 +1,16 @@
 """Operators steer real processes with the commands of the runbook, under load."""
 
-import http.client
 import json
 import subprocess
 import sys
-from collections import Counter
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 
-from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
+from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
+from tests.e2e.control import GONE, PATIENCE, answer_of, order, start_pair, under_load
 from tests.e2e.installation import client
 from tests.e2e.processes import (
     PATIENT,
@@ -20,87 +18,15 @@ from tests.e2e.processes import (
     Gateways,
     broker_config,
     environment,
-    pair_config,
 )
 from tests.e2e.rest import send
-from tests.e2e.test_admin import ADMIN
-from tests.e2e.test_serve import pairgate, with_fixed_port
-from tests.e2e.test_status import pairgate_provision
 from tests.harness.servers import STOP_LIMIT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 ORDERS = EntityPath("orders")
-GONE = 0  # instead of a status: there was no answer
 NEW_BATCH = "\n[listener]\nbatch = 5\n"
-EVERY = 0.005  # seconds between two sends
-PATIENCE = 90.0
 FOLLOW = ("-m", "gateway", "events", "--follow", "--json", "--recent", "1000")
-
-
-class Load:
-    """Sends that go on while operators steer; each has an answer."""
-
-    def __init__(self, gateway: GatewayProcess) -> None:
-        self.gateway = gateway
-        self.answers: Counter[tuple[int, str]] = Counter()
-        self.accepted: set[bytes] = set()
-        self.stopping = trio.Event()
-        self.is_ending = False  # from now on the gateway may be gone
-        self._number = 0
-        self._limit = trio.CapacityLimiter(20)
-        self._changes = Changes()
-
-    async def run(self) -> None:
-        async with trio.open_nursery() as nursery:
-            while not self.stopping.is_set():
-                self._number += 1
-                await self._limit.acquire_on_behalf_of(self._number)
-                nursery.start_soon(self._send, self._number)
-                await trio.sleep(EVERY)
-
-    async def _send(self, number: int) -> None:
-        body = f"message {number}".encode()
-        try:
-            answer = await send(self.gateway.address, "orders", body)
-        except (OSError, http.client.HTTPException):
-            if not self.is_ending:
-                raise
-            answer = (GONE, "")
-        finally:
-            self._limit.release_on_behalf_of(number)
-        self.answers[answer] += 1
-        self._changes.note()
-        if answer[0] == 201:
-            self.accepted.add(body)
-
-    async def more(self, accepted_by: str, messages: int = 20) -> None:
-        """Wait until the given number of further sends was accepted there."""
-        key = (201, accepted_by)
-        wanted = self.answers[key] + messages
-        with trio.fail_after(PATIENCE):
-            while self.answers[key] < wanted:
-                await self._changes.wait_next()
-
-
-@asynccontextmanager
-async def under_load(gateway: GatewayProcess) -> Any:
-    load = Load(gateway)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(load.run)
-        yield load
-        load.stopping.set()
-
-
-async def start_pair(gateways: Gateways, **pairing: object) -> list[GatewayProcess]:
-    primary = await gateways.start(broker_config("orders"), name="primary")
-    secondary = await gateways.start(broker_config(), name="secondary")
-    config = pair_config(primary.address, secondary.address, backlog_queues=2, **pairing) + ADMIN
-    config += '\n[audit]\nfile = "audit.jsonl"\n'
-    await pairgate_provision(gateways, config)
-    gateway = await gateways.start(config, name="gateway")
-    await with_fixed_port(gateway)
-    return [primary, secondary, gateway]
 
 
 async def steer(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
@@ -108,30 +34,6 @@ async def steer(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
     assert (code, errors) == (0, ""), arguments
     answer: dict[str, Any] = json.loads(output)
     return answer
-
-
-def answer_of(
-    gateway: GatewayProcess, action: str, order: object = None
-) -> tuple[int, dict[str, Any]]:
-    connection = http.client.HTTPConnection("127.0.0.1", gateway.ports[1], timeout=30)
-    try:
-        connection.request(
-            "POST", f"/v1/{action}", json.dumps(order or {}), {"Content-Type": "application/json"}
-        )
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-    finally:
-        connection.close()
-
-
-def post(gateway: GatewayProcess, action: str, order: dict[str, object]) -> dict[str, Any]:
-    status, answer = answer_of(gateway, action, order)
-    assert status == 200, answer
-    return answer
-
-
-async def order(gateway: GatewayProcess, action: str, **fields: object) -> dict[str, Any]:
-    return await trio.to_thread.run_sync(post, gateway, action, fields)
 
 
 async def bodies(process: GatewayProcess) -> set[bytes]:

@@ -10,10 +10,10 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from tests.brokers.storage_queue.azurites import url_of
+from tests.e2e.commands import run
 from tests.e2e.installation import client
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rabbitmq_nodes import PASSWORD, VHOST, ExampleNodes
-from tests.e2e.test_remote_admin import run
 from tests.harness.azurite import KEY, azurite
 from tests.harness.secret_files import write_secret
 from tests.harness.terminal import at_terminal

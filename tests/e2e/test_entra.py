@@ -14,9 +14,9 @@ import pytest
 import trio
 
 from gateway.net.certs import write_certificates
+from tests.e2e.commands import run
 from tests.e2e.processes import Gateways
 from tests.e2e.rest import send, take
-from tests.e2e.test_remote_admin import run
 from tests.harness.azurite import ACCOUNT, azurite
 from tests.harness.identity_provider import (
     CLIENT,

@@ -19,9 +19,9 @@ import pytest
 import trio
 
 from gateway.net.certs import write_certificates
+from tests.e2e.commands import run
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import request, send, take
-from tests.e2e.test_remote_admin import run
 from tests.harness.identity_provider import (
     CLIENT,
     ISSUER,

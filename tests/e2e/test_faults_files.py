@@ -16,13 +16,12 @@ from gateway.domain import backlog
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, client_context
 from tests.brokers.embedded.crashes import content
+from tests.brokers.embedded.migration import make_store_1
 from tests.brokers.embedded.stores import opened
-from tests.brokers.embedded.test_migration import make_store_1
+from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
 from tests.e2e.installation import LABEL, client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send, take
-from tests.e2e.test_admin import ADMIN
-from tests.e2e.test_serve import pairgate, with_fixed_port
 from tests.harness.certificates import DAY, Authority, Issued, now
 from tests.harness.wall_clock import WallClock
 

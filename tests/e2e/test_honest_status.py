@@ -13,11 +13,9 @@ import pytest
 import trio
 
 from tests.brokers.rabbitmq.nodes import Nodes
+from tests.e2e.commands import ADMIN, get, pairgate, samples, with_fixed_port
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rest import send
-from tests.e2e.test_admin import ADMIN, get
-from tests.e2e.test_serve import pairgate, with_fixed_port
-from tests.e2e.test_status import samples
 from tests.harness.chaos_proxy import ChaosProxy, Pass, Refuse
 from tests.harness.rabbitmq import USER, evaluate
 

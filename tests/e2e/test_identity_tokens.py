@@ -20,8 +20,8 @@ from gateway.net.certs import write_certificates
 from gateway.net.http.client import HttpClient
 from gateway.net.tls import ClientTlsOptions, client_context
 from gateway.wire.http.messages import Headers, Request, Response
+from tests.e2e.commands import pairgate
 from tests.e2e.processes import ROOT, GatewayProcess, Gateways
-from tests.e2e.test_serve import pairgate
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,10 @@ import trio
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
+from tests.e2e.commands import pairgate
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
-from tests.e2e.test_serve import pairgate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -5,9 +5,9 @@ import json
 import pytest
 import trio
 
+from tests.e2e.commands import run
 from tests.e2e.processes import KEY_VARIABLE, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
-from tests.e2e.test_remote_admin import run
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 

@@ -23,9 +23,10 @@ from gateway.domain.message import Message
 from gateway.ports import Broker
 from tests.brokers.storage_queue.azurites import client as storage_queues
 from tests.brokers.storage_queue.azurites import url_of
+from tests.e2e.commands import ADMIN
 from tests.e2e.installation import client
+from tests.e2e.listen import LIMIT, LOOK, NOTE, ORDERS, SERVER, noted, until_noted
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
-from tests.e2e.test_admin import ADMIN
 from tests.harness.azurite import KEY, azurite
 from tests.harness.chaos_proxy import ChaosProxy, Link, Pass
 from tests.harness.rabbitmq import rabbitmq
@@ -34,13 +35,9 @@ from tests.harness.servers import kill
 
 pytestmark = pytest.mark.slow
 
-ORDERS = EntityPath("orders")
 # The lock duration: so long the messages of a killed listener stay locked.
 LOCK = timedelta(seconds=5)
 SENT = [str(number) for number in range(1000)]
-LIMIT = 90.0  # seconds, on a busy machine
-LOOK = 0.05
-NOTE = ("--python", "tests.e2e.handlers:note")
 NOTE_SOME = ("--python", "tests.e2e.handlers:note_until_told_to_end")
 
 
@@ -118,11 +115,6 @@ async def start_listener(
     return await gateways.start(place.config, name=name, command=command)
 
 
-def noted(*listeners: GatewayProcess) -> list[str]:
-    files = [listener.folder / "notes" for listener in listeners]
-    return [line for file in files if file.exists() for line in file.read_text().split()]
-
-
 def repeated(*listeners: GatewayProcess) -> set[str]:
     return {name for name, times in Counter(noted(*listeners)).items() if times > 1}
 
@@ -133,15 +125,6 @@ def too_late(*listeners: GatewayProcess) -> set[str]:
     """
     lines = [line for listener in listeners for line in listener.log]
     return {line["message_id"] for line in lines if line.get("event") == "settled_too_late"}
-
-
-async def until_noted(count: int, *listeners: GatewayProcess) -> None:
-    """Return when the given number of different messages were processed."""
-    with trio.fail_after(LIMIT):
-        while True:  # polled: another process decides
-            if len(set(noted(*listeners))) >= count:
-                return
-            await trio.sleep(LOOK)
 
 
 async def until_active(broker: Broker, entity: EntityPath, count: int) -> None:
@@ -361,21 +344,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 notes.write(body + b"\\n")
             self.send_response(200)
         self.send_header("Content-Length", "0")
-        self.end_headers()
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
-"""
-
-
-SERVER = """
-import http.server, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        assert self.headers["ce-source"] == "/orders" and self.headers["ce-specversion"] == "1.0"
-        with open("notes", "ab") as notes:
-            notes.write(body + b"\\n")
-        self.send_response(204)
         self.end_headers()
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """

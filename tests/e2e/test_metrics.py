@@ -21,12 +21,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.app.operations.certificates import make_certificates
 from gateway.app.runtime import Runtime
 from gateway.telemetry.metrics import exposition
+from tests.e2e.commands import get
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rest import send
-from tests.e2e.test_admin import get
 from tests.harness.promtool import ROOT, check_rules, promtool
 from tests.pages import blocks
-from tests.wire.pairgate.test_status import OUTAGE
+from tests.wire.pairgate.status import OUTAGE
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from gateway.frontends.admin.openapi import description
+from tests.e2e.commands import ADMIN
 from tests.e2e.processes import ROOT, Gateways, environment
-from tests.e2e.test_admin import ADMIN
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

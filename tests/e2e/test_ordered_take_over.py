@@ -13,10 +13,10 @@ from gateway.checker.history import Run
 from gateway.checker.order import order_kept
 from gateway.pairing.order.lease import LEASE
 from gateway.wire.servicebus.sas import sign_sas
+from tests.e2e.ordered import History, forwarding
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import KEY, KEY_NAME
-from tests.e2e.test_ordered import History, forwarding
-from tests.e2e.test_take_over import TAKE_OVER, successor
+from tests.e2e.take_over import TAKE_OVER, successor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -20,8 +20,8 @@ import pytest
 from gateway.config.shipped import example_names
 from gateway.demo.ports import free_port
 from tests.e2e.processes import ROOT
+from tests.page_commands import commands
 from tests.pages import blocks
-from tests.test_readme import commands
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ import trio
 
 from gateway.app.failure import ExitCode
 from gateway.changes import Changes
+from tests.e2e.commands import pairgate
+from tests.e2e.control import start_pair, under_load
 from tests.e2e.processes import GatewayProcess, Gateways, environment
-from tests.e2e.test_control import start_pair, under_load
-from tests.e2e.test_serve import pairgate
 from tests.harness.chromium import Browser, browser
 from tests.harness.servers import STOP_LIMIT
 from tests.harness.terminal import at_terminal

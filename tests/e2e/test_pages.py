@@ -17,6 +17,8 @@ import pytest
 import trio
 
 from gateway.demo.ports import free_port
+from tests.e2e.drill import PAIR
+from tests.e2e.listen import SERVER, noted, until_noted
 from tests.e2e.processes import (
     ROOT,
     GatewayProcess,
@@ -26,11 +28,9 @@ from tests.e2e.processes import (
     fork_server,
 )
 from tests.e2e.rest import send, take
-from tests.e2e.test_drill import PAIR
-from tests.e2e.test_listen import SERVER, noted, until_noted
 from tests.harness.servers import kill
+from tests.page_commands import PAIRGATE
 from tests.pages import blocks, named_blocks, named_blocks_in
-from tests.test_readme import PAIRGATE
 
 pytestmark = pytest.mark.slow
 

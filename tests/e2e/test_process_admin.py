@@ -1,6 +1,5 @@
 """The endpoint `admin` of `pairgate syphon`, `listen` and `agent`, each at its own port."""
 
-import http.client
 import json
 from typing import Any
 
@@ -8,32 +7,16 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
+from tests.e2e.commands import ADMIN, admin_of, call, pairgate
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send
-from tests.e2e.test_admin import ADMIN
-from tests.e2e.test_serve import pairgate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 ORDERS = EntityPath("orders")
 LIMIT = 90.0
 LOOK = 0.05
-
-
-def admin_of(process: str) -> str:
-    return f'{ADMIN}process = "{process}"\n'
-
-
-def call(port: int, method: str, path: str, order: object = None) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    body = None if order is None else json.dumps(order)
-    try:
-        connection.request(method, path, body, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
 async def ask(

@@ -5,11 +5,11 @@ import json
 import pytest
 import trio
 
+from tests.e2e.commands import pairgate
+from tests.e2e.control import order
+from tests.e2e.drill import PAIR
 from tests.e2e.processes import GatewayProcess, Gateways
 from tests.e2e.rest import send
-from tests.e2e.test_control import order
-from tests.e2e.test_drill import PAIR
-from tests.e2e.test_serve import pairgate
 from tests.harness.terminal import at_terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

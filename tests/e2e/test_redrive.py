@@ -12,6 +12,7 @@ import attrs
 import pytest
 import trio
 
+from tests.e2e.commands import ADMIN, pairgate, pairgate_provision, with_fixed_port
 from tests.e2e.processes import (
     ENVELOPE_VARIABLE,
     KEY_VARIABLE,
@@ -22,9 +23,6 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import request, send, take
-from tests.e2e.test_admin import ADMIN
-from tests.e2e.test_serve import pairgate, with_fixed_port
-from tests.e2e.test_status import pairgate_provision
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +76,7 @@ async def test_what_a_wrong_secret_dead_lettered_comes_home_with_the_secret_adde
     mended = await gateways.start((pair + AT_ONCE + ADMIN).replace(KEYS, BOTH_KEYS), name="mended")
     await with_fixed_port(mended)
     monkeypatch.setattr(
-        "tests.e2e.test_serve.environment", lambda: {**environment(), OTHER_SECRET: WRONG}
+        "tests.e2e.commands.environment", lambda: {**environment(), OTHER_SECRET: WRONG}
     )
     shown = await redrive(mended)
     narrow = await redrive(mended, "--reason", "EntityNotFound", "--execute")

@@ -15,24 +15,18 @@ from gateway.config.file import load
 from gateway.domain.entity import EntityPath
 from gateway.domain.operators.redrive import Selection
 from gateway.net.tls import ClientTlsOptions
+from tests.e2e.commands import ACCESS, run
 from tests.e2e.processes import (
     KEY_VARIABLE,
     GatewayProcess,
     Gateways,
     broker_config,
     environment,
-    fork_server,
 )
 
 pytestmark = pytest.mark.slow
 
 KEY = environment()[KEY_VARIABLE]
-ACCESS = f"""
-[[access]]
-name = "operators"
-key = {{ env = "{KEY_VARIABLE}" }}
-rights = ["Manage"]
-"""
 
 
 def admin(folder: Path, *, client_ca: bool = False) -> str:
@@ -53,12 +47,6 @@ async def secured(gateways: Gateways, endpoint: str) -> GatewayProcess:
     gateway = await gateways.start(broker_config("orders") + endpoint + ACCESS)
     gateway.config_file.write_text(gateway.config)
     return gateway
-
-
-async def run(folder: Path, *arguments: str | Path, **variables: str) -> tuple[int, str, str]:
-    """A command in that folder: exit code, output, errors."""
-    result = await fork_server().run(folder, [*map(str, arguments)], b"", variables)
-    return result.returncode, result.stdout.decode(), result.stderr.decode()
 
 
 async def test_without_an_admin_endpoint_status_says_what_to_add(gateways: Gateways) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.e2e.commands import run
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rest import send, take
-from tests.e2e.test_remote_admin import run
-from tests.e2e.test_upgrade import KEYS, config_of, unpack
+from tests.e2e.upgrade import KEYS, config_of, unpack
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 

@@ -9,10 +9,10 @@ import pytest
 
 from gateway.app.failure import Failure
 from gateway.app.operations.typed_message import parse_schedule
+from tests.command_line import PAIR, pairgate
+from tests.e2e.commands import run
 from tests.e2e.processes import Gateways
-from tests.e2e.test_remote_admin import run
 from tests.stores import make_stores
-from tests.test_cli import PAIR, pairgate
 
 NOW = datetime(2026, 11, 25, 12, 0, tzinfo=UTC)
 EVENT = {"specversion": "1.0", "id": "7", "source": "/shop", "type": "shop.ordered"}

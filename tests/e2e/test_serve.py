@@ -14,14 +14,13 @@ import trio
 
 from gateway.config.options import DEFAULT
 from gateway.domain import backlog
+from tests.e2e.commands import pairgate, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.processes import (
     KEY_VARIABLE,
-    GatewayProcess,
     Gateways,
     broker_config,
     environment,
-    fork_server,
     pair_config,
 )
 from tests.e2e.rest import request, send, take
@@ -32,22 +31,6 @@ pytestmark = pytest.mark.slow
 GRACE = 'limits.grace = "60s"\n'
 NO_GRACE = 40.0  # seconds: of a drain that doesn't wait for its grace to end
 FREE_PORTS = re.sub(r'"127.0.0.1:\d+"', '"127.0.0.1:0"', DEFAULT)
-
-
-async def pairgate(
-    process: GatewayProcess, *arguments: str, stdin: bytes = b""
-) -> tuple[int, str, str]:
-    """A command with the configuration of that process: exit code, output, errors."""
-    command, *rest = arguments
-    asked = [command, "--config", str(process.config_file), *rest]
-    result = await fork_server().run(process.folder, asked, stdin, environment())
-    return result.returncode, result.stdout.decode(), result.stderr.decode()
-
-
-async def with_fixed_port(process: GatewayProcess) -> None:
-    """Write the port that the process got into its configuration, for other commands."""
-    process.config_file.write_text(process.config)
-    await trio.lowlevel.checkpoint()
 
 
 async def test_what_is_sent_is_received(gateways: Gateways) -> None:

@@ -5,32 +5,20 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from prometheus_client.parser import text_string_to_metric_families
 
+from tests.e2e.commands import ADMIN, get, pairgate, pairgate_provision, samples, with_fixed_port
+from tests.e2e.listen import NOTE
 from tests.e2e.processes import ROOT, Gateways, broker_config, environment, pair_config
 from tests.e2e.rest import send
-from tests.e2e.test_admin import ADMIN, get
-from tests.e2e.test_listen import NOTE
-from tests.e2e.test_serve import pairgate, with_fixed_port
 
 pytestmark = pytest.mark.slow
 
 PATIENCE = 60.0
-
-
-def samples(text: bytes) -> Mapping[str, float]:
-    """Sums over all labels."""
-    sums: dict[str, float] = {}
-    for family in text_string_to_metric_families(text.decode()):
-        for sample in family.samples:
-            sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-    return sums
 
 
 async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
@@ -84,12 +72,6 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
     await until_told(gateway.ports[1], "pairgate_backlog_messages", 2)
     await primary.start()
     await until_told(gateway.ports[1], "pairgate_entities", 0)
-
-
-async def pairgate_provision(gateways: Gateways, config: str) -> None:
-    made = gateways.prepare(config, name="provision", command=("provision",))
-    await made.start(wait=False)
-    assert await made.wait() == 0
 
 
 async def until_told(port: int, name: str, value: float) -> None:

@@ -18,7 +18,7 @@ from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import AuditedNamespace, audit, pending
 from tests.brokers.storage_queue.azurites import client, url_of
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
-from tests.e2e.test_storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Producer, run_at
+from tests.e2e.storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Producer, run_at
 from tests.harness.azurite import KEY, azurite
 from tests.harness.servers import ServerProcess
 

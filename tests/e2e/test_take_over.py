@@ -1,6 +1,5 @@
 """Restarts under load at which no client is refused: the next process takes the sockets over."""
 
-import shlex
 import socket
 import subprocess
 import sys
@@ -18,20 +17,11 @@ from tests.e2e.processes import (
     environment,
 )
 from tests.e2e.rest import request, send, take
-from tests.pages import blocks
+from tests.e2e.take_over import COMMAND, TAKE_OVER, successor
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-[TAKE_OVER] = blocks("docs/how-to/run/restart-and-upgrade.md", "toml")
-# The other block runs tests/e2e/test_rolling_upgrade.py with an earlier revision.
-COMMAND_BLOCK, _ = blocks("docs/how-to/run/restart-and-upgrade.md", "sh")
-COMMAND = shlex.split(COMMAND_BLOCK)[1:]
 PATIENCE = 60.0
-
-
-def successor(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
-    """A process in the same folder that takes over; not started yet."""
-    return gateways.prepare(config or before.config, name=before.folder.name, command=COMMAND)
 
 
 async def take_over(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:

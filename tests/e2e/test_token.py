@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 import trio
 
+from tests.command_line import pairgate
+from tests.e2e.commands import run
 from tests.e2e.processes import Gateways
-from tests.e2e.test_remote_admin import run
 from tests.harness.secret_files import write_secret
-from tests.test_cli import pairgate
 
 CONFIG: Final = """
 [namespaces.here]

@@ -15,10 +15,10 @@ from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions
+from tests.e2e.commands import pairgate, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import KEY, KEY_NAME, request, send, take
-from tests.e2e.test_serve import pairgate, with_fixed_port
 
 pytestmark = pytest.mark.slow
 

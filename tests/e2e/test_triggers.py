@@ -12,11 +12,10 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import AcceptedBy, Message
 from gateway.domain.topics.topology import TopicProperties
 from gateway.ports import Broker
+from tests.e2e.commands import ADMIN, pairgate
 from tests.e2e.installation import client
+from tests.e2e.listen import NOTE, ORDERS, noted, until_noted
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config, pair_config
-from tests.e2e.test_admin import ADMIN
-from tests.e2e.test_listen import NOTE, ORDERS, noted, until_noted
-from tests.e2e.test_serve import pairgate
 from tests.harness.chaos_proxy import ChaosProxy, Refuse
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.commands import ACCESS, admin_of, pairgate
 from tests.e2e.processes import Gateways, broker_config
-from tests.e2e.test_process_admin import admin_of
-from tests.e2e.test_remote_admin import ACCESS
-from tests.e2e.test_serve import pairgate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -4,7 +4,6 @@ import json
 import os
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -25,10 +24,10 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import Complete, Message
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.net.certs import write_certificates
-from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.net.http.client import HttpClient
 from gateway.net.tls import ClientTlsOptions, client_context
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.servicebus.sas import sign_sas
+from tests.e2e.commands import ADMIN, call, get, pairgate, samples, with_fixed_port
 from tests.e2e.installation import client
 from tests.e2e.plain_rest import KEY, KEY_NAME
 from tests.e2e.processes import (
@@ -39,10 +38,7 @@ from tests.e2e.processes import (
     broker_config,
     pair_config,
 )
-from tests.e2e.test_admin import ADMIN, get
-from tests.e2e.test_process_admin import call
-from tests.e2e.test_serve import pairgate, with_fixed_port
-from tests.e2e.test_status import samples
+from tests.e2e.workers import Connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -52,45 +48,6 @@ LOOK: Final = 0.02
 CONNECTIONS: Final = 16
 DELAY: Final = 0.2  # seconds, of a drill
 MOST_CONNECTIONS: Final = 500
-
-
-@attrs.define(eq=False)
-class Connection:
-    """A connection to the gateway, which ends with the first error."""
-
-    address: str
-    key_name: str = KEY_NAME
-    key: str = KEY
-    client_port: int = 0
-    _client: HttpClient = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        options = HttpClientOptions(max_connections=1)
-        self._client = HttpClient("127.0.0.1", 1, options=options, connect=self._connect)
-
-    async def ask(
-        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> Response:
-        token = sign_sas(f"http://{self.address}/", self.key_name, self.key, int(time.time()) + 600)
-        fields = Headers.of({"Host": self.address, "Authorization": token, **(headers or {})})
-        return await self._client.request(
-            Request(method=method, target=path, headers=fields, body=body)
-        )
-
-    async def send(self, text: str) -> tuple[int, str | None]:
-        answer = await self.ask("POST", "/orders/messages", text.encode())
-        return answer.status, answer.headers.get("X-Pairgate-Accepted-By")
-
-    async def _connect(self) -> trio.abc.Stream:
-        if self.client_port:
-            raise ConnectionResetError("this connection has ended")
-        host, _, port = self.address.rpartition(":")
-        stream = await trio.open_tcp_stream(host, int(port))
-        self.client_port = stream.socket.getsockname()[1]
-        return stream
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
 
 @asynccontextmanager

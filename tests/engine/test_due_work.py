@@ -11,8 +11,8 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.engine.dormant import DormantQueue
 from gateway.engine.due_work import DueWork, idle_end
 from gateway.engine.entity_store import StoredEntity
-from tests.engine.test_enqueue import Way, leading
-from tests.engine.test_queue import at, make
+from tests.engine.enqueue import Way, leading
+from tests.engine.queue import at, make
 
 HOUR = timedelta(hours=1)
 LONGEST_TIMESPAN = timedelta(days=10_675_199)

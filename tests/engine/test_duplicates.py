@@ -5,8 +5,8 @@ from datetime import timedelta
 from gateway.domain.entity import QueueProperties
 from gateway.engine.duplicates import Duplicates
 from gateway.engine.records import Incoming
-from tests.engine.test_queue import NaiveSeenIds, at
-from tests.engine.test_queue_content import doubtful
+from tests.engine.queue import NaiveSeenIds, at
+from tests.engine.queue_content import doubtful
 
 PROPERTIES = QueueProperties(
     requires_duplicate_detection=True, duplicate_detection_window=timedelta(seconds=60)

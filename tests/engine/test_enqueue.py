@@ -1,59 +1,21 @@
 """Messages are enqueued: within their limits, and with the number of times they were forwarded."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 
-import attrs
 import pytest
 
-from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityStatus
 from gateway.domain.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
 from gateway.domain.message import Message
-from gateway.engine.queue import Queue
-from gateway.engine.records import Incoming, Row, State
-from tests.engine.test_queue import at, content, make, message, send, take
+from gateway.engine.records import Incoming, State
+from tests.engine.enqueue import Way, forwarded, leading
+from tests.engine.queue import at, content, make, message, send, take
 
 MEGABYTE = 2**20
 
 
-@attrs.define
-class Way:
-    """`Onward` and its targets: notes the number of forwards of each message."""
-
-    to_sender: bool = False
-    count: int = 1
-    asked: list[int] = attrs.field(factory=list)
-    arrived: list[tuple[Row, int]] = attrs.field(factory=list)
-
-    def copies(self, row: Row, hops: int, now: Now) -> Sequence[tuple["Way", Row]]:
-        self.asked.append(hops)
-        return [(self, row)] * self.count
-
-    def free_room(self, now: Now) -> None:
-        """Nothing shares a quota."""
-
-    def arrive(self, row: Row, hops: int, now: Now) -> None:
-        self.arrived.append((row, hops))
-
-    @property
-    def hops(self) -> list[int]:
-        return [hops for _, hops in self.arrived]
-
-
-def forwarded(**fields: object) -> Row:
-    plain = Row(sequence=77, state=State.ACTIVE, enqueued=0, size=10, content=Message())
-    return attrs.evolve(plain, **fields)  # type: ignore[arg-type]
-
-
 def sized(size: int) -> Incoming:
     return Incoming(content="a", size=size)
-
-
-def leading(way: Way, **properties: object) -> Queue:
-    queue = make(**properties)
-    queue.lead(way, None)
-    return queue
 
 
 # --- limits

@@ -20,9 +20,9 @@ from gateway.engine.forwarding import Forward, leads_to
 from gateway.engine.queue import Queue
 from gateway.engine.queue_content import TooManyHops
 from gateway.engine.records import State
-from tests.engine import test_namespace
-from tests.engine.test_enqueue import forwarded
-from tests.engine.test_queue import at, make, message
+from tests.engine import namespace
+from tests.engine.enqueue import forwarded
+from tests.engine.queue import at, make, message
 
 
 def to(queue: Queue | None) -> Forward:
@@ -45,11 +45,11 @@ def test_a_message_is_forwarded_four_times_and_no_more() -> None:
 
 
 def test_what_was_forwarded_too_often_is_kept_aside_with_the_reason_of_service_bus() -> None:
-    space = test_namespace.make()
+    space = namespace.make()
     for name, target in pairwise("abcdef"):
-        test_namespace.create(space, name, forward_to=target)
-    test_namespace.create(space, "f")
-    space.find(EntityPath("a")).send([test_namespace.message()], at(1))
+        namespace.create(space, name, forward_to=target)
+    namespace.create(space, "f")
+    space.find(EntityPath("a")).send([namespace.message()], at(1))
     last = space.find(EntityPath("e"))
     [kept] = last.take(State.TRANSFER, 1, ReceiveMode.PEEK_LOCK, at(1))
 

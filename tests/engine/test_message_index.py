@@ -5,7 +5,7 @@ import attrs
 from gateway.domain.clocks.times import Now
 from gateway.engine.message_index import MessageIndex, QuotaUsage
 from gateway.engine.records import Row, State
-from tests.engine.test_queue import (
+from tests.engine.queue import (
     NaiveRows,
     at,
     content,

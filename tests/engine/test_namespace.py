@@ -1,17 +1,10 @@
 """A namespace deletes idle entities, reports on the queues that a step concerns, and bounds all."""
 
-import random
-from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from itertools import count
-from typing import Any
 
-import attrs
 import pytest
 
-from gateway.brokers.local.lock_tokens import lock_tokens
-from gateway.brokers.local.memory import MemoryEntityStore
-from gateway.domain.clocks.times import Now, to_date
+from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityExists,
@@ -21,93 +14,27 @@ from gateway.domain.errors import (
     QuotaExceeded,
     StorageFull,
 )
-from gateway.domain.message import DeadLetter, Message, ReceiveMode
+from gateway.domain.message import DeadLetter, ReceiveMode
 from gateway.domain.topics.filters import FalseFilter, Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
-from gateway.engine.content_needs import Packing
 from gateway.engine.deliveries import Report
-from gateway.engine.entity_store import StoredEntity
-from gateway.engine.journal import Journal
 from gateway.engine.namespace import Namespace
-from gateway.engine.records import Incoming, State, Storage, Totals
+from gateway.engine.records import State
 from gateway.engine.topics import MAX_SQL_RULES, MAX_SUBSCRIPTIONS, Topics
+from tests.engine.namespace import (
+    HOUR,
+    NEWS,
+    Disk,
+    at,
+    create,
+    make,
+    message,
+    names,
+    pass_time,
+    restarted,
+)
 
 ORDERS = EntityPath("orders")
-NEWS = EntityPath("news")
-HOUR = 3600.0
-
-
-def at(seconds: float) -> Now:
-    return Now(round(seconds * 1e6), seconds)
-
-
-def message(due: float | None = None) -> Incoming:
-    scheduled = None if due is None else to_date(round(due * 1e6))
-    return Incoming(content=Message(), size=10, scheduled=scheduled)
-
-
-def make(**options: Any) -> Namespace:
-    return Namespace(
-        **{
-            "max_message_size": 1000,
-            "max_queues": 10_000,
-            "create_missing": False,
-            "store": MemoryEntityStore(),
-            "packing": Packing(lambda message: (message, 10), lambda content: content),
-            "compile_action": lambda _action: lambda message: message,
-            **options,
-        },
-        new_token=lock_tokens(random.Random(0)),
-        compile_sql=lambda _filter: lambda _message: False,
-    )
-
-
-@attrs.define
-class Disk:
-    """`EntityStore` that keeps its entities, so that another namespace can load them."""
-
-    kept: dict[str, tuple[StoredEntity, Storage]] = attrs.field(factory=dict)
-    numbers: Iterator[int] = attrs.field(factory=lambda: count(1))
-    is_full: bool = False
-    opened: list[str] = attrs.field(factory=list)  # the requested storages, by key
-    journal: Journal = attrs.field(factory=Journal)
-
-    def load(self) -> Sequence[tuple[StoredEntity, Totals]]:
-        return [(entity, storage.rows.totals()) for entity, storage in self.kept.values()]
-
-    def storage(self, path: EntityPath) -> Storage:
-        self.opened.append(path.key)
-        return self.kept[path.key][1]
-
-    def add(self, entity: StoredEntity) -> Storage:
-        storage = MemoryEntityStore().add(entity)
-        self.kept[entity.path.key] = entity, storage
-        return storage
-
-    def update(self, entity: StoredEntity) -> None:
-        old, storage = self.kept[entity.path.key]
-        self.kept[entity.path.key] = attrs.evolve(entity, rules=old.rules), storage
-
-    def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
-        self._set_rules(subscription, rule.name, (rule,))
-
-    def remove_rule(self, subscription: EntityPath, name: str) -> None:
-        self._set_rules(subscription, name, ())
-
-    def _set_rules(self, path: EntityPath, name: str, new: tuple[Rule, ...]) -> None:
-        old, storage = self.kept[path.key]
-        others = tuple(rule for rule in old.rules if rule.name.lower() != name.lower())
-        self.kept[path.key] = attrs.evolve(old, rules=(*others, *new)), storage
-
-    def remove(self, path: EntityPath) -> None:
-        del self.kept[path.key]
-
-    def check_room(self) -> None:
-        if self.is_full:
-            raise StorageFull("the disk is full")
-
-    def next_sequence(self) -> int:
-        return next(self.numbers)
 
 
 def told(space: Namespace, path: EntityPath, seconds: float) -> Report:
@@ -122,13 +49,6 @@ def idle_queue() -> Namespace:
     space.create(ORDERS, QueueProperties(auto_delete_on_idle=timedelta(hours=1)), at(0))
     told(space, ORDERS, 0)
     return space
-
-
-def pass_time(space: Namespace, seconds: float, watched: bool = False) -> None:
-    """Do all work that is due until then, each at its moment, as the timer does."""
-    while (due := space.next_due_work()) is not None and due <= seconds:
-        space.run_due_work(at(max(due, 0)), lambda _key: watched)
-        space.report(at(max(due, 0)))
 
 
 def test_a_queue_where_nobody_waits_is_not_reported():
@@ -303,14 +223,6 @@ def test_subscriptions_and_sql_filters_of_a_topic_are_bounded():
         topics.add_rule(NEWS, "s0", Rule(name="more", filter=sql), at(0))
     topics.update_rule(NEWS, "s0", Rule(name="r1", filter=sql), at(0))
     topics.add_rule(NEWS, "s0", Rule(name="more", filter=FalseFilter()), at(0))
-
-
-def create(space: Namespace, name: str, **properties: Any) -> None:
-    space.create(EntityPath(name), QueueProperties(**properties), at(0))
-
-
-def names(space: Namespace, prefix: str = "", skip: int = 0, top: int = 99) -> list[str]:
-    return [info.path.name for info in space.page(prefix, skip, top)]
 
 
 def test_a_restart_brings_back_what_is_stored() -> None:
@@ -590,12 +502,6 @@ def test_what_is_deleted_is_told_once_and_has_nothing_to_be_done() -> None:
 
     assert space.report(at(1)).news == [(ORDERS, None)]
     assert space.next_due_work() is None
-
-
-def restarted(space: Namespace, disk: Disk) -> None:
-    """Restart the namespace: afterwards no queue was used."""
-    space.reload()
-    disk.opened.clear()
 
 
 def test_an_unused_queue_is_listed_and_told_of_without_its_storage() -> None:

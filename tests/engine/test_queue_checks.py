@@ -16,7 +16,7 @@ from gateway.engine.queue_checks import (
     check_update,
 )
 from gateway.engine.records import State
-from tests.engine.test_queue import at, message
+from tests.engine.queue import at, message
 
 ORDERS = EntityPath("orders")
 LONGEST = "ä" * 4096

@@ -21,15 +21,10 @@ from gateway.domain.message import (
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.engine.queue import Queue
 from gateway.engine.queue_content import SWEEP
-from gateway.engine.records import Row, State
-from tests.engine.test_enqueue import Way
-from tests.engine.test_queue import NaiveRows, at, content, make, message, send, take
-
-
-def doubtful(seconds: float) -> Now:
-    """The wall clock has just jumped: nothing is done by it for a minute."""
-    return at(seconds, untrusted_until=seconds + 60)
-
+from gateway.engine.records import State
+from tests.engine.enqueue import Way
+from tests.engine.queue import NaiveRows, at, content, make, message, send, take
+from tests.engine.queue_content import NoWay, doubtful
 
 # --- due messages
 
@@ -135,16 +130,6 @@ def test_what_has_expired_is_not_passed_on() -> None:
     queue.sweep(at(10))
 
     assert [(row.content, hops) for row, hops in way.arrived] == [("b", 1)]
-
-
-@attrs.define
-class NoWay(Way):
-    """A way on which no message can go."""
-
-    text: str = "there is full"
-
-    def copies(self, row: Row, hops: int, now: Now) -> list[tuple[Way, Row]]:
-        raise QuotaExceeded(self.text)
 
 
 def test_what_cannot_go_on_is_kept_aside_with_the_reason() -> None:

@@ -22,7 +22,7 @@ from gateway.engine.queue import Queue
 from gateway.engine.records import STATE_OVERHEAD, SessionRecord, State
 from gateway.engine.session_rules import Accepted
 from gateway.engine.sessions import MAX_SESSION_STATE
-from tests.engine.test_queue import at, content, message, naive_storage, queue_on
+from tests.engine.queue import at, content, message, naive_storage, queue_on
 from tests.harness.retained import entries
 
 PEEK_LOCK = ReceiveMode.PEEK_LOCK

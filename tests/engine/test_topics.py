@@ -34,7 +34,7 @@ from gateway.engine.content_needs import Packing
 from gateway.engine.namespace import Namespace
 from gateway.engine.records import Incoming, State
 from gateway.engine.topics import Topics
-from tests.engine.test_namespace import (
+from tests.engine.namespace import (
     HOUR,
     NEWS,
     Disk,

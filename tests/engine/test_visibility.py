@@ -11,9 +11,9 @@ from gateway.engine.queue import Queue
 from gateway.engine.queue_content import SWEEP
 from gateway.engine.records import MOST_PEEKED, Row, State
 from gateway.engine.visibility import Poison
-from tests.engine.test_enqueue import Way, forwarded
-from tests.engine.test_queue import NaiveRows, at, content, enlarge, make, message, send, take
-from tests.engine.test_queue_content import NoWay, doubtful
+from tests.engine.enqueue import Way, forwarded
+from tests.engine.queue import NaiveRows, at, content, enlarge, make, message, send, take
+from tests.engine.queue_content import NoWay, doubtful
 
 SECOND = 1_000_000  # microseconds
 

@@ -38,7 +38,7 @@ from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
-from tests.frontends.amqp.test_transactions import LIMIT, ROLLBACK, condition, controller_of
+from tests.frontends.amqp.transactions import LIMIT, ROLLBACK, condition, controller_of
 from tests.frontends.rest_client import (
     KEY,
     ORDERS,

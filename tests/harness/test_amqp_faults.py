@@ -6,7 +6,7 @@ import trio
 from gateway.capabilities import send_accepted_by
 from gateway.domain.errors import Busy, OutcomeUnknown, Unavailable
 from gateway.domain.message import AcceptedBy
-from tests.brokers.amqp.test_faults import ORDERS, Wire, failure_of, numbered, wired
+from tests.brokers.amqp.faults import ORDERS, Wire, failure_of, numbered, wired
 from tests.harness.amqp_faults import BUSY, Detach, DetachInsteadOfAnswer, NoCredit
 from tests.harness.chaos_proxy import Pass
 

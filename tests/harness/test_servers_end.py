@@ -14,7 +14,7 @@ from pathlib import Path
 import trio
 
 from tests.harness.servers import running
-from tests.harness.test_servers import greeter
+from tests.harness.greeter import greeter
 
 async def main():
     server = greeter(Path(sys.argv[1]), int(sys.argv[2]))

@@ -20,7 +20,7 @@ from gateway.listener.stores.folder import FolderValues
 from gateway.listener.stores.sqlite import SqliteValues
 from gateway.listener.stores.values import Store, Values
 from gateway.ports import ABSENT, ANY
-from tests.claims.test_stores import account_at, now
+from tests.claims.stores import account_at, now
 from tests.harness.azurite import azurite
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from gateway.domain.errors import MessageTooLarge, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.provision import usable_backlog
-from tests.domain.test_backoff import MIDDLE
+from tests.domain.backoff import MIDDLE
 from tests.harness.faults import Hang, Operation, Refuse
 from tests.pairing.harness import LABEL, QUEUE, outcome_of, send, virtual_time
 

@@ -1,103 +1,23 @@
 """Sends of several clients share a call of the pair; each has its own verdict."""
 
-from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
-import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.capabilities import SendsMany, SendsTogether
+from gateway.capabilities import SendsMany
 from gateway.deadlines import client_gives
-from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown, QuotaExceeded, Unavailable
-from gateway.domain.message import AcceptedBy, Message
-from gateway.forwarding_broker import ForwardingBroker
-from gateway.offering import offered, required
-from gateway.pairing.gathering import MOST_BYTES, MOST_SENDS, SMALL, GatheringBroker
+from gateway.domain.message import AcceptedBy
+from gateway.offering import required
+from gateway.pairing.gathering import MOST_BYTES, MOST_SENDS, SMALL
 from gateway.pairing.options import OnUnknown
-from gateway.ports import Broker
-from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
-from tests.pairing.harness import BILLS, ORDERS, Harness, Slow, message, refuse, virtual_time
+from tests.harness.faults import Hang, LoseAnswer, Refuse
+from tests.pairing.gathering import SEND, Clients, OneByOne, clients
+from tests.pairing.harness import BILLS, ORDERS, Slow, message, refuse, virtual_time
 
 pytestmark = virtual_time
-
-SEND = Operation.SEND
-
-
-@attrs.define(eq=False)
-class Counted(ForwardingBroker):
-    """Notes how many sends came in each call."""
-
-    inner: Broker
-    calls: list[int] = attrs.field(factory=list)
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
-        self.calls.append(1)
-        await self.inner.send(entity, messages)
-
-    async def send_many(self, entity, batches, *, fails_fast=False):
-        self.calls.append(len(batches))
-        return await offered(self.inner, SendsMany).send_many(entity, batches)
-
-
-@attrs.define(eq=False)
-class OneByOne(ForwardingBroker):
-    """Has no pipeline, and may take several messages in one request."""
-
-    inner: Broker
-    together: bool = False
-    calls: list[int] = attrs.field(factory=list)
-
-    adds: ClassVar[frozenset[type]] = frozenset((SendsTogether,))
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
-        self.calls.append(len(messages))
-        await self.inner.send(entity, messages)
-
-    def sends_together(self) -> bool:
-        return self.together
-
-
-class Clients:
-    """Clients of a pair that gathers; the first send is under way until `answer`."""
-
-    def __init__(
-        self, harness: Harness, broker: GatheringBroker, primary: Counted | OneByOne
-    ) -> None:
-        self.harness, self.broker, self.primary = harness, broker, primary
-        self.verdicts: dict[str, AcceptedBy | BrokerError] = {}
-
-    async def send(self, name: str, *, entity: EntityPath = ORDERS, body: bytes = b"body") -> None:
-        sent = attrs.evolve(message(name), body=body)
-        try:
-            self.verdicts[name] = await self.broker.send_diverting(entity, [sent])
-        except BrokerError as error:
-            self.verdicts[name] = error
-
-    async def begin(self) -> None:
-        """A send that has no answer for a second."""
-        self.harness.primary.fail(Slow(1.0), SEND, times=1)
-        self.harness.nursery.start_soon(self.send, "first")
-        await wait_all_tasks_blocked()
-
-    async def together(self, *names: str, **how) -> None:
-        """Send all at once; return when each send has its verdict."""
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(partial(self.send, name, **how))
-
-
-async def clients(
-    harness: Harness, primary: Counted | OneByOne | None = None, **options
-) -> Clients:
-    primary = primary or Counted(harness.primary.broker)
-    pair = attrs.evolve(harness.parts(**options), primary=primary).assemble()
-    await harness.nursery.start(pair.run)
-    namespaces = [primary, harness.secondary.broker]
-    return Clients(harness, GatheringBroker(pair=pair.broker, namespaces=namespaces), primary)
 
 
 async def test_a_send_goes_at_once_if_no_other_is_under_way(harness):

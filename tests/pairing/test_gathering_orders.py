@@ -7,8 +7,8 @@ from trio.testing import MockClock
 
 from gateway.domain.message import AcceptedBy
 from tests.harness.faults import Operation
+from tests.pairing.gathering import clients
 from tests.pairing.harness import ORDERS, Harness, Slow
-from tests.pairing.test_gathering import clients
 
 
 @given(random=st.random_module(), pauses=st.lists(st.integers(0, 3), min_size=1, max_size=20))

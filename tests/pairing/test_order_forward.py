@@ -35,7 +35,7 @@ from gateway.wire.pairgate.cluster_requests import LARGEST
 from tests.frontends.cluster.gateways import Network, Node
 from tests.harness.faults import Hang, Operation, Refuse
 from tests.pairing.harness import LABEL, ORDERS, Harness, Slow, Timed, message, virtual_time
-from tests.pairing.test_order_lease import (
+from tests.pairing.order_lease import (
     KEY,
     LOCK,
     NAME,
@@ -45,7 +45,7 @@ from tests.pairing.test_order_lease import (
     gateway,
     keep_locked,
 )
-from tests.pairing.test_order_lease import QUEUE as LEASES
+from tests.pairing.order_lease import QUEUE as LEASES
 
 pytestmark = virtual_time
 

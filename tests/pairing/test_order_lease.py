@@ -1,99 +1,44 @@
 """Several gateways send to one ordered entity: one at a time, by a lease on the secondary."""
 
-from contextlib import suppress
-
-import attrs
 import pytest
 import trio
 
 from gateway.capabilities import Sessions
 from gateway.domain import backlog
-from gateway.domain.errors import Outcome, OutcomeUnknown, SessionLockLost, Unavailable
+from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.events.order import OrderLeaseLost, OrderLeaseTaken
 from gateway.domain.message import AcceptedBy
 from gateway.offering import required
 from gateway.pairing.options import EntityRule, OnLeaseLost, OrderLeaseMode
 from gateway.pairing.order import lease
-from gateway.pairing.order.keys import key_of
-from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from tests.harness.faults import Hang, Operation, Refuse
-from tests.harness.faulty_sessions import FaultySessionsBroker
 from tests.pairing.harness import (
     LABEL,
-    ORDERS,
-    Harness,
     Slow,
     Timed,
-    message,
     virtual_time,
+)
+from tests.pairing.order_lease import (
+    KEY,
+    LOCK,
+    NAME,
+    QUEUE,
+    Switch,
+    asked_for_leases,
+    gateway,
+    keep_locked,
 )
 
 pytestmark = virtual_time
 
 PRIMARY, BACKLOG = AcceptedBy.PRIMARY, AcceptedBy.BACKLOG
-OUTAGE = {"failover_interval": 0.0, "ping_interval": 1.0, "successes_to_return": 1}
-KEY = key_of(ORDERS, message())
-QUEUE = backlog.lease_queue(LABEL)
-NAME = str(KEY.number)  # of the lease's session
-LOCK = backlog.LEASE_LOCK.total_seconds()
 SOON = 1.0
 
 
 @pytest.fixture
 def ordered() -> bool:
     return True
-
-
-@attrs.define(eq=False)
-class Gateway:
-    """A pair that runs, over a connection of its own to the secondary."""
-
-    pair: Pair
-    secondary: FaultySessionsBroker
-    scope: trio.CancelScope
-
-    async def send(self, name: str) -> AcceptedBy:
-        return await self.pair.broker.send_diverting(ORDERS, [message(name)])
-
-    def stop(self) -> None:
-        """End in good order."""
-        self.scope.cancel()
-
-    def kill(self) -> None:
-        """End without releasing anything."""
-        self.secondary.crash()
-        self.scope.cancel()
-
-
-@attrs.define(eq=False)
-class Switch:
-    """The fault of a connection, while there is one."""
-
-    fault: object = None
-
-    def __call__(self, operation, entity):
-        return self.fault
-
-
-async def gateway(harness: Harness, switch: Switch | None = None, **options) -> Gateway:
-    link = FaultySessionsBroker(inner=harness.secondary.broker, fault=switch or Switch())
-    await harness.nursery.start(link.run)
-    options = {**OUTAGE, "order_lease": OrderLeaseMode.WAIT, **options}
-    parts = attrs.evolve(harness.parts(ordered=("orders",), **options), secondary=link)
-    pair = parts.assemble()
-
-    async def run(*, task_status):
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(pair.run)
-                task_status.started(scope)
-
-    return Gateway(pair, link, await harness.nursery.start(run))
-
-
-def asked_for_leases(harness: Harness) -> int:
-    return sum(each.entity == QUEUE for each in harness.secondary.asked)
 
 
 async def test_without_the_option_nobody_asks_for_a_lease(harness):
@@ -184,14 +129,6 @@ async def test_a_send_that_gets_no_lease_in_its_time_isnt_sent(harness):
         assert caught.value.outcome is Outcome.NOT_SENT
         assert took.seconds == pytest.approx(20.0 * lease.WAIT_SHARE, abs=0.5)
         assert await harness.primary.ids() == []
-
-
-async def keep_locked(holder) -> None:
-    """Renew the session's lock until it is lost."""
-    with suppress(SessionLockLost):
-        while True:
-            await holder.renew_session()
-            await trio.sleep(5.0)
 
 
 async def test_after_an_orderer_that_ended_the_next_one_begins_at_once(harness):

@@ -9,8 +9,8 @@ from gateway.wire.amqp.arrivals import MAX_NAME
 from gateway.wire.amqp.events import ConnectionClosed, LinkAttached
 from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.performatives import described, uint
+from tests.wire.amqp.frames import ATTACH, BEGIN, OPEN, anonymous_server, frame, split
 from tests.wire.amqp.pair_of_engines import take_all
-from tests.wire.amqp.test_frames import ATTACH, BEGIN, OPEN, anonymous_server, frame, split
 
 LINKS = 20
 # Each is one byte, and a list of Python once it is decoded.

@@ -9,9 +9,9 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.net.certs import write_certificates
+from tests.e2e.commands import pairgate as run_pairgate
+from tests.e2e.commands import with_fixed_port
 from tests.e2e.processes import Gateways
-from tests.e2e.test_serve import pairgate as run_pairgate
-from tests.e2e.test_serve import with_fixed_port
 from tests.security.gateway import every_port
 from tests.stores import make_stores
 

@@ -53,7 +53,7 @@ def test_sqlite_has_its_fix_of_the_reset_of_logs() -> None:
 
 def test_the_audit_asks_about_the_packages_of_each_extra() -> None:
     (recipe,) = re.findall(
-        r"^audit:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE
+        r"^audit:.*\n((?:\t.*\n)+)", (ROOT / "release.mk").read_text(), re.MULTILINE
     )
     asked = "".join((ROOT / lock).read_text() for lock in re.findall(r"-r (\S+)", recipe))
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

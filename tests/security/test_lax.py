@@ -18,7 +18,7 @@ from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.performatives import uint
 from gateway.wire.http.hardened_xml import XmlError, parse_xml
 from gateway.wire.storage_queue.notes import read_notes
-from tests.wire.amqp.test_frames import OPEN, anonymous_server, frame
+from tests.wire.amqp.frames import OPEN, anonymous_server, frame
 
 
 def closed_by(server: object, *frames: bytes) -> list[str]:

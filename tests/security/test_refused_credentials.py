@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from gateway.wire.servicebus.sas import sign_sas
+from tests.e2e.commands import pairgate
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways
-from tests.e2e.test_serve import pairgate
 from tests.security.gateway import ask, every_port, head, port_of, read_head, status
 
 pytestmark = pytest.mark.slow

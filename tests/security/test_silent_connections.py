@@ -19,8 +19,8 @@ from tests.security.gateway import (
     status,
     token,
 )
-from tests.security.test_slow_clients import PART, SENDER, UNFINISHED
-from tests.wire.amqp.test_frames import transfer
+from tests.security.slow_clients import PART, SENDER, UNFINISHED
+from tests.wire.amqp.frames import transfer
 
 ACCEPTED = b"\x53\x24"  # the descriptor of that outcome
 MANY = 1100  # a port takes 1,000

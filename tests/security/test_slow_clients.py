@@ -12,8 +12,8 @@ from trio.testing import MockClock, lockstep_stream_pair
 
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.local.visibility import LocalVisibility
-from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.message import Message, symbol
+from gateway.domain.entity import QueueProperties
+from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
@@ -29,9 +29,18 @@ from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.performatives import described, uint
 from tests.frontends.rest_client import wall_clock
 from tests.fuzz.connections import UPGRADE
-from tests.wire.amqp.test_frames import frame, transfer
+from tests.security.slow_clients import (
+    AMQP,
+    AUTHORIZED,
+    BEGIN,
+    ORDERS,
+    PART,
+    SASL,
+    SENDER,
+    UNFINISHED,
+)
+from tests.wire.amqp.frames import frame
 
-ORDERS: Final = EntityPath("orders")
 SECOND: Final = 1.0
 LONG: Final = 3600.0
 HEAD: Final = 10.0  # seconds for the first bytes, and for the head of a request
@@ -43,24 +52,6 @@ AMQP_UNREAD: Final = AMQP_WRITE + 5.0  # and its close
 AMQP_PARTIAL: Final = 20.0  # and for a frame or a message
 AMQP_UNFINISHED: Final = 2 * AMQP_PARTIAL + 5.0  # it may be seen late; and the close
 OPEN: Final = 30.0 + 5.0  # seconds until an AMQP connection must be open, and its close
-SASL: Final = (
-    b"AMQP\x03\x01\x00\x00\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS"
-)
-AMQP: Final = SASL + (
-    b"AMQP\x00\x01\x00\x00\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01a"
-)
-BEGIN: Final = frame(0x11, [None, uint(0), uint(1000), uint(1000)])
-PLAIN: Final = b"\0RootManageSharedAccessKey\0SAS_KEY_VALUE"
-# A client with all rights, and with a link on which it sends.
-AUTHORIZED: Final = (
-    SASL[:8] + frame(0x41, [symbol("PLAIN"), PLAIN], kind=1) + AMQP[len(SASL) :] + BEGIN
-)
-TARGET: Final = described(0x29, [ORDERS.key])
-SENDER: Final = AUTHORIZED + frame(
-    0x12, ["link", uint(0), False, None, None, described(0x28, []), TARGET, None, None, uint(0)]
-)
-PART: Final = transfer(1, more=True)
-UNFINISHED: Final = transfer(1, payload=bytes(60_000))
 GET: Final = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HTTP: Final = ("service-bus-http", "storage-queue", "admin")
 LENGTH: Final = b"Content-Length: 100000\r\n\r\n"

@@ -20,7 +20,7 @@ from gateway.wire.rabbitmq.frames import (
     content_frames,
     method_frame,
 )
-from tests.wire.amqp.test_frames import TRANSFER, anonymous_server, frame, sending_to, transfer
+from tests.wire.amqp.frames import TRANSFER, anonymous_server, frame, sending_to, transfer
 
 PARTS = 5_000
 PART = b"ab"

@@ -15,8 +15,8 @@ import yaml
 
 from gateway.cli import COMMANDS
 from tests.harness.promtool import ALERTS, ROOT, check_rules, promtool
+from tests.operator_pages import METRICS
 from tests.pages import blocks
-from tests.test_operations import METRICS
 
 PAGE: Final = ROOT / "docs" / "how-to" / "operate" / "answer-an-alert.md"
 SECTION: Final = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)

@@ -35,8 +35,8 @@ from gateway.telemetry.repeats import MOST
 from gateway.telemetry.watch import Watch
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
-from tests.telemetry.test_metrics import value
-from tests.wire.pairgate.test_status import OUTAGE, SECONDS
+from tests.telemetry.metrics import value
+from tests.wire.pairgate.status import OUTAGE, SECONDS
 
 FEW: Final = 100
 MANY: Final = 100_000

@@ -1,10 +1,8 @@
 """The figures as Prometheus reads them."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
-from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth, first_queues
@@ -14,20 +12,8 @@ from gateway.domain.status.figures import (
 )
 from gateway.domain.status.process import Status
 from gateway.telemetry.metrics import exposition
-from tests.wire.pairgate.test_status import NOW, OUTAGE, WELL
-
-
-def samples(status: Status) -> Mapping[tuple[str, frozenset[str]], float]:
-    """Each sample's value, by its name and the values of its labels."""
-    return {
-        (sample.name, frozenset(sample.labels.values())): sample.value
-        for family in text_string_to_metric_families(exposition(status).decode())
-        for sample in family.samples
-    }
-
-
-def value(status: Status, name: str, *labels: str) -> float | None:
-    return samples(status).get((name, frozenset(labels)))
+from tests.telemetry.metrics import samples, value
+from tests.wire.pairgate.status import NOW, OUTAGE, WELL
 
 
 def test_sends_are_told_by_who_accepted_and_by_outcome() -> None:

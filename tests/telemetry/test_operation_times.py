@@ -26,7 +26,7 @@ from gateway.offering import required
 from gateway.telemetry.abilities import AbilityWatch, Watched
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, T, Work
-from tests.telemetry.test_metrics import value
+from tests.telemetry.metrics import value
 
 ORDERS = EntityPath("orders")
 ALONE = '[namespaces.east]\nurl = "memory:"\nqueues = ["orders"]\n'

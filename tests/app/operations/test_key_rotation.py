@@ -19,7 +19,7 @@ from gateway.app.operations.key_rotation import (
 from gateway.cli import main
 from gateway.config.file import Loaded, load
 from gateway.domain.status.pair import SpoolStatus
-from tests.wire.pairgate.test_status import OUTAGE
+from tests.wire.pairgate.status import OUTAGE
 
 CONFIG = """# the first line stays
 [namespaces.east]

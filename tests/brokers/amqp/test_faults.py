@@ -1,29 +1,23 @@
 """Service Bus over AMQP when the network or the rights go: our own endpoint behind a bad wire."""
 
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.brokers.amqp.servicebus import ServiceBusBroker
 from gateway.capabilities import send_accepted_by
 from gateway.domain.access import AccessPolicy, Claim, Right
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, OutcomeUnknown, Unavailable, Untrusted
 from gateway.domain.health.trust import SILENCE, YOUNG
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
 from gateway.frontends.auth import Authorizer
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
-from tests.brokers.amqp.served import House, client, served
+from tests.brokers.amqp.faults import ORDERS, failure_of, numbered, wired
+from tests.brokers.amqp.served import client, served
 from tests.brokers.servicebus.served import real_date
 from tests.harness.chaos_proxy import (
     BlackHole,
-    ChaosProxy,
     DeadLinks,
     Hold,
     Pass,
@@ -31,50 +25,14 @@ from tests.harness.chaos_proxy import (
     ResetAtOnce,
 )
 
-ORDERS = EntityPath("orders")
 DIALS = 6  # that failed: the pause after them is 3.2 s, 20 % more or less
 SHORTEST_PAUSE = 2.5
-
-
-def numbered(*numbers: object) -> list[Message]:
-    return [Message(message_id=str(number), body=b"x") for number in numbers]
-
-
-@attrs.define(eq=False)
-class Wire:
-    """A namespace behind a proxy."""
-
-    house: House
-    proxy: ChaosProxy
-    broker: ServiceBusBroker
-
-    async def sent(self) -> list[str]:
-        """Return the ids of the messages that have arrived, in order."""
-        shown = await self.house.broker.peek(ORDERS, limit=100)
-        return [each.message.message_id for each in shown]
-
-
-@asynccontextmanager
-async def wired(**options: object) -> AsyncIterator[Wire]:
-    async with served() as house, trio.open_nursery() as nursery:
-        await house.broker.create_queue(ORDERS, QueueProperties())
-        proxy = ChaosProxy("127.0.0.1", house.port, rng=random.Random(0))
-        port = await nursery.start(proxy.serve)
-        async with client(port, **options) as broker:
-            yield Wire(house, proxy, broker)
-        nursery.cancel_scope.cancel()
 
 
 @pytest.fixture
 async def wire():
     async with wired() as wire:
         yield wire
-
-
-async def failure_of(send) -> BrokerError:
-    with pytest.raises(BrokerError) as caught, trio.fail_after(30):
-        await send
-    return caught.value
 
 
 async def test_a_cut_in_a_window_of_sends_leaves_exactly_those_under_way_unknown(wire):

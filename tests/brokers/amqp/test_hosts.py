@@ -11,8 +11,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import Complete, Message
 from tests.brokers.amqp.rabbit import PASSWORD
+from tests.brokers.contract import make
 from tests.brokers.servicebus.served import real_date
-from tests.brokers.test_contract import make
 from tests.harness.rabbitmq import USER
 
 

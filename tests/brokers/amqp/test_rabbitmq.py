@@ -28,7 +28,7 @@ from gateway.domain.message import (
     symbol,
 )
 from tests.brokers.amqp import rabbit
-from tests.brokers.test_contract import is_empty, make, take_all, take_one
+from tests.brokers.contract import is_empty, make, take_all, take_one
 
 ORDERS = EntityPath("orders")
 

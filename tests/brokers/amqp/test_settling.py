@@ -19,7 +19,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from tests.brokers.amqp.doorkeeper import guarded
 from tests.brokers.amqp.scripted import Served, client, confirm, scripted, take
-from tests.brokers.test_contract import take_all
+from tests.brokers.contract import take_all
 
 ORDERS = EntityPath("orders")
 TOKEN = bytes(range(16))

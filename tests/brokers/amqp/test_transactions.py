@@ -17,8 +17,8 @@ from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.net.amqp.links import InFlight
 from gateway.offering import required
 from gateway.wire.amqp.events import ACCEPTED, DispositionReceived, TransactionalState
+from tests.brokers.amqp.faults import Wire, failure_of, numbered, wired
 from tests.brokers.amqp.served import client, served
-from tests.brokers.amqp.test_faults import Wire, failure_of, numbered, wired
 from tests.harness.chaos_proxy import Pass
 
 ORDERS, INVOICES = EntityPath("orders"), EntityPath("invoices")

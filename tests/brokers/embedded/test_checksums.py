@@ -1,7 +1,5 @@
 """The data that is stored beside messages is as it was written, or the damage is reported."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +13,10 @@ from gateway.domain.errors import StateDamaged
 from gateway.domain.events.stores import Quarantined, SessionStateDamaged
 from gateway.domain.message import Complete, DeadLetter, Message
 from gateway.domain.topics.filters import Rule, SqlFilter
-from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from tests.brokers.embedded.checksums import NEWS, make
 from tests.brokers.embedded.crashes import GOOD_DISK
 from tests.brokers.embedded.stores import ORDERS, Events, embedded, numbered, opened, stored_ids
 
-NEWS = EntityPath("news")
 SESSIONS = QueueProperties(requires_session=True)
 UNIQUE = QueueProperties(requires_duplicate_detection=True)
 NO_TEXT = "CAST(x'6cff7465' AS TEXT)"
@@ -45,17 +42,6 @@ def test_every_column_counts(tmp_path, table):
 
     only_one = {"id"} if table == "store" else set()
     assert covered == columns - {"checksum"} - only_one
-
-
-async def make(folder: Path) -> None:
-    """A store with rows of every kind."""
-    rule = Rule(name="some", filter=SqlFilter(expression="a = 1"))
-    async with embedded(folder) as broker:
-        await broker.create_topic(NEWS, TopicProperties())
-        await broker.create_subscription(NEWS, "reader", SubscriptionProperties(), rule)
-        await broker.create_queue(EntityPath("gone"), QueueProperties())
-        await broker.delete_queue(EntityPath("gone"))
-        await broker.send(ORDERS, numbered(1))
 
 
 SPOILED = {

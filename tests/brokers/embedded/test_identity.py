@@ -8,8 +8,8 @@ from gateway.brokers.embedded.copying import back_up, compact
 from gateway.brokers.embedded.files import StoreDamaged
 from gateway.brokers.embedded.salvage import salvage
 from tests.brokers.embedded.crashes import GOOD_DISK
+from tests.brokers.embedded.migration import MAKERS
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened
-from tests.brokers.embedded.test_migration import MAKERS
 
 
 async def told(folder, path=None):

@@ -7,8 +7,8 @@ from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from tests.brokers.embedded.crashes import break_index, content, send_and_die
+from tests.brokers.embedded.migration import make_store_1
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, seal, stored_ids
-from tests.brokers.embedded.test_migration import make_store_1
 
 IN_A_LONG_TIME = to_date(4 * 10**15)
 

@@ -10,10 +10,10 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StateDamaged
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from tests.brokers.embedded.checksums import NEWS, make
 from tests.brokers.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
+from tests.brokers.embedded.migration import make_store_1
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, seal, stored_ids
-from tests.brokers.embedded.test_checksums import NEWS, make
-from tests.brokers.embedded.test_migration import make_store_1
 
 
 def salvaged(folder) -> Salvaged:

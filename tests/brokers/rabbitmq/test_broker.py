@@ -27,16 +27,12 @@ from gateway.domain.message import Abandon, Complete, DeadLetter, Message
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
 from gateway.ports import Receiver
-from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
+from tests.brokers.rabbitmq.broker import ORDERS, namespace_with_orders, numbered
+from tests.brokers.rabbitmq.nodes import Nodes
 
 pytestmark = pytest.mark.live
 
-ORDERS = EntityPath("orders")
 PATIENCE = 60  # seconds
-
-
-def numbered(*numbers: object) -> list[Message]:
-    return [Message(message_id=str(number), body=b"x") for number in numbers]
 
 
 async def ids_of(receiver: Receiver, wanted: int) -> list[str]:
@@ -46,14 +42,6 @@ async def ids_of(receiver: Receiver, wanted: int) -> list[str]:
             deliveries = await receiver.receive(wanted - len(ids))
             ids += [each.message.message_id for each in deliveries]
     return ids
-
-
-@asynccontextmanager
-async def namespace_with_orders(rabbits: Nodes, **options: object) -> AsyncIterator[Namespace]:
-    async with rabbits.namespace("primary") as namespace:
-        await namespace.create_queue(ORDERS, QueueProperties())
-        async with client(namespace.port, **options) as broker:
-            yield Namespace(broker, namespace.name, namespace.port)
 
 
 async def test_each_of_many_sends_under_way_gets_its_own_answer(rabbits: Nodes) -> None:

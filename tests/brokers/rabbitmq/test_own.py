@@ -10,8 +10,8 @@ from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete
+from tests.brokers.rabbitmq.broker import namespace_with_orders, numbered
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
-from tests.brokers.rabbitmq.test_broker import namespace_with_orders, numbered
 from tests.harness.servers import frozen
 
 pytestmark = pytest.mark.live

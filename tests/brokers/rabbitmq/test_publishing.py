@@ -10,7 +10,7 @@ from gateway.brokers.rabbitmq.sender import LeaderUnknown
 from gateway.domain.errors import QuotaExceeded
 from gateway.domain.message import Message
 from gateway.wire.rabbitmq.properties import prepare
-from tests.net.rabbitmq.test_connection import Peer, sender_on
+from tests.net.rabbitmq.connection import Peer, sender_on
 
 ONE = [prepare(Message(message_id="1"))]
 

@@ -10,7 +10,7 @@ import trio
 from gateway.app.listener.process import MOST_POLLS
 from gateway.brokers.registry import BrokerDependencies, build
 from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRestOptions
-from gateway.brokers.servicebus.peer import RestPeer, Tokens
+from gateway.brokers.servicebus.peer import RestPeer
 from gateway.brokers.servicebus.receiver import LongPolls
 from gateway.capabilities import Polls, send_accepted_by
 from gateway.domain import backlog
@@ -37,6 +37,7 @@ from gateway.wire.servicebus import answers as servicebus_answers
 from gateway.wire.servicebus import atom_answers, atom_operations, operations
 from gateway.wire.servicebus import rest as servicebus_rest
 from gateway.wire.servicebus.errors import PAIRGATE, build_error, build_refusal
+from tests.brokers.servicebus.broker import tokens
 from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")
@@ -66,16 +67,6 @@ class Script:
     @property
     def asked(self) -> list[str]:
         return [f"{request.method} {request.target.partition('?')[0]}" for request in self.requests]
-
-
-def tokens(clock=None) -> Tokens:
-    return Tokens(
-        origin="http://east",
-        key_name="sender",
-        key="secret",
-        lifetime=3600.0,
-        clock=clock or VirtualClock(),
-    )
 
 
 def broker_of(script: Script, **options: int) -> ServiceBusRestBroker:

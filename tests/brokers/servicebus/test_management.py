@@ -16,7 +16,7 @@ from gateway.domain.topics.filters import FalseFilter, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.leases import Leases
 from gateway.offering import offered
-from tests.brokers.servicebus.test_broker import tokens
+from tests.brokers.servicebus.broker import tokens
 from tests.frontends.rest_client import Client, frontend_of, wall_clock
 
 TOPIC = EntityPath("eu/topic")

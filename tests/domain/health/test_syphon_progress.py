@@ -8,7 +8,7 @@ import pytest
 
 from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
 from gateway.domain.status.pair import BacklogStatus, PairStatus, SyphonStatus
-from tests.wire.pairgate.test_advice import ALIVE, NOW, seen
+from tests.wire.pairgate.advice import ALIVE, NOW, seen
 
 PAUSED = attrs.evolve(ALIVE, paused=True)
 

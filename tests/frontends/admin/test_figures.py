@@ -4,28 +4,13 @@ import json
 from base64 import b64encode
 
 import pytest
-import trio
 
 from gateway.domain.health.depth_history import DepthSample
-from gateway.domain.status.process import Status
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.readiness import STARTING, Readiness
-from gateway.frontends.auth import Authorizer
-from gateway.telemetry.metrics import exposition
 from gateway.wire.http.messages import Headers, Request, Response
-from tests.frontends.rest_client import KEY, POLICIES, wall_clock
-from tests.wire.pairgate.test_status import OUTAGE
-
-
-async def read() -> Status:
-    await trio.lowlevel.checkpoint()
-    return OUTAGE
-
-
-def frontend(*, loopback: bool = True, closed: bool = False) -> FiguresFrontend:
-    policies = POLICIES if closed else ()
-    authorizer = Authorizer(policies, wall_clock=wall_clock, loopback=loopback)
-    return FiguresFrontend(authorizer=authorizer, read=read, exposition=exposition)
+from tests.frontends.admin.figures import frontend
+from tests.frontends.rest_client import KEY, wall_clock
 
 
 async def ask(

@@ -8,7 +8,7 @@ import pytest
 import gateway.frontends.admin
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.wire.http.messages import Headers, Request, Response
-from tests.frontends.admin.test_figures import frontend
+from tests.frontends.admin.figures import frontend
 
 WEB = Path(gateway.frontends.admin.__path__[0]) / "web"
 NAMES = sorted(path.name for path in WEB.iterdir())

@@ -5,7 +5,7 @@ from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from gateway.wire.amqp.servicebus.lock_tokens import token_of
-from tests.frontends.amqp.test_management import ask
+from tests.frontends.amqp.management import ask
 from tests.frontends.rest_client import ORDERS
 
 SENT = Message(message_id="a", properties={"old": Typed(Kind.INT, 1), "kept": "k"}, body=b"b")

@@ -11,13 +11,14 @@ from gateway.domain.message import Complete, Message, MessageState, ReceiveMode
 from gateway.domain.topics.filters import DEFAULT_RULE, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.exchange import Request, build_request, parse_reply
+from gateway.wire.amqp.exchange import Request, build_request
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.identity import identity_of
 from gateway.wire.amqp.management.identity import request as identity_request
-from gateway.wire.amqp.management.requests import answer_of, request_of
+from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from gateway.wire.amqp.servicebus.lock_tokens import token_of
+from tests.frontends.amqp.management import ask, reply_at, reply_to
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
 from tests.harness.faults import Hang, LoseAnswer, Operation, SwallowAnswer, no_fault
 
@@ -29,29 +30,6 @@ DEFERRED = amqp.Modified(delivery_failed=True, undeliverable_here=True)
 async def sessions(house):
     await house.broker.create_queue(SQ, QueueProperties(requires_session=True))
     return house
-
-
-async def reply_to(sdk, operation, entity="orders", seconds=None):
-    request = request_of(operation, request_id="7", reply_to="here", timeout=seconds)
-    return await reply_at(sdk, f"{entity}/$management", request)
-
-
-async def reply_at(sdk, address, request):
-    replies = await sdk.attached(
-        we_send=False, address=address, target=amqp.Terminus(address="here")
-    )
-    sdk.engine.grant(replies, 1)
-    requests = await sdk.attached(we_send=True, address=address)
-    await sdk.outcome(sdk.engine.send(requests, b"1", build_request(request)))
-    reply = parse_reply((await sdk.delivery(replies)).payload)
-    sdk.engine.detach(replies)
-    sdk.engine.detach(requests)
-    assert reply.id == "7"
-    return reply
-
-
-async def ask(sdk, operation, entity="orders", seconds=None):
-    return answer_of(operation, await reply_to(sdk, operation, entity, seconds))
 
 
 async def take(sdk, link):

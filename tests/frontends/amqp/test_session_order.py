@@ -9,7 +9,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
-from tests.frontends.amqp.test_sessions import SQ, holds
+from tests.frontends.amqp.sessions import SQ, holds
 
 MANY = 60
 RETURNS = [amqp.RELEASED, amqp.Modified(delivery_failed=True)]

@@ -7,17 +7,16 @@ import pytest
 import trio
 import trio.testing
 
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Described, Kind, Message, Typed
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
+from tests.frontends.amqp.management import ask
 from tests.frontends.amqp.sdk import Sdk
-from tests.frontends.amqp.test_management import ask
+from tests.frontends.amqp.sessions import FILTER, SQ, asks, holds, source
 from tests.frontends.rest_client import wall_clock
 
-SQ = EntityPath("sq")
-FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"
 TICKS_1970 = 621355968000000000
 
@@ -32,24 +31,8 @@ async def fill(house, *sessions):
     await house.broker.send(SQ, [Message(message_id=each, session_id=each) for each in sessions])
 
 
-def source(wanted, entity="sq"):
-    return amqp.Terminus(address=entity, filters={FILTER: wanted})
-
-
-def asks(wanted, entity="sq", **fields):
-    return {"we_send": False, "address": entity, "source": source(wanted, entity)} | fields
-
-
 def timeout(milliseconds):
     return {"com.microsoft:timeout": Typed(Kind.UINT, milliseconds)}
-
-
-async def holds(sdk, wanted, **fields):
-    """The link, and the properties of the answer."""
-    link = sdk.attach(**asks(wanted, **fields))
-    answer = await sdk.until(amqp.LinkAttached, lambda event: event.link == link)
-    assert answer.source is not None
-    return link, answer
 
 
 async def test_a_session_by_its_name(sessions, sdk, autojump_clock):

@@ -22,7 +22,7 @@ from gateway.wire.amqp.events import ACCEPTED, RELEASED, TransactionalState
 from gateway.wire.amqp.message import decode_message
 from gateway.wire.amqp.transactions import Declare, Discharge
 from tests.frontends.amqp.conftest import House
-from tests.frontends.amqp.test_transactions import Around, Controller, controller_of
+from tests.frontends.amqp.transactions import Around, Controller, controller_of
 from tests.frontends.rest_client import ORDERS
 
 MOVED = EntityPath("moved")

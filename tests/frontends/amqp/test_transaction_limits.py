@@ -15,7 +15,7 @@ from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.transactions import Enlisted, Transaction, Transactions
 from gateway.wire.amqp.events import LinkId, TransactionalState
 from tests.frontends.amqp.conftest import House
-from tests.frontends.amqp.test_transactions import LIMIT, condition, controller_of
+from tests.frontends.amqp.transactions import LIMIT, condition, controller_of
 
 LINK = LinkId(1)
 

@@ -1,70 +1,25 @@
 """Clients of Service Bus REST and of the Queue service behind a balancer."""
 
-import random
-from itertools import count
-from uuid import UUID
-
 import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.errors import LockLost, MessageNotFound, OutcomeUnknown
-from gateway.domain.storage_queue.accounts import StorageAccount
-from gateway.frontends.auth import Authorizer
-from gateway.frontends.storage_queue.auth import Accounts
-from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
-from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.wire.http.messages import Response
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.rest import build_request
-from tests.frontends import rest_client, storage_client
+from tests.frontends.cluster.frontends import rest_of, storage_of
 from tests.frontends.cluster.gateways import ADDRESSES, Node, open_network
-from tests.frontends.rest_client import KEY, POLICIES, frontend_of, locked_target, wall_clock
-from tests.harness.clocks import VirtualClock
+from tests.frontends.rest_client import locked_target
 
 ONE, TWO, _ = ADDRESSES
-STRANGER = AccessPolicy(
-    name="stranger", keys=(KEY,), rights=frozenset({Right.LISTEN}), entities=("others",)
-)
 
 
 @pytest.fixture
 async def nodes():
     async with open_network() as network:
         yield await network.start(ONE), await network.start(TWO)
-
-
-def rest_of(node: Node, key_name: str = "RootManageSharedAccessKey") -> rest_client.Client:
-    frontend = attrs.evolve(
-        frontend_of(node.network.broker, node.leases),
-        authorizer=Authorizer([*POLICIES, STRANGER], wall_clock=wall_clock, loopback=True),
-    )
-    return rest_client.Client(frontend, node.network.broker, key_name)
-
-
-def storage_of(node: Node) -> storage_client.Client:
-    clock = VirtualClock()
-    accounts = Accounts(
-        [StorageAccount(name=storage_client.ACCOUNT, keys=(storage_client.KEY,))],
-        wall_clock=clock,
-        loopback=True,
-    )
-    tokens = node.cluster.tokens
-    frontend = StorageQueueFrontend(
-        operations=StorageOperations(
-            broker=node.network.broker,
-            visibility=node.visibility,
-            sends=True,
-            wall_clock=clock,
-            marks=lambda text: [*tokens.marks(text), *accounts.marks(text)],
-        ),
-        accounts=accounts,
-        wall_clock=clock,
-        new_id=(UUID(int=random.Random(n).getrandbits(128), version=4) for n in count()).__next__,
-    )
-    return storage_client.Client(frontend, node.network.broker, clock)
 
 
 Nodes = tuple[Node, Node]

@@ -33,9 +33,10 @@ from gateway.offering import required
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.rest import build_request
-from tests.brokers.servicebus.test_broker import tokens as signer
+from tests.brokers.servicebus.broker import tokens as signer
 from tests.brokers.storage_queue.harness import Account, Harness, harness
 from tests.frontends import rest_client
+from tests.frontends.cluster.frontends import rest_of, storage_of
 from tests.frontends.cluster.gateways import (
     ADDRESSES,
     ORDERS,
@@ -44,7 +45,6 @@ from tests.frontends.cluster.gateways import (
     Node,
     open_network,
 )
-from tests.frontends.cluster.test_frontends import rest_of, storage_of
 from tests.frontends.rest_client import frontend_of, locked_target, wall_clock
 from tests.harness.clocks import VirtualClock
 

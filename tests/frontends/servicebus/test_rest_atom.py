@@ -2,14 +2,13 @@
 
 from datetime import timedelta
 
-import attrs
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
 from tests.frontends.rest_client import ORDERS, Client, detail
+from tests.frontends.servicebus.rest_atom import QueuesOnly
 
 
 async def test_queue_is_created_told_listed_and_deleted(
@@ -56,19 +55,6 @@ async def test_missing_queue_is_an_empty_feed_to_tell_and_404_to_delete(
     assert (told.status, b"<feed" in told.body, b"<entry" in told.body) == (200, True, False)
     assert deleted.status == 404
     assert "there is no queue or topic missing" in detail(deleted)
-
-
-@attrs.frozen
-class QueuesOnly:
-    """A namespace that is no `Topology`."""
-
-    inner: MemoryBroker
-
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        return await self.inner.inspect(entity)
-
-    async def delete_queue(self, entity: EntityPath) -> None:
-        await self.inner.delete_queue(entity)
 
 
 async def test_namespace_without_topics_says_so(autojump_clock: MockClock, client: Client) -> None:

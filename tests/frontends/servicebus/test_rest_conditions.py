@@ -14,7 +14,7 @@ from gateway.domain.topics.topology import SubscriptionProperties, TopicProperti
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
 from tests.frontends.rest_client import ORDERS, Client, detail
-from tests.frontends.servicebus.test_rest_atom import QueuesOnly
+from tests.frontends.servicebus.rest_atom import QueuesOnly
 
 NEWS = EntityPath("news")
 

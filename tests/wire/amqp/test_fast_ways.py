@@ -31,8 +31,7 @@ from gateway.wire.amqp.messages.sections import split_sections
 from gateway.wire.amqp.performatives import described, uint
 from gateway.wire.amqp.types import encode
 from tests.strategies import messages
-from tests.wire.amqp.pair_of_engines import Pair, take_all
-from tests.wire.amqp.test_frames import (
+from tests.wire.amqp.frames import (
     ATTACH,
     BEGIN,
     DISPOSITION,
@@ -45,6 +44,7 @@ from tests.wire.amqp.test_frames import (
     anonymous_server,
     frame,
 )
+from tests.wire.amqp.pair_of_engines import Pair, take_all
 
 USUAL = b"\0\x53"  # the descriptor's code in one byte
 LONG = b"\0\x80" + bytes(7)  # in eight bytes: no fast way knows it

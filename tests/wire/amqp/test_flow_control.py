@@ -19,8 +19,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.performatives import field, uint
-from tests.wire.amqp.pair_of_engines import Pair, new_server, take_all
-from tests.wire.amqp.test_frames import (
+from tests.wire.amqp.frames import (
     ATTACH,
     BEGIN,
     CLOSE,
@@ -36,6 +35,7 @@ from tests.wire.amqp.test_frames import (
     frame,
     split,
 )
+from tests.wire.amqp.pair_of_engines import Pair, new_server, take_all
 
 FAILED = AmqpError(condition="amqp:internal-error", description="failed")
 

@@ -22,8 +22,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.performatives import described, uint
-from tests.wire.amqp.pair_of_engines import take_all
-from tests.wire.amqp.test_frames import (
+from tests.wire.amqp.frames import (
     ATTACH,
     BEGIN,
     DETACH,
@@ -39,6 +38,7 @@ from tests.wire.amqp.test_frames import (
     frame,
     split,
 )
+from tests.wire.amqp.pair_of_engines import take_all
 
 NOT_FOUND = AmqpError(condition="amqp:not-found")
 STATES = [None, *(described(code, []) for code in (0x24, 0x25, 0x26, 0x27))]

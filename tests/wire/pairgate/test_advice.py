@@ -1,6 +1,6 @@
 """The status names the problems that an operator should solve."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import attrs
 import pytest
@@ -9,7 +9,7 @@ from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
-from gateway.domain.health.heartbeats import Heartbeat, SyphonsSeen
+from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status.pair import (
     BacklogStatus,
     BusyEntity,
@@ -21,24 +21,7 @@ from gateway.domain.status.pair import (
 )
 from gateway.domain.status.process import Alarm, NamespaceStatus, Status
 from gateway.wire.pairgate.advice import problems_of
-
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-ALIVE = Heartbeat(
-    syphon="a",
-    host="gw-1",
-    process="syphon",
-    pid=42,
-    started=NOW,
-    at=NOW,
-    interval=30.0,
-    moved=7,
-)
-
-
-def seen(*alive: Heartbeat) -> SyphonsSeen:
-    return SyphonsSeen(at=NOW, alive=alive, last=NOW, since=NOW, unknown="")
+from tests.wire.pairgate.advice import ALIVE, NOW, seen
 
 
 def pair(usable: int = 9, **states: int) -> PairStatus:

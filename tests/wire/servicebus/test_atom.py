@@ -1,5 +1,5 @@
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from xml.etree import ElementTree
 
 import attrs
@@ -29,22 +29,22 @@ from gateway.wire.servicebus.atom_operations import (
 )
 from gateway.wire.servicebus.errors import build_error
 from gateway.wire.servicebus.management_values import FOREVER, duration_text, parse_duration
+from tests.wire.servicebus.atom import (
+    ORIGIN,
+    SB,
+    conditional,
+    conditions,
+    counts,
+    dates,
+    get,
+    paths,
+    spans,
+    texts,
+)
 
-ORIGIN = "https://localhost:23443"
 QUEUE = EntityPath("txt/.-_123")
-SB = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 
-entities = st.from_regex(
-    r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,8}(/[A-Za-z0-9_-]{1,8}){0,2}", fullmatch=True
-)
-paths = entities.filter(lambda name: "/subscriptions" not in name.lower()).map(EntityPath)
-spans = st.timedeltas(timedelta(microseconds=1), timedelta(days=10675198))
-dates = st.datetimes(datetime(2000, 1, 1), datetime(2999, 1, 1), timezones=st.just(UTC))
-texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=30).filter(
-    lambda text: "\ufffe" not in text and "\uffff" not in text
-)
 links = st.none() | paths.map(str)
-counts = st.integers(0, 2**40)
 known_or_not = st.none() | counts
 properties = st.builds(
     QueueProperties,
@@ -85,15 +85,6 @@ def infos(draw) -> EntityInfo:
     )
 
 
-# No If-Match, *, or an ETag.
-conditions = st.just((False, None)) | st.tuples(st.just(True), st.none() | st.integers(0, 2**62))
-
-
-def conditional(operation, condition):
-    update, version = condition
-    return attrs.evolve(operation, update=update, if_version=version)
-
-
 operations = (
     st.builds(GetEntity, entity=paths)
     | st.builds(conditional, st.builds(PutQueue, entity=paths, properties=properties), conditions)
@@ -107,10 +98,6 @@ operations = (
     )
     | st.just(GetNamespace())
 )
-
-
-def get(target: str) -> Request:
-    return Request(method="GET", target=target)
 
 
 def put(description: str) -> Request:

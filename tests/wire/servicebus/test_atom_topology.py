@@ -56,7 +56,7 @@ from gateway.wire.servicebus.atom_operations import (
     PutTopic,
     entity_of,
 )
-from tests.wire.servicebus.test_atom import (
+from tests.wire.servicebus.atom import (
     ORIGIN,
     SB,
     conditional,

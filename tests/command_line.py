@@ -1,0 +1,23 @@
+"""Parts of the tests of command line that other tests need, too."""
+
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+
+PAIR = """
+[namespaces.east]
+url = "embedded:east.db"
+queues = ["orders"]
+[namespaces.west]
+url = "embedded:west.db"
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+"""
+
+
+def pairgate(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
