@@ -15,6 +15,7 @@ BENCHMARKS = ROOT / "benchmarks"
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "gateway" / "README.md",
     BENCHMARKS / "README.md",
     BENCHMARKS / "proof.md",
     *sorted(DOCS.rglob("*.md")),

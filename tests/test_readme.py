@@ -272,6 +272,15 @@ def test_files_that_a_page_names_are_there(page: Path) -> None:
     assert [name for name in FILE.findall(page.read_text()) if not (ROOT / name).exists()] == []
 
 
+def test_the_code_in_one_page_names_files_that_are_there_and_each_room() -> None:
+    page = (ROOT / "gateway" / "README.md").read_text()
+    names = set(re.findall(r"`([\w/]+(?:\.py|/))`", page))
+    rooms = {path.parent.name for path in (ROOT / "gateway").glob("*/__init__.py")}
+
+    assert [name for name in names if not (ROOT / "gateway" / name).exists()] == []
+    assert rooms - {name.split("/")[0] for name in names} == set()
+
+
 @pytest.mark.parametrize("page", [*PAGES, *RESULTS, *EXAMPLES], ids=name_of)
 def test_modules_that_a_page_runs_are_there(page: Path) -> None:
     """The modules of a page exist, and the tests of its commands of pytest."""

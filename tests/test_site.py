@@ -24,7 +24,7 @@ def test_each_page_is_in_the_navigation_once() -> None:
     config = with_all_pages((ROOT / CONFIG).read_text())
     named = leaves(tomllib.loads(config)["project"]["nav"])
 
-    beside = ["benchmarks/README.md", "benchmarks/proof.md"]
+    beside = ["benchmarks/README.md", "benchmarks/proof.md", "gateway/README.md"]
     others = [*beside, "index.md", "CHANGELOG.md", "CONTRIBUTING.md"]
     assert sorted(named) == sorted([*pages, *others])
 
