@@ -13,13 +13,14 @@ import trio
 
 from gateway.agent.process_pool import Work
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_at, find_admin
-from gateway.app.operations.asking import ANSWER_SECONDS, ask
+from gateway.app.operations.asking import ask
 from gateway.config.options import Config
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, Unavailable
 from gateway.net.http.client import HttpClient
+from gateway.wire.pairgate.control_call import ANSWER_SECONDS
 from gateway.wire.pairgate.scale import (
     MISSING,
     Figures,

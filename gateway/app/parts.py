@@ -17,6 +17,7 @@ from gateway.app.identities import find_destination, note_or_tell, refuse_confus
 from gateway.app.late_setup import BacklogSetup, LateSetup
 from gateway.app.listener.trigger_topic import TopicAnnouncer
 from gateway.app.namespaces import Sides, check_credentials, enter, is_own
+from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
 from gateway.app.pairs import (
     make_gauge,
     make_heartbeats,
@@ -65,7 +66,6 @@ from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.purge import Purge
-from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
 from gateway.telemetry.abilities import Counted, Watched
@@ -104,9 +104,7 @@ class Parts:
     cuts: Mapping[str, Cut] = attrs.field(factory=dict)  # that drills begin and end
     spool: SpoolGauge | None = None
     syphons: Sequence[Syphon] = ()
-    redrive: Redrive | None = None  # of the pair's backlog
-    redrive_spool: Redrive | None = None
-    purge: Purge | None = None  # of the pair's backlog
+    executors: Executors = ()  # of control calls, but those of the process as a whole
     workers: ReadWorkers = no_workers  # the status of each
     readiness: Readiness = attrs.field(factory=Readiness)
     process: ProcessControl | None = None  # None in a worker
@@ -175,6 +173,7 @@ async def make_parts(
             namespaces={namespace.name: observed, **sharding.others},
             sharding=sharding,
             control=control,
+            executors=of_control(control),
         )
     return await _make_paired_parts(stack, config, config.pairing, runtime, adopted)
 
@@ -276,14 +275,20 @@ async def _make_paired_parts(
         cuts=drills.cuts,
         spool=gauge,
         syphons=syphons,
-        redrive=make_redrive(pairing, sides.secondary, runtime),
-        purge=Purge(
-            source=sides.secondary,
-            label=pairing.options.label,
-            clock=runtime.now,
-            observer=runtime.observer,
-        ),
-        redrive_spool=make_redrive(pairing, sides.spool, runtime) if sides.spool else None,
+        executors=[
+            *of_control(control),
+            *of_drills(drills),
+            *of_backlog(
+                Purge(
+                    source=sides.secondary,
+                    label=pairing.options.label,
+                    clock=runtime.now,
+                    observer=runtime.observer,
+                ),
+                make_redrive(pairing, sides.secondary, runtime),
+                make_redrive(pairing, sides.spool, runtime) if sides.spool else None,
+            ),
+        ],
     )
 
 

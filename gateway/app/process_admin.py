@@ -13,6 +13,7 @@ import trio
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.control_calls import of_control, of_process
 from gateway.app.parts import make_issuers
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
@@ -120,7 +121,10 @@ class ProcessAdmin:
     def _make(self, basis: Basis, *, secure: bool) -> Server:
         steering = self.steering
         figures = make_figures(
-            self.board, basis.authorizer, steering.readiness, self.control, process=steering
+            self.board,
+            basis.authorizer,
+            steering.readiness,
+            [*of_control(self.control), *of_process(steering)],
         )
         return make_admin_server(basis, figures)
 

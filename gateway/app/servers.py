@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.operations.control_calls import of_process
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.status import StatusBoard, make_figures
@@ -30,6 +31,7 @@ from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
 from gateway.telemetry.audit import AuditLog
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from gateway.wire.servicebus.errors import PAIRGATE
 
 # The pair's own outcome says more than a timeout of the front end, whose deadline therefore is
@@ -284,18 +286,13 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         board,
         makings.authorizer,
         parts.readiness,
-        parts.control,
-        parts.drills,
-        parts.process,
+        [*parts.executors, *of_process(parts.process)],
     )
     frontend = AdminFrontend(
         broker=makings.parts.broker,
         authorizer=makings.authorizer,
         figures=figures,
         wall_clock=makings.runtime.now,
-        redrive=makings.parts.redrive,
-        redrive_spool=makings.parts.redrive_spool,
-        purge=makings.parts.purge,
         announcements=makings.parts.announcements,
         options=makings.config.limits.admin,
         readiness=parts.readiness,
@@ -312,6 +309,7 @@ def make_admin_server(basis: Basis, frontend: Frontend) -> Server:
             authorizer=basis.authorizer,
             clock=basis.runtime.now,
             notes=AuditLog(audit.file, basis.runtime.observer),
+            calls=CONTROL_CALLS,
         )
         handler = audited.handle
     guarded = Guarded(

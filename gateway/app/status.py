@@ -10,8 +10,8 @@ import trio
 
 from gateway.app.certificates import CertificateWatch
 from gateway.app.listener.waking import expected_wake
+from gateway.app.operations.control_calls import Executors
 from gateway.app.parts import SPOOL, Parts
-from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.config.options import SERVE, Config, Pairing
 from gateway.domain.entity import EntityPath
@@ -49,14 +49,13 @@ from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
 from gateway.listener.consumer_stats import QueueState
-from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth, Reading
-from gateway.pairing.drill.drills import Drills
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.options import rule_for
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
+from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 
 LOOK_SECONDS: Final = 3.0
 # for the secondary to report the depth; after that the last known depth is reported
@@ -346,9 +345,7 @@ def make_figures(
     board: StatusBoard,
     authorizer: Authorizer,
     readiness: Readiness,
-    control: Control | None = None,
-    drills: Drills | None = None,
-    process: ProcessControl | None = None,
+    executors: Executors,
 ) -> FiguresFrontend:
     """
     The front end that serves that status, events, control and readiness.
@@ -361,9 +358,7 @@ def make_figures(
         read=board.read,
         exposition=exposition,
         readiness=readiness,
-        control=(
-            None if control is None else ControlFrontend(authorizer, control, drills, process)
-        ),
+        control=ControlFrontend(authorizer, CONTROL_CALLS, executors),
         history=board.history,
         events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )

@@ -1,18 +1,25 @@
-"""Options that select an admin endpoint, and the credentials for it."""
+"""Options that select an admin endpoint, the credentials for it, and control calls to it."""
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
+from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations import asking
 from gateway.app.operations.admin_endpoint import AdminChoice, TokenSource, tls_files
-from gateway.commands.terminal import Invocation, add_port_offset
+from gateway.commands.terminal import Invocation, add_port_offset, printable, run
 from gateway.config.options import PROCESSES, SERVE
+from gateway.wire.pairgate.admin_json import value_of
+from gateway.wire.pairgate.control_call import ControlCall
+
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 PASSWORD: Final = "PAIRGATE_PASSWORD"
 TOKEN: Final = "PAIRGATE_TOKEN"
@@ -102,6 +109,29 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
     for add in reversed(_OPTIONS):
         named = add(named)
     return named
+
+
+def give(
+    invocation: Invocation,
+    admin: AdminChoice,
+    call: ControlCall[Q, A],
+    request: Q,
+    lines: Callable[[str, A], Sequence[str]],
+    seconds: float | None = None,
+) -> A:
+    """
+    Make the call; print the address of the endpoint and the answer as JSON, or the `lines` of both.
+    `seconds` as in `asking.give`.
+
+    Raises:
+        Failure: as `asking.give`.
+    """
+    config = invocation.read().config
+    answer: A
+    address, answer = run(asking.give, config, admin, call, request, seconds)
+    value = {"gateway": address, **value_of(answer)}
+    invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
+    return answer
 
 
 def _token(user: str | None, file: Path | None) -> TokenSource | None:

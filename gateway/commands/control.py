@@ -8,19 +8,18 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 import click
-from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations import asking
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin, add_gateway
+from gateway.commands.admin import add_admin, add_gateway, give
 from gateway.commands.place import complete_entity
-from gateway.commands.terminal import Invocation, command, printable, run
+from gateway.commands.terminal import Invocation, command
 from gateway.config.values import seconds
-from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, Order
+from gateway.domain.operators.control import EVERYTHING, ControlAnswer, Order
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
-from gateway.wire.pairgate.admin_json import value_of
+from gateway.wire.pairgate import control_calls
+from gateway.wire.pairgate.control_call import ControlCall
 
 _targets = click.argument(
     "targets", nargs=-1, metavar="[ENTITY|PATTERN]...", shell_complete=complete_entity
@@ -99,7 +98,7 @@ def failover(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 
     A pattern such as "orders/*" also covers entities that the gateway doesn't know yet.
     """
-    _give(invocation, admin, Action.FAILOVER, _chosen(given), given)
+    _give(invocation, admin, control_calls.FAILOVER, _chosen(given), given)
 
 
 @command
@@ -113,7 +112,7 @@ def failback(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 
     If the primary still fails, they fail over again after the failover interval.
     """
-    _give(invocation, admin, Action.FAILBACK, _chosen(given), given)
+    _give(invocation, admin, control_calls.FAILBACK, _chosen(given), given)
 
 
 @command
@@ -129,9 +128,7 @@ def probe(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     probe had no answer.
     """
     order = ProbeOrder(targets=_chosen(given), **given)
-    address, answer = run(asking.probe, invocation.read().config, admin, order)
-    value = {"gateway": address, **value_of(answer)}
-    invocation.print(value, *(Text(printable(line)) for line in probe_lines(address, answer)))
+    answer = give(invocation, admin, control_calls.PROBE, order, probe_lines)
     is_whole = all(each.answered for each in answer.probes.values())
     sys.exit(ExitCode.DONE if is_whole else ExitCode.PARTLY)
 
@@ -148,7 +145,7 @@ def pause(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     Without arguments it moves nothing; with some, nothing for these entities or from these backlog
     queues.
     """
-    _give(invocation, admin, Action.PAUSE, given.pop("targets") or (EVERYTHING,), given)
+    _give(invocation, admin, control_calls.PAUSE, given.pop("targets") or (EVERYTHING,), given)
 
 
 @command
@@ -157,7 +154,7 @@ def pause(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 @_reason
 def resume(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
     """Resume the syphon of the gateway: for everything, or for what the arguments name."""
-    _give(invocation, admin, Action.RESUME, given.pop("targets") or (EVERYTHING,), given)
+    _give(invocation, admin, control_calls.RESUME, given.pop("targets") or (EVERYTHING,), given)
 
 
 @command
@@ -166,7 +163,7 @@ def resume(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 @_reason
 def rate(invocation: Invocation, admin: AdminChoice, limit: float, **given: Any) -> None:
     """Limit the syphon of the gateway to RATE messages a second, until it ends."""
-    _give(invocation, admin, Action.RATE, (EVERYTHING,), {**given, "rate": limit or None})
+    _give(invocation, admin, control_calls.RATE, (EVERYTHING,), {**given, "rate": limit or None})
 
 
 def _chosen(given: dict[str, Any]) -> tuple[str, ...]:
@@ -183,14 +180,11 @@ def _chosen(given: dict[str, Any]) -> tuple[str, ...]:
 def _give(
     invocation: Invocation,
     admin: AdminChoice,
-    action: Action,
+    call: ControlCall[Order, ControlAnswer],
     targets: tuple[str, ...],
     given: dict[str, Any],
 ) -> None:
-    order = Order(action=action, targets=targets, **given)
-    address, answer = run(asking.give_order, invocation.read().config, admin, order)
-    value = {"gateway": address, **value_of(answer)}
-    invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
+    give(invocation, admin, call, Order(**call.fixed, targets=targets, **given), lines)
 
 
 def probe_lines(address: str, answer: ProbeAnswer) -> list[str]:

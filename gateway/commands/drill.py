@@ -16,8 +16,7 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import ask_status
-from gateway.app.operations.drilling import begin_drill, end_drill, read_drills
+from gateway.app.operations.asking import ask_status, give
 from gateway.app.operations.ways_in import Place, open_place
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
@@ -38,9 +37,11 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import EVERYTHING
-from gateway.domain.operators.drill import DrillFault, DrillOrder
+from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder
 from gateway.domain.status.pair import PairStatus
 from gateway.wire.pairgate.admin_json import value_of
+from gateway.wire.pairgate.control_call import NoKeys
+from gateway.wire.pairgate.control_calls import DRILL, DRILLS, END_DRILL
 
 WHOLE: Final = {
     DrillFault.REFUSE: "refuses all connections",
@@ -112,7 +113,7 @@ def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -
     """
     config = invocation.read().config
     if end:
-        answer = run(end_drill, config, admin)
+        _, answer = run(give, config, admin, END_DRILL, NoKeys())
         text = "the drill has ended" if answer.changed else "no drill is under way"
         invocation.print(value_of(answer), text)
         return
@@ -179,7 +180,7 @@ async def _check(config: Config, admin: AdminChoice, order: DrillOrder) -> None:
     Raises:
         Failure: the gateway allows no such drill, or some entities aren't on the primary.
     """
-    state = await read_drills(config, admin)
+    _, state = await give(config, admin, DRILLS, NoKeys())
     if not state.allowed:
         raise Failure(
             "the gateway's configuration doesn't allow drills. Add these lines and restart it:"
@@ -223,6 +224,12 @@ async def _play(
 ) -> Outcome:
     began = trio.current_time()
 
+    async def begin(order: DrillOrder) -> DrillAnswer:
+        return (await give(config, admin, DRILL, order))[1]
+
+    async def end() -> DrillAnswer:
+        return (await give(config, admin, END_DRILL, NoKeys()))[1]
+
     def narrate(text: str) -> None:
         line = Text.assemble(
             (f"{trio.current_time() - began:5.1f} s", "dim"), f"  {printable(text)}"
@@ -238,8 +245,8 @@ async def _play(
             load=load,
             wait=choice.wait,
             read=partial(_read, config, admin),
-            begin=partial(begin_drill, config, admin),
-            end=partial(end_drill, config, admin),
+            begin=begin,
+            end=end,
             narrate=narrate,
         )
         live = Live(console=console, auto_refresh=False, transient=True)

@@ -11,7 +11,7 @@ from rich.text import Text
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import key_rotation
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import ask_status, steer_process
+from gateway.app.operations.asking import ask_status, give
 from gateway.app.operations.key_rotation import ENVELOPE, Rotation
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import (
@@ -25,6 +25,7 @@ from gateway.commands.terminal import (
 from gateway.config.file import FILE_NAME, Loaded
 from gateway.config.options import Config
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
+from gateway.wire.pairgate.control_calls import RELOAD
 
 
 @click.group()
@@ -110,7 +111,7 @@ def _reload(loaded: Loaded, admin: AdminChoice) -> _Reload:
     # The gateway may know the old key only, after a step that was interrupted before its reload.
     for config in (loaded.config, _with_old_keys_first(loaded.config)):
         try:
-            address, answer = run(steer_process, config, admin, order)
+            address, answer = run(give, config, admin, RELOAD, order)
         except Failure as failure:
             if failure.code is not ExitCode.FAILED:  # none runs, or it has no admin endpoint
                 return _Reload(problem=str(failure))

@@ -3,20 +3,18 @@
 import sys
 
 import click
-from rich.text import Text
 
 from gateway.app.failure import ExitCode
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import ANSWER_SECONDS, steer_process
-from gateway.commands.admin import add_admin
-from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.commands.admin import add_admin, give
+from gateway.commands.terminal import Duration, Invocation, command
 from gateway.domain.operators.process import (
     DrainReport,
     ProcessAction,
     ProcessAnswer,
     ProcessOrder,
 )
-from gateway.wire.pairgate.admin_json import value_of
+from gateway.wire.pairgate.control_calls import DRAIN, RELOAD
 
 _reason = click.option("--reason", default="", help="For the log and other operators.")
 
@@ -32,8 +30,7 @@ def reload(invocation: Invocation, admin: AdminChoice, reason: str) -> None:
     If anything is wrong, it changes nothing (exit code 1).
     """
     order = ProcessOrder(action=ProcessAction.RELOAD, reason=reason)
-    address, answer = run(steer_process, invocation.read().config, admin, order)
-    _print(invocation, address, answer)
+    give(invocation, admin, RELOAD, order, lines)
 
 
 @command
@@ -50,16 +47,9 @@ def drain(
     Exit code 3: with --wait, some work was cut off.
     """
     order = ProcessOrder(action=ProcessAction.DRAIN, reason=reason, wait=wait)
-    seconds = timeout if wait else ANSWER_SECONDS
-    address, answer = run(steer_process, invocation.read().config, admin, order, seconds)
-    _print(invocation, address, answer)
+    answer = give(invocation, admin, DRAIN, order, lines, timeout if wait else None)
     left = answer.report is not None and bool(answer.report.left)
     sys.exit(ExitCode.PARTLY if left else ExitCode.DONE)
-
-
-def _print(invocation: Invocation, address: str, answer: ProcessAnswer) -> None:
-    value = {"gateway": address, **value_of(answer)}
-    invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
 
 
 def lines(address: str, answer: ProcessAnswer) -> list[str]:

@@ -1,20 +1,20 @@
 """`pairgate purge`: deletes the messages of a backlog queue, after a typed confirmation."""
 
 import sys
+from functools import partial
 from typing import Any
 
 import attrs
 import click
-from rich.text import Text
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations import asking
 from gateway.app.operations.admin_endpoint import AdminChoice
-from gateway.app.operations.asking import purge as ask_purge
-from gateway.commands.admin import add_gateway
-from gateway.commands.terminal import Invocation, command, confirm_by_name, printable, run, waiting
+from gateway.commands.admin import add_gateway, give
+from gateway.commands.terminal import Invocation, command, confirm_by_name, run, waiting
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.wire.pairgate.admin_json import value_of
+from gateway.wire.pairgate.control_calls import PURGE
 
 
 @command
@@ -31,11 +31,10 @@ def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) 
     Without --confirm the command shows how many there are and asks for the name of the queue. If
     more have come since then, nothing is deleted. Exit code 3: some were locked, and are left.
     """
-    config = invocation.read().config
     try:
         order = PurgeOrder(queue=queue, dead_letters=given["dead_letters"], reason=given["reason"])
         if given["confirm"] is None:
-            _, found = run(ask_purge, config, admin, order)
+            _, found = run(asking.give, invocation.read().config, admin, PURGE, order)
             if found.messages:
                 _confirm(order, found)
             order = attrs.evolve(order, confirm=queue, messages=found.messages)
@@ -44,12 +43,13 @@ def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) 
     except InvalidRequest as error:
         raise Failure(str(error), ExitCode.WRONG) from error
     with waiting("deleting", shown=not invocation.as_json):
-        address, answer = run(ask_purge, config, admin, order)
-    left = f", {answer.left} were locked and are left" if answer.left else ""
-    text = f"{answer.purged} messages of {order.path} deleted{left}"
-    value = {"gateway": address, **value_of(answer)}
-    invocation.print(value, Text(printable(text)))
+        answer = give(invocation, admin, PURGE, order, partial(_lines, order))
     sys.exit(ExitCode.PARTLY if answer.left else ExitCode.DONE)
+
+
+def _lines(order: PurgeOrder, _: str, answer: PurgeAnswer) -> list[str]:
+    left = f", {answer.left} were locked and are left" if answer.left else ""
+    return [f"{answer.purged} messages of {order.path} deleted{left}"]
 
 
 def _confirm(order: PurgeOrder, found: PurgeAnswer) -> None:

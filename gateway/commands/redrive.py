@@ -20,8 +20,7 @@ from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.domain.dead_letters import EXPIRED
-from gateway.domain.operators.redrive import Group, Sample, Selection, Survey
-from gateway.wire.pairgate.redrive import MOST
+from gateway.domain.operators.redrive import MOST_REDRIVEN, Group, Sample, Selection, Survey
 
 PROBLEM = "yellow"
 _FILTERS = (
@@ -97,7 +96,7 @@ def redrive(
 @add_filters
 @click.option(
     "--peek",
-    type=click.IntRange(0, MOST),
+    type=click.IntRange(0, MOST_REDRIVEN),
     default=0,
     help="Show so many of them, without their bodies.",
 )

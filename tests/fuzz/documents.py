@@ -5,7 +5,7 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -19,8 +19,6 @@ from gateway.domain.access import Issuer
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError, InternalError, InvalidRequest, MessageError
 from gateway.domain.message import Kind, Message, Typed
-from gateway.domain.operators.control import Action
-from gateway.domain.operators.process import ProcessAction
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.domain.topics.property_values import MessageReader
 from gateway.frontends.storage_queue import messages
@@ -34,8 +32,10 @@ from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.openid.discovery import parse_discovery
 from gateway.wire.openid.jwt import check_terms, expiry_of, parse_jwt, subject_of
 from gateway.wire.openid.keys import KeySet, parse_keys
-from gateway.wire.pairgate import control, drill, listener_report, probe, purge, redrive
+from gateway.wire.pairgate import listener_report
+from gateway.wire.pairgate.admin_json import parse_answer
 from gateway.wire.pairgate.cluster_tokens import HolderTokens
+from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from gateway.wire.pairgate.scale import parse_figures
 from gateway.wire.pairgate.status import parse_status
 from gateway.wire.servicebus import atom, atom_answers, batch, broker_properties
@@ -108,6 +108,9 @@ def read_xml(body: bytes) -> None:
     )
 
 
+ANSWERS = {kind for call in CONTROL_CALLS for kind in (call.answer, call.survey) if kind}
+
+
 def _put(path: str, body: bytes) -> Request:
     target = f"{path}?api-version=2021-05"
     return Request(method="PUT", target=target, headers=Headers(), body=body)
@@ -120,24 +123,8 @@ def read_json(body: bytes) -> None:
             lambda: [*batch.parse_batch(body)],
             lambda: parse_emulator_config(body),
             lambda: _read_broker_properties(body),
-            lambda: redrive.parse_order(body),
-            lambda: redrive.parse_survey(body),
-            lambda: redrive.parse_redriven(body),
-            lambda: purge.parse_order(body),
-            lambda: purge.parse_answer(body),
-            lambda: probe.parse_order(body),
-            lambda: probe.parse_answer(body),
-            lambda: drill.parse_order(body),
-            lambda: drill.check_end(body),
-            lambda: drill.parse_answer(body),
-            lambda: drill.parse_state(body),
-            *(lambda action=action: control.parse_order(action, body) for action in Action),  # type: ignore[misc]
-            *(
-                lambda action=action: control.parse_process_order(action, body)  # type: ignore[misc]
-                for action in ProcessAction
-            ),
-            lambda: control.parse_answer(body),
-            lambda: control.parse_process_answer(body),
+            *(partial(call.parse, body, {"targets": text}) for call in CONTROL_CALLS),
+            *(partial(parse_answer, body, kind, "an answer") for kind in ANSWERS),
             lambda: listener_report.parse_report(body),
             lambda: parse_status(body),
             lambda: parse_figures(body),

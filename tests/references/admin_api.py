@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.frontends.admin.openapi import description
+from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from tests.references.tables import table
 
 Schema = dict[str, Any]
@@ -22,7 +23,7 @@ BODIES: Final = {"text/plain": "text", "text/event-stream": "server-sent events"
 
 def parts() -> Mapping[str, str]:
     """The calls, the meanings of their statuses, and the objects that they answer with."""
-    document = description()
+    document = description(CONTROL_CALLS)
     calls = [
         (f"`{method.upper()} {path}`", call)
         for path, methods in document["paths"].items()

@@ -1,8 +1,8 @@
 """Requests to the admin endpoint of a local or remote gateway."""
 
 import json
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import trio
 
@@ -11,31 +11,17 @@ from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, ad
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, MessageError
-from gateway.domain.operators.control import ControlAnswer, Order
-from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
-from gateway.domain.operators.process import ProcessAnswer, ProcessOrder
-from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.status.process import Status
 from gateway.frontends.admin.readiness import Readiness
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request
-from gateway.wire.pairgate import probe as probing
-from gateway.wire.pairgate import purge as purging
 from gateway.wire.pairgate.admin_json import parse_refusal
-from gateway.wire.pairgate.control import (
-    build_order,
-    build_process_order,
-    parse_answer,
-    parse_process_answer,
-    path_of,
-)
+from gateway.wire.pairgate.control_call import ANSWER_SECONDS, ControlCall
 from gateway.wire.pairgate.status import parse_status
 
 T = TypeVar("T")
-
-ANSWER_SECONDS: Final = 10.0
-PROBE_SECONDS: Final = 60.0  # more than an `attempt_timeout`
-PURGE_SECONDS: Final = 600.0  # for all messages of a backlog queue
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
 async def ask(
@@ -89,29 +75,68 @@ def reason_of(error: Exception, seconds: float = ANSWER_SECONDS) -> str:
     return str(error) or f"no answer within {seconds:g} s"
 
 
-async def call(
-    config: Config,
-    choice: AdminChoice,
-    path: str,
-    read: Callable[[bytes], T],
-    *,
-    body: bytes = b"",
-    seconds: float = ANSWER_SECONDS,
+async def fetch(
+    config: Config, choice: AdminChoice, target: str, parse: Callable[[bytes], T]
 ) -> tuple[str, T]:
     """
-    Ask the admin endpoint once; return its address, and the answer that `read` parses. With a body
-    it is an order, and needs the right Manage instead of Listen.
+    Read the target of the admin endpoint; return its address, and the answer that `parse` reads.
 
     Raises:
-        Failure: no gateway runs or answers within `seconds` (temporary), it refused the request, or
-            the configuration has no admin endpoint or no policy with the right.
+        Failure: no gateway runs or answers in time (temporary), it refused the request, or the
+            configuration has no admin endpoint or no policy with the right.
     """
+
+    async def read(endpoint: AdminEndpoint) -> T:
+        return parse(await ask_once(endpoint, Right.LISTEN, target))
+
+    return await _answered(config, choice, read, ANSWER_SECONDS)
+
+
+async def give(
+    config: Config,
+    choice: AdminChoice,
+    call: ControlCall[Q, A],
+    request: Q,
+    seconds: float | None = None,
+) -> tuple[str, A]:
+    """
+    Make a control call; return the address of the admin endpoint, and its answer. `seconds` to wait
+    for it; None: the call's own patience.
+
+    Raises:
+        Failure: as `fetch`. Without an answer the order may be in effect, or in part.
+    """
+
+    async def make(endpoint: AdminEndpoint) -> A:
+        return await give_to(endpoint, call, request)
+
+    return await _answered(config, choice, make, call.patience if seconds is None else seconds)
+
+
+async def give_to(endpoint: AdminEndpoint, call: ControlCall[Q, A], request: Q) -> A:
+    """
+    As `give`, to this endpoint and without a limit of time.
+
+    Raises:
+        Failure: no policy of the configuration has the right.
+        BrokerError: as `ask`.
+        MessageError: the answer isn't one to this call.
+    """
+    right, target, body = call.right_of(request), call.target(request), call.build(request)
+    answer = await ask_once(endpoint, right, target, method=call.method, body=body)
+    return call.parse_answer(answer, request)
+
+
+async def _answered(
+    config: Config,
+    choice: AdminChoice,
+    make: Callable[[AdminEndpoint], Awaitable[T]],
+    seconds: float,
+) -> tuple[str, T]:
     endpoint = await admin_here(config, choice)
-    right, method = (Right.MANAGE, "POST") if body else (Right.LISTEN, "GET")
     try:
         with trio.fail_after(seconds):
-            told = await ask_once(endpoint, right, path, method=method, body=body)
-        return str(endpoint), read(told)
+            return str(endpoint), await make(endpoint)
     except (BrokerError, MessageError, trio.TooSlowError) as error:
         raise failure_of(endpoint, error, seconds) from error
 
@@ -130,9 +155,9 @@ async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
     Return the address of the gateway's admin endpoint, and its status.
 
     Raises:
-        Failure: as `call`.
+        Failure: as `fetch`.
     """
-    return await call(config, choice, "/status", parse_status)
+    return await fetch(config, choice, "/status", parse_status)
 
 
 async def ask_readiness(config: Config, choice: AdminChoice) -> tuple[str, Readiness]:
@@ -156,63 +181,3 @@ async def ask_readiness(config: Config, choice: AdminChoice) -> tuple[str, Readi
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         text = f"{endpoint}: no valid answer to /readyz: this isn't an endpoint `admin`"
         raise Failure(text) from error
-
-
-async def give_order(
-    config: Config, choice: AdminChoice, order: Order
-) -> tuple[str, ControlAnswer]:
-    """
-    Give an order to the gateway; return the address of its admin endpoint, and its answer.
-
-    Raises:
-        Failure: as `call`. Without an answer the order may be in effect; as orders are idempotent,
-            it can be given again.
-    """
-    path, body = path_of(order.action), build_order(order)
-    return await call(config, choice, path, parse_answer, body=body)
-
-
-async def probe(config: Config, choice: AdminChoice, order: ProbeOrder) -> tuple[str, ProbeAnswer]:
-    """
-    Let the gateway probe troubled entities; return the address of its admin endpoint, and its
-    answer.
-
-    Raises:
-        Failure: as `call`; nothing is to be probed.
-    """
-    body = probing.build_order(order)
-    return await call(
-        config, choice, probing.PATH, probing.parse_answer, body=body, seconds=PROBE_SECONDS
-    )
-
-
-async def steer_process(
-    config: Config, choice: AdminChoice, order: ProcessOrder, seconds: float = ANSWER_SECONDS
-) -> tuple[str, ProcessAnswer]:
-    """
-    Give an order to the process as a whole; return the address of its admin endpoint, and its
-    answer.
-
-    Raises:
-        Failure: as `give_order`.
-    """
-    path, body = path_of(order.action), build_process_order(order)
-    return await call(config, choice, path, parse_process_answer, body=body, seconds=seconds)
-
-
-async def purge(config: Config, choice: AdminChoice, order: PurgeOrder) -> tuple[str, PurgeAnswer]:
-    """
-    Count or delete messages of a backlog queue; return the address of the gateway's admin endpoint,
-    and its answer.
-
-    Raises:
-        Failure: as `call`. Without an answer some messages may be deleted.
-    """
-    return await call(
-        config,
-        choice,
-        purging.PATH,
-        purging.parse_answer,
-        body=purging.build_order(order),
-        seconds=PURGE_SECONDS,
-    )

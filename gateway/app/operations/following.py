@@ -6,7 +6,7 @@ from typing import Final
 import trio
 
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_here
-from gateway.app.operations.asking import call, failure_of
+from gateway.app.operations.asking import failure_of, fetch
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError
@@ -26,10 +26,10 @@ async def last_events(config: Config, choice: AdminChoice, recent: int, show: Sh
     Show the last events that the gateway has kept, at most `recent`.
 
     Raises:
-        Failure: as `call`.
+        Failure: as `fetch`.
     """
     target = f"/events?recent={recent}&follow=false"
-    _, found = await call(config, choice, target, EventParser().feed)
+    _, found = await fetch(config, choice, target, EventParser().feed)
     for event in found:
         show(event)
 

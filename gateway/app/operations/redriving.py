@@ -11,26 +11,23 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, find_admin
+from gateway.app.operations.asking import give_to
 from gateway.app.pairs import make_redrive
 from gateway.app.parts import spool_namespace
 from gateway.app.process import reload_nothing, watch_signals
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.deadlines import answered_within
-from gateway.domain.access import Right
-from gateway.domain.errors import BrokerError, InvalidRequest
-from gateway.domain.operators.redrive import Redriven, Selection, Survey
-from gateway.wire.http.messages import Headers, Request
-from gateway.wire.pairgate.admin_json import parse_refusal
-from gateway.wire.pairgate.redrive import (
-    MOST,
+from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
+from gateway.domain.operators.redrive import (
+    MOST_REDRIVEN,
+    Redriven,
     RedriveOrder,
-    build_order,
-    parse_redriven,
-    parse_survey,
+    Selection,
+    Survey,
 )
+from gateway.wire.pairgate.control_calls import REDRIVE
 
-ANSWER_SECONDS: Final = 600.0  # for a gateway to count or move the messages of one request
 SLICE_SECONDS: Final = 1.0  # of the messages that a running gateway moves for one request
 SLICE_LIMIT: Final = 60.0  # seconds, for its response
 
@@ -106,8 +103,9 @@ async def redrive(
             if wish.executes and survey.moves + _unreadable(survey):
                 begin(survey)
                 redriven = await _run(driver, wish, moved)
-        except BrokerError as error:
-            code = ExitCode.TEMPORARY if error.counts_as_outage else ExitCode.FAILED
+        except (BrokerError, MessageError) as error:
+            is_outage = isinstance(error, BrokerError) and error.counts_as_outage
+            code = ExitCode.TEMPORARY if is_outage else ExitCode.FAILED
             raise Failure(f"{through}: {error}", code) from error
     return Outcome(through=through, survey=survey, redriven=redriven)
 
@@ -182,7 +180,9 @@ class _Running:
 
     async def survey(self, selection: Selection, peek: int = 0) -> Survey:
         order = RedriveOrder(selection=selection, spool=self.wish.spool, peek=peek)
-        return parse_survey(await self._ask(order))
+        found = await self._ask(order)
+        assert isinstance(found, Survey), "the order only counts"
+        return found
 
     async def run(
         self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None
@@ -191,7 +191,9 @@ class _Running:
         Move in slices, so that the redrive can be stopped between two of them. A message that is
         dead-lettered again entered the backlog after the start, and isn't moved again.
         """
-        most = MOST if rate is None else max(1, min(MOST, int(rate * SLICE_SECONDS)))
+        most = MOST_REDRIVEN
+        if rate is not None:
+            most = max(1, min(most, int(rate * SLICE_SECONDS)))
         before = self.began if selection.before is None else min(self.began, selection.before)
         selection = attrs.evolve(selection, before=before)
         order = RedriveOrder(
@@ -201,7 +203,8 @@ class _Running:
         while True:
             # If stopped, wait for the slice in progress, whose messages count.
             with answered_within(SLICE_LIMIT, "from the gateway", shield=True):
-                part = parse_redriven(await self._ask(order))
+                part = await self._ask(order)
+                assert isinstance(part, Redriven), "the order executes"
                 moved(part.moved)
             await trio.lowlevel.checkpoint()
             # Each slice counts only the dead letters that the slices before have left.
@@ -209,23 +212,13 @@ class _Running:
             if part.moved < most:
                 return done
 
-    async def _ask(self, order: RedriveOrder) -> bytes:
+    async def _ask(self, order: RedriveOrder) -> Survey | Redriven:
         if self.wish.label not in {None, self._own_label}:
             raise InvalidRequest(
                 f"the gateway at {self.endpoint} redrives only the backlog of its own label"
             )
-        right = Right.MANAGE if order.executes else Right.LISTEN
-        text = self.endpoint.authorization(right)
-        fields = {} if text is None else {"Authorization": text}
-        request = Request(
-            method="POST", target="/redrive", headers=Headers.of(fields), body=build_order(order)
-        )
-        with answered_within(ANSWER_SECONDS, "from the gateway"):
-            async with self.endpoint.client() as client:
-                response = await client.request(request)
-        if response.status != 200:
-            raise parse_refusal(response)
-        return response.body
+        with answered_within(REDRIVE.patience, "from the gateway"):
+            return await give_to(self.endpoint, REDRIVE, order)
 
     @property
     def _own_label(self) -> str | None:

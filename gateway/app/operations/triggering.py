@@ -4,11 +4,12 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_here
-from gateway.app.operations.asking import ANSWER_SECONDS, ask_once, reason_of
+from gateway.app.operations.asking import ask_once, reason_of
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.wire.pairgate.control_call import ANSWER_SECONDS
 
 
 async def trigger(config: Config, queue: str, choice: AdminChoice, *, size: int = 0) -> str:

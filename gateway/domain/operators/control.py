@@ -236,6 +236,13 @@ class ControlState:
 
 
 @attrs.frozen(kw_only=True)
+class ControlQuery:
+    """Asks for a `ControlState` with the states of the entities that the targets match."""
+
+    targets: tuple[str, ...] = (EVERYTHING,)
+
+
+@attrs.frozen(kw_only=True)
 class ControlAnswer:
     """The result of an order: the state before and after it. `changed`: they differ."""
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final
 
 import attrs
+from attrs import validators
 
 from gateway.domain.clocks.lifetime import Stay, remaining
 from gateway.domain.clocks.times import Now, to_micros
@@ -15,6 +16,8 @@ from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, 
 
 MOST_GROUPS: Final = 1000  # further ones are counted as OTHERS
 OTHERS: Final = "(others)"
+# Messages of one order, so that a client can stop between two and report progress.
+MOST_REDRIVEN: Final = 1000
 _ADDED: Final = frozenset({DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION})
 
 
@@ -57,6 +60,23 @@ class Selection:
             return self.after is None and self.before is None
         is_late = self.after is not None and enqueued < self.after
         return not is_late and (self.before is None or enqueued < self.before)
+
+
+@attrs.frozen(kw_only=True)
+class RedriveOrder:
+    """Counts the selected dead letters or (`executes`) moves them."""
+
+    selection: Selection
+    spool: bool = False  # the gateway's spool instead of the backlog
+    executes: bool = False
+    rate: float | None = attrs.field(
+        default=None, validator=validators.optional(validators.gt(0.0))
+    )  # messages/s
+    most: int = attrs.field(
+        default=MOST_REDRIVEN, validator=[validators.ge(1), validators.le(MOST_REDRIVEN)]
+    )
+    # Dead letters to show without their bodies, where none is moved.
+    peek: int = attrs.field(default=0, validator=[validators.ge(0), validators.le(MOST_REDRIVEN)])
 
 
 @attrs.frozen(kw_only=True)

@@ -2,22 +2,22 @@
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
+from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError
 from gateway.frontends.admin.operators import UNKNOWN, operator_of
 from gateway.frontends.auth import Authorizer
 from gateway.net.visits import current_visit
 from gateway.ports import WallClock
 from gateway.wire.http.messages import Request, Response
-from gateway.wire.pairgate.control import PREFIX
+from gateway.wire.pairgate.control_call import PREFIX, ControlCall
 
-REDRIVE: Final = "/redrive"
 LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
 LONGEST_CALL: Final = 100  # characters of a path: clients without a key write lines, too
 LONGEST_NOTE: Final = 10.0  # seconds
@@ -28,7 +28,6 @@ WINDOW: Final = timedelta(minutes=1)
 MOST_UNNAMED: Final = 10
 MOST_HOSTS: Final = 10
 OTHERS: Final = "others"
-_OF_ANSWER: Final = ("changed", "before", "after", "report", "purged", "left", "error")
 
 
 class Notes(Protocol):
@@ -84,11 +83,12 @@ class Audited:
     authorizer: Authorizer
     clock: WallClock
     notes: Notes
+    calls: Sequence[ControlCall[Any, Any]]
     unnamed: Unnamed = attrs.field(factory=Unnamed)
 
     async def handle(self, request: Request) -> Response:
         """The answer of `handler`."""
-        if not is_call(request):
+        if not self._is_audited(request):
             return await self.handler(request)
         began = self.clock()
         try:
@@ -97,8 +97,10 @@ class Audited:
             with trio.move_on_after(LONGEST_NOTE, shield=True):
                 await self._note(request, began, {"status": None, "error": type(error).__name__})
             raise
-        answer = _as_object(response.body)
-        known: dict[str, Any] = {name: answer[name] for name in _OF_ANSWER if name in answer}
+        answer = _as_object(response.body) or {}
+        call = self._call(request)
+        names = () if call is None else call.audited
+        known: dict[str, Any] = {name: answer[name] for name in (*names, "error") if name in answer}
         await self._note(request, began, {"status": response.status, **known})
         return response
 
@@ -121,25 +123,31 @@ class Audited:
         }
         await self.notes.note(entry)
 
+    def _call(self, request: Request) -> ControlCall[Any, Any] | None:
+        return next((each for each in self.calls if each.is_at(request.method, request.path)), None)
+
+    def _is_audited(self, request: Request) -> bool:
+        """True for each call that may change something, also for one that doesn't exist."""
+        if request.method != "POST":
+            return False
+        return request.path.startswith(PREFIX) or self._call(request) is not None
+
     def _name(self, request: Request) -> str:
         try:
-            return operator_of(self.authorizer, request).name
+            call = self._call(request)
+            right = Right.MANAGE if call is None else call.least_right
+            return operator_of(self.authorizer, request, right).name
         except BrokerError:
             return UNKNOWN
 
 
-def is_call(request: Request) -> bool:
-    """True for control, and for a redrive."""
-    steers = request.path.startswith(PREFIX) or request.path == REDRIVE
-    return request.method == "POST" and steers
-
-
-def _as_object(data: bytes) -> dict[str, Any]:
+def _as_object(data: bytes) -> dict[str, Any] | None:
+    """The JSON object; None: it isn't one."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _order(body: bytes) -> object:
@@ -148,4 +156,5 @@ def _order(body: bytes) -> object:
         return {}
     if len(body) > LONGEST_ORDER:
         return f"{len(body)} bytes"
-    return _as_object(body) or body.decode(errors="replace")
+    order = _as_object(body)
+    return body.decode(errors="replace") if order is None else order

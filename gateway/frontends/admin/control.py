@@ -1,37 +1,24 @@
 """
-Control of the process over HTTP, for operators.
+The control calls of operators over HTTP: `/v1/NAME` for each row of the table
+(`wire/pairgate/control_calls`).
 
-    GET /v1/control     what is in effect: pins, pauses, rate, and the states of entities
-    POST /v1/ACTION     failover, failback, pause, resume, rate; reload, drain
-                        (`wire/pairgate/control`)
-    POST /v1/probe      probes troubled entities now (`wire/pairgate/probe`)
-    GET /v1/permissions the actions that work for this client here (`domain/operators/permissions`)
-    GET /v1/drill       the drill that is under way
-    POST /v1/drill      begins a drill, /v1/end-drill ends it (`wire/pairgate/drill`)
-
-Reading needs the right to listen to every entity, steering the right to manage every entity.
+A call that reads needs the right to listen to every entity, each other one the right to manage
+every entity, but where its row says less.
 """
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 import attrs
 import trio
 
-from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, NotSupported
-from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
-from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
+from gateway.domain.operators.control import Operator
 from gateway.domain.operators.permissions import Permissions, Role
-from gateway.domain.operators.probe import ACTION as PROBE
-from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
-from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
 from gateway.frontends.admin.operators import (
     JSON,
-    NOBODY,
     body_answer,
     check_json,
-    check_right,
     is_operator,
     json_answer,
     operator_of,
@@ -39,142 +26,110 @@ from gateway.frontends.admin.operators import (
 )
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
-from gateway.wire.pairgate import drill, permissions, probe
-from gateway.wire.pairgate.control import (
-    PREFIX,
-    STATE_PATH,
-    action_of,
-    build_answer,
-    parse_order,
-    parse_process_order,
-)
+from gateway.wire.pairgate.control_call import PREFIX, ControlCall
+from gateway.wire.pairgate.control_calls import PERMISSIONS
 
-_OF_PAIR: Final = (Action.FAILOVER.value, Action.FAILBACK.value, PROBE, "redrive", "purge")
-_OF_DRILLS: Final = tuple(path.removeprefix(PREFIX) for path in (drill.PATH, drill.END_PATH))
-_OF_SYPHON: Final = (Action.PAUSE.value, Action.RESUME.value, Action.RATE.value)
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
-class Controls(Protocol):
-    """Executes orders, as `gateway.pairing.control.Control` does."""
-
-    def execute(self, order: Order, operator: Operator) -> ControlAnswer: ...
-
-    async def probe(self, order: ProbeOrder, operator: Operator) -> ProbeAnswer: ...
-
-    def state(self, targets: Sequence[str] = ...) -> ControlState: ...
-
-
-class Drilling(Protocol):
-    """Begins and ends drills, as `gateway.pairing.drill.drills.Drills` does."""
-
-    def begin(self, order: DrillOrder, operator: Operator) -> DrillAnswer: ...
-
-    def end(self, operator: Operator) -> DrillAnswer: ...
-
-    def state(self) -> DrillState: ...
-
-
-class Steers(Protocol):
-    """Executes orders to the process, as `gateway.app.process_control.ProcessControl` does."""
-
-    async def execute(self, order: ProcessOrder, operator: Operator) -> ProcessAnswer: ...
+def _always() -> bool:
+    return True
 
 
 @attrs.frozen
+class Executor(Generic[Q, A]):
+    """A part of this process that executes a control call."""
+
+    call: ControlCall[Q, A]
+    execute: Callable[[Q, Operator], Awaitable[A]]
+    works: Callable[[], bool] = _always  # False: each request would be refused
+
+
+def at_once(execute: Callable[[Q, Operator], A]) -> Callable[[Q, Operator], Awaitable[A]]:
+    """Let a part that doesn't wait execute a call."""
+
+    async def wait(request: Q, operator: Operator) -> A:
+        await trio.lowlevel.checkpoint()
+        return execute(request, operator)
+
+    return wait
+
+
+@attrs.frozen(eq=False)
 class ControlFrontend:
-    """Answers the requests below `/v1/`."""
+    """
+    Answers the calls of the table. `executors` are those of this process; it refuses the other
+    calls.
+    """
 
     authorizer: Authorizer
-    control: Controls
-    drills: Drilling | None = None  # None: this process has no pair
-    process: Steers | None = None
+    calls: Sequence[ControlCall[Any, Any]]
+    executors: Sequence[Executor[Any, Any]]
 
     def takes(self, request: Request) -> bool:
-        """True if the request is an order."""
-        return request.method == "POST" and request.path.startswith(PREFIX)
+        """True if the request is for a call, or for one that doesn't exist."""
+        return self._call(request) is not None or (
+            request.method == "POST" and request.path.startswith(PREFIX)
+        )
 
     def check_head(self, request: Request) -> Response | None:
-        """The refusal of a client that isn't an operator, before its body is read."""
+        """The refusal of a client without the right to do this, before its body is read."""
         try:
-            operator_of(self.authorizer, request)
+            self._operator(request)
         except BrokerError as error:
             return refused(error, self.authorizer)
         return None
 
-    def answer(self, request: Request) -> Response | None:
+    async def answer(self, request: Request) -> Response:
         """
-        The answer to a request that changes nothing; None if it is for another path.
+        Execute a call that `takes` names; an order is in effect when this returns, unless it is
+        cancelled.
 
         Raises:
-            NotAuthorized: the client may not read the state.
-        """
-        if request.path not in {STATE_PATH, drill.PATH, permissions.PATH}:
-            return None
-        name = check_right(self.authorizer, request, Right.LISTEN, None)
-        if request.path == permissions.PATH:
-            return body_answer(200, JSON, permissions.build_permissions(self._may(name, request)))
-        if request.path == drill.PATH:
-            return body_answer(200, JSON, drill.build_answer(self._drills.state()))
-        targets = request.query.get("targets")
-        state = self.control.state() if targets is None else self.control.state(targets.split(","))
-        return body_answer(200, JSON, build_answer(state))
-
-    async def steer(self, request: Request) -> Response:
-        """
-        Execute an order; it is in effect when this returns, unless it is cancelled.
-
-        Raises:
-            NotAuthorized: the client isn't an operator.
-            InvalidRequest: the order is malformed.
-            NotSupported: this process has no pair, or no syphon.
+            NotAuthorized: the client doesn't have the right.
+            InvalidRequest: the request is malformed.
+            NotSupported: this process doesn't execute that call.
+            BrokerError: as the part that executes it.
         """
         await trio.lowlevel.checkpoint()
-        operator = operator_of(self.authorizer, request)
-        action = action_of(request.path)
-        if action is None and request.path not in {drill.PATH, drill.END_PATH, probe.PATH}:
+        operator, call = self._operator(request), self._call(request)
+        if call is None:
             return json_answer(404, {"error": f"{request.path} not found"})
-        check_json(request)
-        if action is not None:
-            answer = build_answer(await self._execute(action, request, operator))
-        elif request.path == probe.PATH:
-            order = probe.parse_order(request.body)
-            answer = probe.build_answer(await self.control.probe(order, operator))
+        # Commands of other versions tell no type. Browsers always tell the origin.
+        is_old = request.path == call.old_path and request.headers.get("Origin") is None
+        if not call.reads and not is_old:
+            check_json(request)
+        if call is PERMISSIONS:
+            answer: Any = self._permissions(request, operator)
         else:
-            answer = drill.build_answer(self._drill(request, operator))
-        return body_answer(200, JSON, answer)
+            answer = await self._execute(call, request, operator)
+        return body_answer(200, JSON, call.build_answer(answer))
 
-    def _may(self, name: str, request: Request) -> Permissions:
-        if not is_operator(self.authorizer, request):
-            return Permissions(name=name, role=Role.READER, actions=())
-        state = self.control.state(())
-        drills = self.drills is not None and self.drills.state().allowed
-        actions = (
-            *(_OF_PAIR if state.has_pair else ()),
-            *(_OF_SYPHON if state.has_syphon else ()),
-            *(_OF_DRILLS if drills else ()),
-            *(() if self.process is None else (each.value for each in ProcessAction)),
-        )
-        return Permissions(name=name or NOBODY, role=Role.OPERATOR, actions=actions)
+    def _call(self, request: Request) -> ControlCall[Any, Any] | None:
+        return next((each for each in self.calls if each.is_at(request.method, request.path)), None)
+
+    def _operator(self, request: Request) -> Operator:
+        """The client, if it has the least right that such a request needs."""
+        call = self._call(request)
+        if call is None:
+            return operator_of(self.authorizer, request)
+        return operator_of(self.authorizer, request, call.least_right)
 
     async def _execute(
-        self, action: Action | ProcessAction, request: Request, operator: Operator
-    ) -> ControlAnswer | ProcessAnswer:
-        await trio.lowlevel.checkpoint()
-        if isinstance(action, Action):
-            return self.control.execute(parse_order(action, request.body), operator)
-        order = parse_process_order(action, request.body)
-        if self.process is None:
-            raise NotSupported(f"this process knows no {action.value}")
-        return await self.process.execute(order, operator)
+        self, call: ControlCall[Any, Any], request: Request, operator: Operator
+    ) -> Any:
+        found = next((each for each in self.executors if each.call is call), None)
+        if found is None:
+            raise NotSupported(f"this process has nothing to {call.name}")
+        order = call.parse(request.body, request.query)
+        if call.right_of(order) is not call.least_right:
+            operator_of(self.authorizer, request, call.right_of(order))
+        return await found.execute(order, operator)
 
-    def _drill(self, request: Request, operator: Operator) -> DrillAnswer:
-        if request.path == drill.PATH:
-            return self._drills.begin(drill.parse_order(request.body), operator)
-        drill.check_end(request.body)
-        return self._drills.end(operator)
-
-    @property
-    def _drills(self) -> Drilling:
-        if self.drills is None:
-            raise NotSupported("this process has no pair, so there is nothing to drill")
-        return self.drills
+    def _permissions(self, request: Request, operator: Operator) -> Permissions:
+        if not is_operator(self.authorizer, request):
+            return Permissions(name=operator.name, role=Role.READER, actions=())
+        working = [each.call for each in self.executors if each.works()]
+        actions = tuple(each.name for each in self.calls if each in working and not each.reads)
+        return Permissions(name=operator.name, role=Role.OPERATOR, actions=actions)

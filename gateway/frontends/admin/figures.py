@@ -50,7 +50,7 @@ from gateway.wire.pairgate.status import build_status
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _READS: Final = frozenset({"GET", "HEAD"})
 # Beginnings of paths that another front end answers in a gateway.
-_OF_GATEWAY: Final = ("/scale", "/triggers", "/redrive", "/v1/redrive", "/v1/purge")
+_OF_GATEWAY: Final = ("/scale", "/triggers")
 _NO_GATEWAY: Final = "this process is no gateway: ask `pairgate serve`"
 
 
@@ -82,7 +82,7 @@ class FiguresFrontend:
                 answer = await self.answer(request)
                 return answer or self.refuse(404, f"{request.path} not found")
             if self.control is not None and self.control.takes(request):
-                return await self.control.steer(request)
+                return await self.control.answer(request)
         except BrokerError as error:
             return refused(error, self.authorizer)
         return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
@@ -104,17 +104,20 @@ class FiguresFrontend:
         if request.path == HISTORY_PATH:
             check_right(self.authorizer, request, Right.LISTEN, None)
             return body_answer(200, JSON, build_history(self.history()))
-        if self.control is not None and (told := self.control.answer(request)) is not None:
-            return told
+        if self.control is not None and self.control.takes(request):
+            return await self.control.answer(request)
         if self.events is not None and (stream := self.events.answer(request)) is not None:
             return stream
-        return health(request, self.readiness) or openapi_answer(request) or page_answer(request)
+        calls = () if self.control is None else tuple(self.control.calls)
+        described = openapi_answer(request, calls)
+        return health(request, self.readiness) or described or page_answer(request)
 
     def check_head(self, request: Request) -> Response | None:
         """As `AdminFrontend.check_head`: only control has bodies."""
         if request.path.startswith(_OF_GATEWAY):
             return refused(NotSupported(_NO_GATEWAY), self.authorizer)
-        if self.control is not None and self.control.takes(request):
+        is_order = request.method == "POST"
+        if is_order and self.control is not None and self.control.takes(request):
             return self.control.check_head(request)
         return self.refuse(400, f"{request.method} {request.path} takes no body")
 

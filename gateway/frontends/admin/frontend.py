@@ -1,5 +1,5 @@
 """
-The HTTP interface for operators and their tools: health, queue depth, triggers and redrive.
+The HTTP interface for operators and their tools: health, queue depth, triggers and control.
 `pairgate.*` are modules of `gateway.wire`.
 
     GET /livez, /readyz            health; /status and /metrics: state and figures (`figures`)
@@ -8,8 +8,6 @@ The HTTP interface for operators and their tools: health, queue depth, triggers 
     GET /scale?queues=A,B          the same of several queues as JSON, for the agent
     GET /triggers?queues=A,B       new messages in these queues as events (`pairgate.announcements`)
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
-    POST /redrive, /v1/redrive     counts or moves dead letters of the backlog (`pairgate.redrive`)
-    POST /v1/purge                 counts or deletes messages of a backlog queue (`pairgate.purge`)
     /v1/...                        control by operators (`control`)
 
 `/livez` and `/readyz` need no credentials. The others take HTTP Basic, with name and key of an
@@ -17,30 +15,25 @@ access policy, or a token that Service Bus would accept. On loopback without acc
 need neither.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from itertools import cycle
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 import trio
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
-from gateway.domain.operators.control import Operator
-from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.domain.operators.redrive import Redriven, Selection, Survey
+from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import PROMETHEUS_TEXT, FiguresFrontend
 from gateway.frontends.admin.operators import (
     JSON,
     body_answer,
-    check_json,
     check_right,
     health,
     json_answer,
-    operator_of,
     refused,
 )
 from gateway.frontends.admin.options import AdminOptions
@@ -50,10 +43,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate import purge as purging
 from gateway.wire.pairgate.announcements import OPEN, build_announcement
-from gateway.wire.pairgate.control import PREFIX
-from gateway.wire.pairgate.redrive import build_answer, parse_order
 from gateway.wire.pairgate.scale import (
     MOST_QUEUES,
     Figures,
@@ -64,31 +54,9 @@ from gateway.wire.pairgate.scale import (
 
 _SCALE: Final = "/scale"
 _TRIGGERS: Final = "/triggers"
-_BACKLOG: Final = frozenset({"/redrive", "/v1/redrive", purging.PATH})
 _LARGEST: Final = 2**63 - 1  # bytes
 _MOST_DIGITS: Final = 20
 _READS: Final = frozenset({"GET", "HEAD"})
-
-
-class Redrives(Protocol):
-    """Counts and moves dead letters, as `gateway.pairing.syphon.redrive.Redrive` does."""
-
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey: ...
-
-    async def run(
-        self,
-        selection: Selection,
-        *,
-        moved: Callable[[int], None],
-        rate: float | None = None,
-        most: float,
-    ) -> Redriven: ...
-
-
-class Purges(Protocol):
-    """Deletes messages of a backlog queue, as `gateway.pairing.syphon.purge.Purge` does."""
-
-    async def execute(self, order: PurgeOrder, operator: Operator) -> PurgeAnswer: ...
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -104,9 +72,6 @@ class AdminFrontend:
     authorizer: Authorizer
     wall_clock: WallClock
     figures: FiguresFrontend | None = None
-    redrive: Redrives | None = None  # only if the gateway has a pair
-    redrive_spool: Redrives | None = None  # only if the pair has a spool
-    purge: Purges | None = None  # only if the gateway has a pair
     announcements: Announcements = attrs.field(factory=Announcements)
     options: AdminOptions = attrs.field(factory=AdminOptions)
     readiness: Readiness = attrs.field(factory=Readiness)
@@ -115,7 +80,7 @@ class AdminFrontend:
         """
         Answer one request; every `BrokerError` has become a response.
 
-        Only redrive, purge and control change anything; `/triggers` may wake readers of triggers.
+        Only control changes anything; `/triggers` may wake readers of triggers.
         """
         await trio.lowlevel.checkpoint()
         try:
@@ -123,10 +88,8 @@ class AdminFrontend:
                 return await self._read(request)
             if request.method == "POST" and request.path.startswith(f"{_TRIGGERS}/"):
                 return self._trigger(request)
-            if request.method == "POST" and request.path in _BACKLOG:
-                return await self._change_backlog(request)
             if (control := self._control) is not None and control.takes(request):
-                return await control.steer(request)
+                return await control.answer(request)
         except BrokerError as error:
             return refused(error, self.authorizer)
         return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
@@ -136,10 +99,10 @@ class AdminFrontend:
         The refusal of a client without the right to do this, before its body is read; None if the
         body may be read.
         """
-        if (control := self._control) is not None and control.takes(request):
-            return control.check_head(request)
         if request.method != "POST":
             return self.refuse(400, f"{request.method} {request.path} takes no body")
+        if (control := self._control) is not None and control.takes(request):
+            return control.check_head(request)
         try:
             if request.path.startswith(f"{_TRIGGERS}/"):
                 self._check(request, self._queue_of(request), Right.SEND)
@@ -196,42 +159,6 @@ class AdminFrontend:
             raise InvalidRequest(f"size: 0 to {_LARGEST} bytes expected, got {text!r:.40}")
         self.announcements.publish(queue, int(text))
         return json_answer(202, {"queue": queue.name})
-
-    async def _change_backlog(self, request: Request) -> Response:
-        if request.path == purging.PATH:
-            return await self._purge(request)
-        return await self._redrive(request)
-
-    async def _redrive(self, request: Request) -> Response:
-        await trio.lowlevel.checkpoint()
-        # Commands of other versions call /redrive without a type. Browsers always tell the origin.
-        if request.path.startswith(PREFIX) or request.headers.get("Origin") is not None:
-            check_json(request)
-        check_right(self.authorizer, request, Right.LISTEN, None)
-        order = parse_order(request.body)
-        if order.executes:
-            check_right(self.authorizer, request, Right.MANAGE, None)
-        redrive = self.redrive_spool if order.spool else self.redrive
-        if redrive is None:
-            raise NotSupported(f"this gateway has no {'spool' if order.spool else 'backlog'}")
-        answer: Survey | Redriven
-        if order.executes:
-            answer = await redrive.run(
-                order.selection, moved=lambda _: None, rate=order.rate, most=order.most
-            )
-        else:
-            answer = await redrive.survey(order.selection, order.peek)
-        return body_answer(200, JSON, build_answer(answer))
-
-    async def _purge(self, request: Request) -> Response:
-        await trio.lowlevel.checkpoint()
-        operator = operator_of(self.authorizer, request)
-        check_json(request)
-        order = purging.parse_order(request.body)
-        if self.purge is None:
-            raise NotSupported("this gateway has no backlog")
-        answer = await self.purge.execute(order, operator)
-        return body_answer(200, JSON, purging.build_answer(answer))
 
     def _queue_of(self, request: Request) -> EntityPath:
         return EntityPath.parse(request.path.removeprefix(f"{_TRIGGERS}/"))

@@ -1,7 +1,7 @@
 """
 The description of the endpoint `admin` in OpenAPI 3.1, served at `/openapi.json`.
 
-It is made from the classes that the codecs read and write, and from the enumerations of actions, so
+It is made from the classes that the codecs read and write, and from the table of control calls, so
 that it can't differ from them. A test compares its paths with those in the code.
 """
 
@@ -16,25 +16,12 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
-from gateway.domain.operators.control import (
-    LONGEST_REASON,
-    MOST,
-    Action,
-    ControlAnswer,
-    ControlState,
-)
-from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
-from gateway.domain.operators.permissions import Permissions
-from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
-from gateway.domain.operators.process import ProcessAction, ProcessAnswer
-from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.domain.operators.redrive import Redriven, Survey
+from gateway.domain.operators.control import LONGEST_REASON, MOST
 from gateway.domain.status.process import Status
 from gateway.frontends.admin.operators import JSON
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate import drill, history, permissions, probe, purge
-from gateway.wire.pairgate.control import STATE_PATH, path_of
-from gateway.wire.pairgate.redrive import RedriveOrder
+from gateway.wire.pairgate import history
+from gateway.wire.pairgate.control_call import ControlCall
 
 PATH: Final = "/openapi.json"
 _TEXT: Final = {"type": "string"}
@@ -54,6 +41,7 @@ _ALWAYS: Final = (400, 401, 403)
 _OF_NAMESPACE: Final = (404, 503, 504)
 
 Schema = dict[str, Any]
+Calls = tuple[ControlCall[Any, Any], ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -76,26 +64,26 @@ class Operation:
         return f"{self.method} {self.path}"
 
 
-def openapi_answer(request: Request) -> Response | None:
+def openapi_answer(request: Request, calls: Calls) -> Response | None:
     """
     The description; None if the request is for another path. The request needs no credentials.
     """
     if request.path != PATH:
         return None
     headers = Headers.of({"Content-Type": JSON, "Cache-Control": "no-cache"})
-    return Response(status=200, headers=headers, body=_encoded())
+    return Response(status=200, headers=headers, body=_encoded(calls))
 
 
 @cache
-def _encoded() -> bytes:
-    return json.dumps(description(), indent=1).encode() + b"\n"
+def _encoded(calls: Calls) -> bytes:
+    return json.dumps(description(calls), indent=1).encode() + b"\n"
 
 
-def description() -> Schema:
-    """The whole description."""
+def description(calls: Calls) -> Schema:
+    """The whole description, with these control calls."""
     schemas = _Schemas()
     paths: dict[str, Schema] = {}
-    for operation in operations(schemas):
+    for operation in operations(schemas, calls):
         paths.setdefault(operation.path, {})[operation.method] = _written(operation)
     return {
         "openapi": "3.1.0",
@@ -128,83 +116,41 @@ def description() -> Schema:
     }
 
 
-def operations(schemas: "_Schemas") -> Iterator[Operation]:
+def operations(schemas: "_Schemas", calls: Calls) -> Iterator[Operation]:
     """Every operation of the endpoint."""
-    of = schemas.of
-    yield from _reads(of)
+    yield from _reads(schemas.of)
     yield from _of_queues()
-    state = of(ControlState)
-    targets = _query("targets", "entities and patterns, separated by commas", _TEXT)
-    yield Operation(
-        path=STATE_PATH,
-        summary="the orders in effect, and the states of the entities that the targets match",
-        answers={200: {JSON: state}},
-        right=_READER,
-        parameters=(targets,),
-    )
-    yield Operation(
-        path=permissions.PATH,
-        summary="the client's role, and the actions that work for it in this process",
-        answers={200: {JSON: of(Permissions)}},
-        right=_READER,
-    )
-    for action in Action:
-        needs_targets = action in {Action.FAILOVER, Action.FAILBACK}
-        body = _object(_order_fields(), required=("targets",) if needs_targets else (), closed=True)
-        yield _order(path_of(action), _ACTIONS[action], body, of(ControlAnswer), needs_targets)
-    body = schemas.request(ProbeOrder)
-    yield _order(
-        probe.PATH, "probes troubled entities now", body, of(ProbeAnswer), is_required=True
-    )
-    for step in ProcessAction:
-        fields: Schema = {"reason": _reason()}
-        if step is ProcessAction.DRAIN:
-            fields["wait"] = {"type": "boolean", "description": "answer when the drain has ended"}
-        yield _order(path_of(step), _STEPS[step], _object(fields, closed=True), of(ProcessAnswer))
-    yield Operation(
-        path=drill.PATH,
-        summary="the drill that is under way",
-        answers={200: {JSON: of(DrillState)}},
-        right=_READER,
-        refusals=(*_ALWAYS, 501),
-    )
-    body = schemas.request(DrillOrder)
-    yield _order(drill.PATH, "begins a drill", body, of(DrillAnswer), is_required=True)
-    end = _object({}, closed=True)
-    yield _order(drill.END_PATH, "ends the drill", end, of(DrillAnswer))
-    body = schemas.request(PurgeOrder)
-    yield _order(
-        purge.PATH,
-        "counts the messages of a backlog queue, or deletes them",
-        body,
-        of(PurgeAnswer),
-        is_required=True,
-        also=_OF_NAMESPACE,
-    )
-    answer = {"anyOf": [of(Survey), of(Redriven)]}
-    for path in ("/redrive", "/v1/redrive"):
-        order = _order(
-            path,
-            "counts dead letters of the backlog, or moves them",
-            schemas.request(RedriveOrder),
-            answer,
-            is_required=True,
-            also=_OF_NAMESPACE,
-        )
-        yield attrs.evolve(order, right=f"{_OPERATOR}; to count, {_READER}")
+    for call in calls:
+        operation = _of_call(call, schemas)
+        yield operation
+        if call.old_path:
+            yield attrs.evolve(operation, path=call.old_path)
 
 
-_ACTIONS: Final = {
-    Action.FAILOVER: "pins entities to the backlog",
-    Action.FAILBACK: "returns entities to the primary",
-    Action.PAUSE: "pauses the syphon",
-    Action.RESUME: "ends pauses of the syphon",
-    Action.RATE: "limits the syphon's messages per second",
-}
-_STEPS: Final = {
-    ProcessAction.RELOAD: "reads the configuration again",
-    ProcessAction.DRAIN: "accepts nothing more, finishes, and ends the process",
-}
+def _of_call(call: ControlCall[Any, Any], schemas: "_Schemas") -> Operation:
+    answer = schemas.of(call.answer)
+    if call.survey is not None:
+        answer = {"anyOf": [schemas.of(call.survey), answer]}
+    operation = Operation(
+        path=call.path,
+        method=call.method.lower(),
+        summary=call.summary,
+        answers={200: {JSON: answer}},
+        right=_READER,
+        refusals=(*_ALWAYS, *call.refusals),
+    )
+    if call.reads:
+        names = [key.name for key in call.keys]
+        parameters = [_query(name, _LISTED[name], _TEXT) for name in names]
+        return attrs.evolve(operation, parameters=tuple(parameters))
+    body = schemas.request(call.request, call.keys, call.is_required)
+    return attrs.evolve(
+        operation,
+        right=_OPERATOR if call.survey is None else f"{_OPERATOR}; to count, {_READER}",
+        refusals=(*_ALWAYS, 413, 501, *call.refusals),
+        body=body,
+        body_is_required=bool(body["required"]),
+    )
 
 
 def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
@@ -329,40 +275,6 @@ def _of_queues() -> Iterator[Operation]:
     )
 
 
-def _order(
-    path: str,
-    summary: str,
-    body: Schema,
-    answer: Schema,
-    is_required: bool = False,
-    also: Sequence[int] = (),
-) -> Operation:
-    return Operation(
-        path=path,
-        method="post",
-        summary=summary,
-        answers={200: {JSON: answer}},
-        right=_OPERATOR,
-        refusals=(*_ALWAYS, 413, 501, *also),
-        body=body,
-        body_is_required=is_required,
-    )
-
-
-def _order_fields() -> Schema:
-    target = {"type": "string", "minLength": 1}
-    return {
-        "targets": {"type": "array", "items": target, "minItems": 1, "maxItems": MOST},
-        "reason": _reason(),
-        "until": _or_null({"type": "string", "format": "date-time"}),
-        "rate": _or_null({"type": "number", "exclusiveMinimum": 0}),
-    }
-
-
-def _reason() -> Schema:
-    return {"type": "string", "maxLength": LONGEST_REASON}
-
-
 def _written(operation: Operation) -> Schema:
     responses = {
         str(status): {
@@ -444,18 +356,17 @@ class _Schemas:
             return {"enum": [member.value for member in kind]}
         return dict(_PLAIN[kind])
 
-    def request(self, kind: Any) -> Schema:
-        """The schema of a request, in which fields with a default may be missing."""
+    def request(self, kind: Any, keys: Sequence[Any], is_required: Callable[[Any], bool]) -> Schema:
+        """The schema of a request with these keys, of which some may be missing."""
         hints = get_type_hints(kind)
-        fields = {
-            each.name: _reason() if each.name == "reason" else self._asked(hints[each.name])
-            for each in attrs.fields(kind)
-        }
-        required = [each.name for each in attrs.fields(kind) if each.default is attrs.NOTHING]
+        fields = {key.name: _KEYS.get(key.name) or self._asked(hints[key.name]) for key in keys}
+        required = [key.name for key in keys if is_required(key)]
         return _object(fields, required=required, closed=True)
 
     def _asked(self, kind: Any) -> Schema:
-        return self.request(kind) if attrs.has(kind) else self.of(kind)
+        if not attrs.has(kind):
+            return self.of(kind)
+        return self.request(kind, attrs.fields(kind), lambda key: key.default is attrs.NOTHING)
 
 
 _PLAIN: Final[Mapping[Any, Schema]] = {
@@ -466,3 +377,17 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     datetime: {"type": "string", "format": "date-time"},
     types.NoneType: {"type": "null"},
 }
+
+# Keys of requests whose class doesn't tell all that is checked.
+_KEYS: Final[Mapping[str, Schema]] = {
+    "targets": {
+        "type": "array",
+        "items": {"type": "string", "minLength": 1},
+        "minItems": 1,
+        "maxItems": MOST,
+    },
+    "reason": {"type": "string", "maxLength": LONGEST_REASON},
+    "rate": _or_null({"type": "number", "exclusiveMinimum": 0}),
+    "wait": {"type": "boolean", "description": "answer when the drain has ended"},
+}
+_LISTED: Final = {"targets": "entities and patterns, separated by commas"}  # in a query

@@ -54,15 +54,15 @@ def check_right(
     return claim.key_name
 
 
-def operator_of(authorizer: Authorizer, request: Request) -> Operator:
+def operator_of(authorizer: Authorizer, request: Request, right: Right = Right.MANAGE) -> Operator:
     """
-    The client, if it may steer the process: an operator has the right to manage every entity.
+    The client, if it has that right on every entity. An operator may manage every entity.
 
     Raises:
         NotAuthorized: the client doesn't have that right.
         InvalidRequest: the Authorization header is malformed.
     """
-    name, visit = check_right(authorizer, request, Right.MANAGE, None), current_visit()
+    name, visit = check_right(authorizer, request, right, None), current_visit()
     if visit.user is not None:
         name = _name_of(visit.user)
     return Operator(name=name or NOBODY, peer=visit.peer or UNKNOWN)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
+from gateway.app.operations.control_calls import of_backlog, of_control, of_drills, of_process
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy
@@ -38,7 +39,7 @@ from gateway.domain.operators.process import (
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Group, Redriven, Sample, Selection, Survey
 from gateway.domain.status.process import Status
-from gateway.frontends.admin.control import ControlFrontend
+from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.frontend import AdminFrontend
@@ -48,6 +49,7 @@ from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.wire.http.messages import Request, Response
+from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 
 PATIENCE = 30.0  # seconds
 
@@ -288,13 +290,25 @@ class Site:
 
         trio.from_thread.run_sync(report, trio_token=self._token)
 
+    def _executors(self) -> list[Executor[Any, Any]]:
+        parts: Any = self  # its own parts, which behave as those of a gateway
+        return [
+            *of_control(parts.control),
+            *of_drills(parts.drilling),
+            *of_process(parts.processing),
+            *(
+                attrs.evolve(each, works=lambda: self.control.has_pair)
+                for each in of_backlog(parts.purging, parts.redriving, None)
+            ),
+        ]
+
     async def _serve(self, ready: threading.Event) -> None:
         authorizer = Authorizer(self.policies, wall_clock=now, loopback=True)
         figures = FiguresFrontend(
             authorizer=authorizer,
             read=self._read,
             exposition=lambda status: b"",
-            control=ControlFrontend(authorizer, self.control, self.drilling, self.processing),
+            control=ControlFrontend(authorizer, CONTROL_CALLS, self._executors()),
             history=lambda: self.history(),
             events=EventsFrontend(authorizer, self.recent),
         )
@@ -304,8 +318,6 @@ class Site:
             authorizer=authorizer,
             wall_clock=now,
             figures=figures,
-            redrive=self.redriving,
-            purge=self.purging,
         )
 
         async def handle(request: Request) -> Response:

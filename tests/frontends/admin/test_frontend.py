@@ -3,7 +3,7 @@
 import json
 import random
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from datetime import timedelta
 
@@ -14,15 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 from gateway.brokers.local.memory import MemoryBroker
-from gateway.domain.access import Access, AccessPolicy, Claim, Right
+from gateway.domain.access import Access, AccessPolicy, Claim
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.message import Message
-from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.ports import Broker
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate.redrive import RedriveOrder, build_order, parse_redriven, parse_survey
 from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, wall_clock
 from tests.harness.faults import FaultyBroker, Hang
@@ -324,116 +322,3 @@ async def test_triggers_are_for_who_has_the_right(
     )
 
     assert response.status == status
-
-
-class Redrives:
-    """Remembers the requests."""
-
-    def __init__(self) -> None:
-        self.asked: list[object] = []
-
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
-        self.asked.append((selection, peek) if peek else selection)
-        await trio.lowlevel.checkpoint()
-        return Survey(problems=("seen",))
-
-    async def run(
-        self,
-        selection: Selection,
-        *,
-        moved: Callable[[int], None],
-        rate: float | None = None,
-        most: float,
-    ) -> Redriven:
-        self.asked.append((selection, rate, most))
-        await trio.lowlevel.checkpoint()
-        return Redriven(moved=3)
-
-
-def redriving(broker: Broker, policies: Iterable[AccessPolicy] = ()) -> AdminFrontend:
-    frontend = frontend_of(broker, policies)
-    frontend.redrive = Redrives()
-    return frontend
-
-
-async def order(frontend: AdminFrontend, body: bytes, authorization: str = "") -> Response:
-    fields = {"Authorization": authorization} if authorization else {}
-    request = Request(method="POST", target="/redrive", headers=Headers.of(fields), body=body)
-    return await frontend.handle(request)
-
-
-COUNT = build_order(RedriveOrder(selection=Selection(reasons=("a",))))
-PEEK = build_order(RedriveOrder(selection=Selection(), peek=7))
-MOVE = build_order(RedriveOrder(selection=Selection(), executes=True, rate=2.0, most=5))
-
-
-async def test_dead_letters_are_counted_and_moved_as_they_were_asked_for(
-    broker: MemoryBroker,
-) -> None:
-    frontend = redriving(broker)
-
-    counted, moved = await order(frontend, COUNT), await order(frontend, MOVE)
-    await order(frontend, PEEK)
-
-    assert parse_survey(counted.body).problems == ("seen",)
-    assert parse_redriven(moved.body).moved == 3
-    assert isinstance(frontend.redrive, Redrives)
-    assert frontend.redrive.asked == [
-        Selection(reasons=("a",)),
-        (Selection(), 2.0, 5),
-        (Selection(), 7),
-    ]
-
-
-async def test_a_page_of_another_site_can_not_redrive_by_a_form(broker: MemoryBroker) -> None:
-    """A browser sends the key of HTTP Basic that it knows with a form, too."""
-    frontend = redriving(broker, POLICIES)
-    fields = {
-        "Authorization": basic(Right.MANAGE.value, KEY),
-        "Origin": "https://elsewhere.example",
-    }
-    form = Headers.of({**fields, "Content-Type": "text/plain"})
-    refused = await frontend.handle(
-        Request(method="POST", target="/redrive", headers=form, body=MOVE)
-    )
-
-    assert refused.status == 400
-    assert isinstance(frontend.redrive, Redrives)
-    assert frontend.redrive.asked == []
-
-
-async def test_the_spools_dead_letters_are_others_than_the_backlogs(broker: MemoryBroker) -> None:
-    spool = build_order(RedriveOrder(selection=Selection(), spool=True))
-    frontend = redriving(broker)
-    without = await order(frontend, spool)
-    frontend.redrive_spool = Redrives()
-
-    assert without.status == 501
-    assert (await order(frontend, spool)).status == 200
-    assert isinstance(frontend.redrive, Redrives)
-    assert frontend.redrive.asked == []
-
-
-async def test_who_may_listen_counts_dead_letters_and_who_may_manage_moves_them(
-    broker: MemoryBroker,
-) -> None:
-    policies = [
-        AccessPolicy(name=right.value, keys=(KEY,), rights=frozenset({right}))
-        for right in (Right.SEND, Right.LISTEN, Right.MANAGE)
-    ]
-    frontend = redriving(broker, policies)
-
-    async def may(right: Right, body: bytes) -> int:
-        return (await order(frontend, body, basic(right.value, KEY))).status
-
-    assert [await may(right, COUNT) for right in (Right.SEND, Right.LISTEN)] == [401, 200]
-    assert [await may(right, MOVE) for right in (Right.LISTEN, Right.MANAGE)] == [401, 200]
-    assert await may(Right.SEND, b"nonsense") == 401  # the credentials are judged first
-
-
-async def test_without_a_pair_there_is_nothing_to_redrive_and_what_is_no_order_is_refused(
-    broker: MemoryBroker,
-) -> None:
-    assert (await order(frontend_of(broker), COUNT)).status == 501
-    assert (await order(redriving(broker), b"nonsense")).status == 400
-    assert (await ask(redriving(broker), "/redrive")).status == 404

@@ -8,9 +8,11 @@ from urllib.parse import unquote
 import attrs
 import trio
 
+from gateway.app.operations.control_calls import of_backlog, of_control
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
-from gateway.domain.operators.redrive import Redriven, Selection, Survey
+from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
+from gateway.domain.operators.redrive import Redriven, RedriveOrder, Selection, Survey
 from gateway.domain.status.process import Status
 from gateway.domain.topics.filters import DEFAULT_RULE, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
@@ -19,7 +21,7 @@ from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate import redrive as redriving
+from gateway.wire.pairgate.control_calls import CONTROL_CALLS, REDRIVE
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
 from tests.frontends.rest_client import wall_clock
@@ -363,6 +365,11 @@ class _Figures:
         self.calls.append("state")
         return ControlState(entities={}, has_pair=True)
 
+    async def probe(self, order: ProbeOrder, operator: Operator) -> ProbeAnswer:
+        await trio.lowlevel.checkpoint()
+        self.calls.append("probe")
+        return ProbeAnswer(action="probe", targets=(), changed=True, before={}, after={}, probes={})
+
     async def survey(self, selection: Selection, peek: int = 0) -> Survey:
         await trio.lowlevel.checkpoint()
         self.calls.append("survey")
@@ -374,8 +381,8 @@ class _Figures:
         return Redriven()
 
 
-_COUNT = redriving.build_order(redriving.RedriveOrder(selection=Selection()))
-_MOVE = redriving.build_order(redriving.RedriveOrder(selection=Selection(), executes=True))
+_COUNT = REDRIVE.build(RedriveOrder(selection=Selection()))
+_MOVE = REDRIVE.build(RedriveOrder(selection=Selection(), executes=True))
 _ALL = b'{"targets": ["*"]}'
 _TRIGGERED = frozenset({Kind.QUEUE, Kind.NEW})
 
@@ -412,9 +419,11 @@ def admin_of(world: World) -> Handle:
             authorizer=world.authorizer,
             read=parts.read,
             exposition=parts.exposition,
-            control=ControlFrontend(world.authorizer, parts),
+            control=ControlFrontend(
+                world.authorizer,
+                CONTROL_CALLS,
+                [*of_control(parts), *of_backlog(parts, parts, parts)],
+            ),
         ),
-        redrive=parts,
-        redrive_spool=parts,
     )
     return frontend.handle
