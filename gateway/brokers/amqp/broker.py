@@ -18,6 +18,7 @@ import trio
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
 from gateway.brokers.amqp.peer import Access, Connections
 from gateway.brokers.amqp.receiver import AmqpReceiver, ReceiverDependencies
+from gateway.brokers.amqp.receiving import ReceivingConnections
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
 from gateway.brokers.amqp.sending import check_all, encoded, post_all, transfers_of
 from gateway.brokers.local.lock_tokens import lock_tokens
@@ -141,10 +142,8 @@ class AmqpBroker:
         self._nurseries = trio.open_nursery()
         self._nursery = await self._nurseries.__aenter__()
         self._sending, self._receiving = (
-            Connections(
-                access=self._access, options=self._options, rng=self._rng, nursery=self._nursery
-            )
-            for _ in range(2)
+            kind(access=self._access, options=self._options, rng=self._rng, nursery=self._nursery)
+            for kind in (Connections, ReceivingConnections)
         )
         self._senders = Senders(take=self._sending.take, options=self._options)
         self._dependencies = ReceiverDependencies(
@@ -258,7 +257,7 @@ class AmqpBroker:
 
     async def _verdict(self, entity: EntityPath, posted: _Posted) -> BrokerError | None:
         try:
-            with posted.sender.peer.judged(posted.began, is_send=True):
+            with posted.sender.peer.judged(posted.began, changes=True):
                 await check_all(posted.sender, posted.under_way)
         except BrokerError as error:
             if isinstance(error, _GONE):

@@ -42,6 +42,13 @@ _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 _LINGER: Final = 10.0  # seconds for late answers on a connection that was replaced
 
 
+GoneBad = Callable[["Peer", float, bool], None]
+"""
+Called with a connection that may have gone bad, with the start of the request that shows it, and
+with True if that would have changed something and had no answer.
+"""
+
+
 @attrs.define(eq=False)
 class Peer:
     """A connection. Its links are void once it is `over`."""
@@ -49,7 +56,7 @@ class Peer:
     client: AmqpClient
     dialect: Dialect
     _tokens: CbsTokens | None
-    _gone_bad: Callable[[float], None]  # called with the start of the request that shows it
+    _gone_bad: "GoneBad"
     is_replaced: bool = attrs.field(default=False, init=False)  # no request begins on it any more
     # Of those who wait for a link, and have sent nothing.
     _attaching: set[trio.CancelScope] = attrs.field(factory=set, init=False)
@@ -74,25 +81,37 @@ class Peer:
         return not sends and all(each.idle for each in self._exchanges.values())
 
     @contextmanager
-    def judged(self, began: float | None = None, *, is_send: bool = False) -> Iterator[None]:
+    def judged(self, began: float | None = None, *, changes: bool = False) -> Iterator[None]:
         """
         A context for a request that began at `began` (None: now). If it fails or is given up, the
-        connection may have gone bad. Only sends show the contrary.
+        connection may have gone bad. Only sends and settlements, which change something, show the
+        contrary.
         """
         began = trio.current_time() if began is None else began
         try:
             yield
         except BrokerError as error:
             if error.counts_as_outage and not isinstance(error, NoToken):
-                self._judge(began, bad=self._trust.failed(began, trio.current_time()))
-            elif is_send:
-                self._trust.answered(trio.current_time())
+                bad = self._trust.failed(began, trio.current_time())
+                self._judge(began, bad=bad, is_silent=False)
+            elif changes:
+                self.prove()
             raise
         except trio.Cancelled:
-            self._judge(began, bad=self._trust.given_up(began, trio.current_time()))
+            bad = self._trust.given_up(began, trio.current_time())
+            self._judge(began, bad=bad, is_silent=changes)
             raise
-        if is_send:
-            self._trust.answered(trio.current_time())
+        if changes:
+            self.prove()
+
+    def prove(self) -> None:
+        """Record that the peer has changed something: it took a message, or gave one."""
+        self._trust.answered(trio.current_time())
+
+    @property
+    def last_answer(self) -> float:
+        """When the peer last changed something; minus infinity: never."""
+        return self._trust.last_answer
 
     @contextmanager
     def until_replaced(self) -> Iterator[None]:
@@ -111,12 +130,12 @@ class Peer:
             scope.cancel()
 
     def is_doubtful(self, since: float) -> bool:
-        """True if it must be replaced, as another one has gone bad since then, and it may have."""
+        """True if the peer has changed nothing since then: it may have gone bad."""
         return self._trust.failed(since, trio.current_time())
 
-    def _judge(self, began: float, *, bad: bool) -> None:
+    def _judge(self, began: float, *, bad: bool, is_silent: bool) -> None:
         if bad and not self.is_replaced and not self.over:
-            self._gone_bad(began)
+            self._gone_bad(self, began, is_silent)
 
     def new_name(self, kind: str) -> str:
         """A link name that is unique on this connection."""
@@ -263,12 +282,12 @@ class Connections:
             for peer in self._peers:
                 nursery.start_soon(peer.client.close)
 
-    def _replace_bad(self, since: float) -> None:
+    def _replace_bad(self, peer: Peer, since: float, is_silent: bool) -> None:
         """Close the connections on which no send has succeeded since then, once they are idle."""
-        for peer in self._peers:
-            if not peer.is_replaced and peer.is_doubtful(since):
-                peer.replace()
-                self._nursery.start_soon(self._leave, peer)
+        for each in self._peers:
+            if not each.is_replaced and each.is_doubtful(since):
+                each.replace()
+                self._nursery.start_soon(self._leave, each)
 
     async def _leave(self, peer: Peer) -> None:
         await trio.lowlevel.checkpoint()

@@ -4,7 +4,7 @@ Receives on a link: gives credit for as many messages as receives wait for, and 
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -75,6 +75,8 @@ class AmqpReceiver:
     _mode: ReceiveMode
     _peer: Peer = attrs.field(init=False)
     _link: ReceivingLink = attrs.field(init=False)
+    # Left with their connections, which were replaced. What they hold can still be settled.
+    _former: list[ReceivingLink] = attrs.field(factory=list, init=False)
     _opening: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _wanted: int = attrs.field(default=0, init=False)  # messages that receives wait for
     _reopened: int = attrs.field(default=0, init=False)  # since the last arrival
@@ -152,12 +154,18 @@ class AmqpReceiver:
             await self._settle_elsewhere(delivery, settlement)
             return
         try:
-            state = await link.settle(id_, outcome)
+            with self._judged(link):
+                state = await link.settle(id_, outcome)
+                check_confirmed(outcome, state)
         except LinkVoid as void:
             raise LockLost("the delivery was settled meanwhile") from void
         self._dependencies.meter.settled(1)
-        check_confirmed(outcome, state)
         self._held.pop(delivery.lock_token or "", None)
+
+    def _judged(self, link: ReceivingLink) -> AbstractContextManager[None]:
+        """A context for a settlement on the link; one that isn't confirmed shows nothing."""
+        is_ours = link.client is self._peer.client and link.is_confirmed
+        return self._peer.judged(changes=True) if is_ours else nullcontext()
 
     async def renew(self, delivery: Delivery) -> datetime:
         """
@@ -191,6 +199,8 @@ class AmqpReceiver:
     def close(self) -> None:
         """Detach. The broker releases unsettled messages sooner or later."""
         self._link.close()
+        for each in self._former:
+            each.close()
 
     @property
     def dialect(self) -> Dialect:
@@ -224,9 +234,16 @@ class AmqpReceiver:
     # --- links and deliveries
 
     async def _attach(self) -> None:
-        self._peer = await self._dependencies.take()
-        address = self.dialect.address(self._entity)
-        self._link = await self._peer.attach(address, partial(self._new, self._peer, address))
+        while True:
+            peer = await self._dependencies.take()
+            address = peer.dialect.address(self._entity)
+            with peer.until_replaced(), self._judged_attach(peer):
+                self._link = await peer.attach(address, partial(self._new, peer, address))
+                self._peer = peer
+                return
+
+    def _judged_attach(self, peer: Peer) -> AbstractContextManager[None]:
+        return peer.judged()
 
     async def _new(self, peer: Peer, address: str) -> ReceivingLink:
         return await ReceivingLink(peer.client, self._new_link(peer, address)).once_attached()
@@ -239,10 +256,13 @@ class AmqpReceiver:
             BrokerError: the link has ended for a reason of the entity's own, or can't be attached
                 again.
         """
-        if self._link.why is None or self._link.arrived:
+        if self._link.arrived or self._is_usable:
             return  # noqa: ASYNC910 the caller waits for news
         async with self._opening:
+            if self._is_usable:
+                return
             if self._link.why is None:
+                await self._change_connection()
                 return
             error = self._link.failure()
             if error.outcome is not errors.Outcome.UNKNOWN:
@@ -252,6 +272,17 @@ class AmqpReceiver:
             pause = self._backoff.delay(self._reopened, self._dependencies.rng)
             self._not_before = trio.current_time() + pause
             await self.open()
+
+    @property
+    def _is_usable(self) -> bool:
+        return self._link.why is None and not self._peer.is_replaced
+
+    async def _change_connection(self) -> None:
+        """Receive on another connection. What is held stays with the link on which it arrived."""
+        former = self._link
+        await self.open()
+        former.leave()
+        self._former = [*(each for each in self._former if each.why is None), former]
 
     def _take_arrived(self, link: ReceivingLink, limit: int) -> list[Delivery]:
         taken: list[Delivery] = []
@@ -268,6 +299,7 @@ class AmqpReceiver:
             taken.append(delivery)
             size += len(event.payload)
         if taken:
+            self._peer.prove()
             self._dependencies.meter.carried(Operation.RECEIVE, len(taken), size)
         return taken
 

@@ -102,7 +102,7 @@ async def attach_sender(
 async def _attach(
     peer: Peer, address: str, options: LinkOptions, session: SessionId | None
 ) -> Sender:
-    watch = await _watch(peer, address) if peer.dialect.watched else None
+    watch = await attach_watch(peer, address) if peer.dialect.watched else None
     try:
         name = peer.new_name("sender")
         new = NewLink(
@@ -124,7 +124,13 @@ async def _attach(
     return Sender(peer, address, link, watch)
 
 
-async def _watch(peer: Peer, address: str) -> Watch:
+async def attach_watch(peer: Peer, address: str) -> Watch:
+    """
+    Attach a link without credit to the address.
+
+    Raises:
+        BrokerError: the peer refuses it, or the connection has ended.
+    """
     name = peer.new_name("watch")
     new = NewLink(
         name=name, we_send=False, source=Terminus(address=address), target=Terminus(address=name)

@@ -1,7 +1,7 @@
 """Receivers of Service Bus: with expiring locks, deferred messages, and sessions."""
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -69,12 +69,23 @@ class ServiceBusReceiver(AmqpReceiver):
     _deferred: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_DEFERRED), init=False)
 
     async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """A settlement too large for a frame goes over $management, too."""
-        if size_of(settlement) > _MAX_OUTCOME:
-            await self._settle_elsewhere(delivery, settlement)
-            self._held.pop(_token_of(delivery), None)
-        else:
+        """
+        A settlement too large for a frame goes over $management, and so does one whose connection
+        was replaced.
+        """
+        token = _token_of(delivery)
+        link, id_ = self._held.get(token, (None, None))
+        if size_of(settlement) <= _MAX_OUTCOME and not self._has_left(link):
             await super()._settle(delivery, settlement)
+            return
+        await self._settle_elsewhere(delivery, settlement)
+        self._held.pop(token, None)
+        if link is not None and id_ is not None:
+            link.forget(id_)
+
+    def _has_left(self, link: ReceivingLink | None) -> bool:
+        """True if the link's connection was replaced; a lock outlives it."""
+        return link is not None and (link is not self._link or self._peer.is_replaced)
 
     def enlist(self, delivery: Delivery, settlement: Settlement) -> TransactedSettlement:
         """As `Enlists.enlist`."""
@@ -154,11 +165,13 @@ class ServiceBusReceiver(AmqpReceiver):
         return None
 
     async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
-        if self._peer.over:
-            self._peer = await self._dependencies.take()
-        return await manage(
-            self._peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
-        )
+        peer = self._peer
+        if peer.over or peer.is_replaced:
+            peer = await self._dependencies.take()
+        with peer.judged():
+            return await manage(
+                peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
+            )
 
 
 @attrs.define(eq=False)
@@ -294,9 +307,18 @@ class ServiceBusSession(ServiceBusReceiver):
 
     async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
         self._check_link()
-        return await manage(
-            self._peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
-        )
+        with self._peer.judged():
+            return await manage(
+                self._peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
+            )
+
+    def _has_left(self, link: ReceivingLink | None) -> bool:
+        """Never: the lock of a session ends with its link."""
+        return False
+
+    def _judged_attach(self, peer: Peer) -> AbstractContextManager[None]:
+        """A namespace answers only once a session has messages, if none is named."""
+        return nullcontext() if self._asked is None else super()._judged_attach(peer)
 
     async def _look_after_link(self) -> None:
         await trio.lowlevel.checkpoint()

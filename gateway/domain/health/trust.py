@@ -24,6 +24,11 @@ class Trust:
     _answered: float = attrs.field(default=-inf, init=False)  # the last time
     _given_up: float = attrs.field(default=inf, init=False)  # the first start since that time
 
+    @property
+    def last_answer(self) -> float:
+        """When the peer last did something; minus infinity: never."""
+        return self._answered
+
     def answered(self, now: float) -> None:
         """Record that the peer did what it was asked, or refused it for the caller's fault."""
         self._answered, self._given_up = now, inf

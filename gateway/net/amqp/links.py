@@ -202,6 +202,7 @@ class ReceivingLink(ClientLink):
         self.arrived: deque[TransferReceived] = deque()
         # Credit was taken back that the peer may have used before it knew.
         self._reduced = False
+        self.is_left = False  # nothing is received on it any more
         self._unsettled: dict[DeliveryId, InFlight] = {}
         # Settlements in transactions, until their provisional outcomes come.
         self._enlisted: dict[DeliveryId, _Enlisted] = {}
@@ -230,6 +231,26 @@ class ReceivingLink(ClientLink):
         while self._reduced and self.why is None:
             await self._changed.park()
 
+    def leave(self) -> None:
+        """
+        Take back all credit, and release what has arrived or arrives later. What is held can still
+        be settled.
+        """
+        self.is_left = True
+        self.set_credit(0)
+        self._release_arrived()
+
+    @property
+    def is_holding(self) -> bool:
+        """True if a delivery isn't settled yet."""
+        return bool(self._unsettled)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True if the peer confirms settlements."""
+        answer = self.answer
+        return answer is not None and answer.receiver_settles is not ReceiverSettles.FIRST
+
     def wake(self) -> None:
         """Wake the tasks in `wait_news`, as if a message had arrived."""
         self._changed.unpark_all()
@@ -241,6 +262,10 @@ class ReceivingLink(ClientLink):
     def holds(self, delivery: DeliveryId) -> bool:
         """True if the delivery can be settled on this link."""
         return delivery in self._unsettled
+
+    def forget(self, delivery: DeliveryId) -> None:
+        """Hold a delivery no more that was settled in another way."""
+        self._unsettled.pop(delivery, None)
 
     def drop(self, delivery: DeliveryId, outcome: Outcome) -> None:
         """Settle a delivery without waiting for the peer's confirmation."""
@@ -264,7 +289,7 @@ class ReceivingLink(ClientLink):
         mine = self._unsettled.get(delivery)
         if mine is None:
             raise LinkVoid(self)
-        if self.answer is None or self.answer.receiver_settles is ReceiverSettles.FIRST:
+        if not self.is_confirmed:
             self.drop(delivery, outcome)
             mine.said = DispositionReceived(self.id, delivery, outcome, settled=True)
             mine.answered.set()
@@ -295,13 +320,8 @@ class ReceivingLink(ClientLink):
 
     def handle(self, event: Event) -> None:
         match event:
-            case TransferReceived(delivery=delivery, settled=settled):
-                self.arrived.append(event)
-                if not settled:
-                    if len(self._unsettled) >= self._most_unsettled:
-                        self._release_oldest()
-                    self._unsettled[delivery] = InFlight(self)
-                self._changed.unpark_all()
+            case TransferReceived():
+                self._handle_transfer(event)
             case LinkDrained():
                 self._reduced = False
                 self._changed.unpark_all()
@@ -310,6 +330,20 @@ class ReceivingLink(ClientLink):
                     self._answer_enlisted(event)
                 if settled:
                     _answer(self._unsettled.pop(delivery, None), event)
+
+    def _handle_transfer(self, event: TransferReceived) -> None:
+        self.arrived.append(event)
+        if not event.settled:
+            if len(self._unsettled) >= self._most_unsettled:
+                self._release_oldest()
+            self._unsettled[event.delivery] = InFlight(self)
+        if self.is_left:
+            self._release_arrived()
+        self._changed.unpark_all()
+
+    def _release_arrived(self) -> None:
+        while self.arrived:
+            self.drop(self.arrived.popleft().delivery, RELEASED)
 
     def _release_oldest(self) -> None:
         """
