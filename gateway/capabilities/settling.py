@@ -21,7 +21,14 @@ import trio
 from gateway.capabilities.receiving import SettlesMany
 from gateway.deadlines import answered_within
 from gateway.domain.bounded import Bounded
-from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, OutcomeUnknown
+from gateway.domain.errors import (
+    BrokerError,
+    LockLost,
+    MessageNotFound,
+    NotSupported,
+    Outcome,
+    OutcomeUnknown,
+)
 from gateway.domain.message import Delivery, Settlement
 from gateway.offering import offered
 from gateway.ports import Receiver
@@ -109,7 +116,7 @@ class SettlementDoubts:
     def end(self, lock_token: str | None, error: BrokerError | None) -> BrokerError | None:
         """
         Note the answer to a settlement that has begun; return the verdict: None, the error, or
-        `OutcomeUnknown` if the lock is lost and an earlier settlement had no answer.
+        `OutcomeUnknown` if the lock or the message is gone and an earlier settlement had no answer.
         """
         key = _key(lock_token)
         if error is None:
@@ -122,7 +129,7 @@ class SettlementDoubts:
             self._open.pop(key, None)
             return error
         self._open[key] = earlier
-        return _in_doubt(error) if isinstance(error, LockLost) else error
+        return _in_doubt(error) if isinstance(error, LockLost | MessageNotFound) else error
 
     @contextmanager
     def settling(self, lock_token: str | None) -> Iterator[None]:
@@ -152,7 +159,7 @@ class SettlementDoubts:
         """
         try:
             yield
-        except LockLost as error:
+        except (LockLost, MessageNotFound) as error:
             if self.about(lock_token):
                 raise _in_doubt(error) from error
             raise

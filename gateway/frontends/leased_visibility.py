@@ -20,6 +20,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Clears, Peeks
+from gateway.capabilities.settling import SettlementDoubts
 from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
@@ -89,6 +90,8 @@ class LeasedVisibility:
     )
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _last_stamp: int = attrs.field(default=0, init=False)
+    # By receipt: a message that isn't held any more has no lease that could tell.
+    _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep hidden messages locked, until cancelled."""
@@ -252,11 +255,13 @@ class LeasedVisibility:
             with _as_storage_says():
                 changed = await self._leases.hide(entity, receipt.token, hidden, body)
             return _handed_out(changed)
-        held = self._find(entity, receipt)
-        if body is not None:
-            await self._renew(held, body)
+        with self._doubts.using(_name_of(entity, receipt)):
+            held = self._find(entity, receipt)
+            if body is not None:
+                await self._renew(held, body)
         if not hidden:
-            await self._settle(held, Abandon())
+            with self._doubts.settling(_name_of(entity, receipt)):
+                await self._settle(held, Abandon())
             now = self._wall_clock()
             empty = Delivery(message=Message(), sequence_number=held.sequence, locked_until=now)
             return TakenMessage(delivery=empty, receipt=None)
@@ -275,7 +280,8 @@ class LeasedVisibility:
             with _as_storage_says():
                 await self._leases.settle(entity, receipt.token, Complete())
             return
-        await self._settle(self._find(entity, receipt), Complete())
+        with self._doubts.settling(_name_of(entity, receipt)):
+            await self._settle(self._find(entity, receipt), Complete())
 
     async def clear(self, entity: EntityPath) -> None:
         """
@@ -438,3 +444,7 @@ def _as_storage_says() -> Iterator[None]:
         if isinstance(error.__cause__, MessageNotFound):
             raise error.__cause__ from error
         raise
+
+
+def _name_of(entity: EntityPath, receipt: PopReceipt) -> str:
+    return f"{entity.key} {receipt.sequence} {receipt.stamp}"

@@ -1,7 +1,7 @@
 """A client of the Queue service's front end without a socket, and shared parts of its tests."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
@@ -29,6 +29,7 @@ from gateway.wire.storage_queue.answers import parse_response
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.signing import signed
 from tests.harness.clocks import VirtualClock
+from tests.harness.faults import Fault, FaultyBroker, Operation, no_fault
 
 ACCOUNT: Final = "contoso"
 KEY: Final = b"a key for tests only"
@@ -126,20 +127,27 @@ def code(response: Response) -> str | None:
 
 @asynccontextmanager
 async def open_client(
-    *, leased: bool = False, paired: bool = False, ahead: float = 0.0
+    *,
+    leased: bool = False,
+    paired: bool = False,
+    ahead: float = 0.0,
+    fault: Callable[[Operation, EntityPath], Fault | None] = no_fault,
 ) -> AsyncIterator[Client]:
     """
     Open a client of a namespace with a queue `orders`.
 
     `leased`: over locks alone, as in a namespace that isn't our own; `paired`: messages are put as
-    through a pair; `ahead`: seconds by which all other clocks are ahead of the namespace's.
+    through a pair; `ahead`: seconds by which all other clocks are ahead of the namespace's;
+    `fault`: decides the fate of each receive and settlement, if `leased`.
     """
     clock = VirtualClock(timedelta(seconds=ahead))
     ids = (UUID(int=number, version=4) for number in count(1))
     namespace = MemoryBroker(VirtualClock(), random.Random(1))
     async with namespace as broker, trio.open_nursery() as nursery:
         broker.recent = Recent() if paired else None
-        leases = Leases(broker, clock)
+        faulty = FaultyBroker(inner=broker, fault=fault)
+        await nursery.start(faulty.run)
+        leases = Leases(broker if fault is no_fault else faulty, clock)
         await nursery.start(leases.run)
         lent = LeasedVisibility(broker, leases, clock)
         await nursery.start(lent.run)

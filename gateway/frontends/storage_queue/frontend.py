@@ -211,12 +211,11 @@ class StorageQueueFrontend:
             result = await _tried(work, seconds, since)
             if isinstance(result, Response):
                 return result
-            if isinstance(operation, storage.DeleteMessage) and unknown and _is_gone(result):
-                return build_response(operation, storage.Done(), Style())
             if result.outcome is Outcome.UNKNOWN:
                 unknown = result
             if not _can_help(result, operation):
-                raise (unknown if isinstance(operation, storage.PutMessage) else None) or result
+                in_doubt = isinstance(operation, storage.PutMessage | storage.DeleteMessage)
+                raise (unknown if in_doubt else None) or result
             wait = max(result.retry_after, pause) if isinstance(result, Busy) else pause
             if not await self._paused(wait, since + seconds):
                 raise unknown or result
@@ -284,11 +283,6 @@ def _can_help(error: BrokerError, operation: storage.Operation) -> bool:
         # own queue.
         return not isinstance(operation, storage.UpdateMessage | storage.CreateQueue)
     return error.counts_as_outage or isinstance(error, Busy)
-
-
-def _is_gone(error: BrokerError) -> bool:
-    response = build_error(error, Trace(request_id="", time=""))
-    return response.status == 404
 
 
 def _common(request: Request, version: str | None, request_id: str) -> list[tuple[str, str]]:
