@@ -45,7 +45,7 @@ from tests.harness.determinism import run_seeded
 LABEL: Final = "fleet"
 KEY: Final = EnvelopeKey(id="fleet", key=b"k" * 32)
 BODY: Final = b"x" * 100
-ANSWER: Final = 3.0  # seconds that a scrape waits for the secondary, as `app.status` does
+ANSWER: Final = 3.0  # seconds that a scrape waits for the secondary, as `app.status.board` does
 QUIET: Final = 30.0  # seconds of an empty backlog, after which the run ends
 LEFT: Final = 0.01  # of the backlog at the return: by then it has been moved
 LOOK: Final = 1.0

@@ -18,8 +18,10 @@ from typing import Any, Final, get_args
 import attrs
 import pytest
 
+from gateway.app.status.sections import SECTIONS
 from gateway.domain.status.figures import Metric, Tag
 from gateway.domain.status.process import Status
+from gateway.domain.status.sections import Sections
 from tests.config.shipped import COMMENTED_OUT, EVERY_OPTION
 
 ROOT: Final = Path(__file__).parents[1]
@@ -145,7 +147,8 @@ def metric_names() -> Iterator[str]:
         for part in get_args(kind):
             yield from declared(part)
 
-    yield from declared(Status)
+    for kind in (Status, *(each.kind for each in SECTIONS)):
+        yield from declared(kind)
 
 
 @cache
@@ -177,14 +180,18 @@ def status_names() -> Iterator[str]:
     """Keys of the status, and the ones that its JSON adds."""
 
     def fields(kind: Any) -> Iterator[str]:
-        if attrs.has(kind):
+        if isinstance(kind, type) and attrs.has(kind):
             for field in attrs.fields(attrs.resolve_types(kind)):
-                yield field.name
-                yield from fields(field.type)
+                if field.type != Sections:  # no key of the JSON
+                    yield field.name
+                    yield from fields(field.type)
         for part in get_args(kind):
             yield from fields(part)
 
     yield from fields(Status)
+    for section in SECTIONS:
+        yield from section.path.split(".")
+        yield from fields(section.kind)
     for node in ast.walk(ast.parse((GATEWAY / "wire" / "pairgate" / "status.py").read_text())):
         if isinstance(node, ast.Dict):
             yield from (key.value for key in node.keys if isinstance(key, ast.Constant))

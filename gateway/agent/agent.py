@@ -27,7 +27,8 @@ from gateway.app.process import watch_signals
 from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
-from gateway.app.status import StatusBoard
+from gateway.app.status.board import StatusBoard
+from gateway.app.status.sections import POOLS, readings
 from gateway.config.file import Loaded
 from gateway.config.options import AGENT, Agent, AgentListener, Config
 from gateway.domain.access import Right
@@ -80,7 +81,7 @@ async def run_agent(
         config=loaded.config,
         runtime=runtime,
         refusals=Refusals(runtime.observer),
-        pools=lambda: [pool.status() for pool in pools],
+        sections=readings(loaded.config, {POOLS: lambda: tuple(pool.status() for pool in pools)}),
     )
     readiness = Readiness(STARTING)
     steering = ProcessControl(

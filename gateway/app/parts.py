@@ -29,6 +29,7 @@ from gateway.app.pairs import (
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
+from gateway.app.status.sections import DRILL, ORDER
 from gateway.app.traces import traced
 from gateway.app.workers.clusters import make_cluster
 from gateway.brokers.embedded.broker import EmbeddedBroker
@@ -48,6 +49,7 @@ from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.failover import State
 from gateway.domain.status.process import Workers
+from gateway.domain.status.sections import Readings
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.cluster.cluster import Cluster
@@ -106,6 +108,7 @@ class Parts:
     syphons: Sequence[Syphon] = ()
     executors: Executors = ()  # of control calls, but those of the process as a whole
     workers: ReadWorkers = no_workers  # the status of each
+    sections: Readings = attrs.field(factory=dict)  # of the status
     readiness: Readiness = attrs.field(factory=Readiness)
     process: ProcessControl | None = None  # None in a worker
     certificates: CertificateWatch | None = None  # None in a worker
@@ -272,6 +275,7 @@ async def _make_paired_parts(
         pair=pair,
         control=control,
         drills=drills,
+        sections={DRILL: lambda: drills.drill, ORDER: pair.order_status},
         cuts=drills.cuts,
         spool=gauge,
         syphons=syphons,

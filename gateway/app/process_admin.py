@@ -17,7 +17,7 @@ from gateway.app.operations.control_calls import of_control, of_process
 from gateway.app.parts import make_issuers
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
-from gateway.app.status import StatusBoard, make_figures
+from gateway.app.status.board import StatusBoard, make_figures
 from gateway.config.file import Loaded
 from gateway.config.options import ADMIN
 from gateway.config.places import host_of_bind, is_loopback

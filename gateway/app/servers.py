@@ -11,7 +11,8 @@ import trio
 from gateway.app.operations.control_calls import of_process
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
-from gateway.app.status import StatusBoard, make_figures
+from gateway.app.status.board import StatusBoard, make_figures
+from gateway.app.status.sections import readings
 from gateway.brokers.local.visibility import LocalVisibility
 from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
 from gateway.frontends.admin.audited import Audited
@@ -280,6 +281,7 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         parts=makings.parts,
         refusals=makings.parts.refusals,
         certificates=makings.parts.certificates,
+        sections=readings(makings.config, makings.parts.sections),
     )
     parts = makings.parts
     figures = make_figures(

@@ -20,7 +20,8 @@ from gateway.app.process_admin import ProcessAdmin
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
-from gateway.app.status import LoneSyphon, StatusBoard
+from gateway.app.status.board import LoneSyphon, StatusBoard
+from gateway.app.status.sections import readings
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.file import Loaded
@@ -184,6 +185,7 @@ def _make_admin(
         config=config,
         runtime=runtime,
         refusals=Refusals(runtime.observer),
+        sections=readings(config),
         syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces={**namespaces, **sharding.others}),
     )
     control = Control(

@@ -2,7 +2,6 @@
 
 import sys
 from contextlib import AsyncExitStack, nullcontext
-from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
@@ -38,7 +37,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.operators.control import EVERYTHING
 from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder
-from gateway.domain.status.pair import PairStatus
+from gateway.domain.status.process import Status
 from gateway.wire.pairgate.admin_json import value_of
 from gateway.wire.pairgate.control_call import NoKeys
 from gateway.wire.pairgate.control_calls import DRILL, DRILLS, END_DRILL
@@ -192,8 +191,8 @@ async def _check(config: Config, admin: AdminChoice, order: DrillOrder) -> None:
         raise Failure(text, ExitCode.WRONG)
     if state.drill is not None:
         raise Failure(f"a drill is under way: {state.drill.text}; `pairgate drill --end`")
-    _, pair = await _read(config, admin)
-    if pair.entities:
+    pair = (await _read(config, admin)).pair
+    if pair is not None and pair.entities:
         names = ", ".join(f"{each.entity} ({each.state})" for each in pair.entities[:5])
         raise Failure(f"a drill begins when all entities are on the primary; not so: {names}")
 
@@ -212,11 +211,11 @@ def _confirm(order: DrillOrder) -> None:
         raise Failure("nothing was done")
 
 
-async def _read(config: Config, admin: AdminChoice) -> tuple[datetime, PairStatus]:
+async def _read(config: Config, admin: AdminChoice) -> Status:
     address, status = await ask_status(config, admin)
     if status.pair is None:
         raise Failure(f"the gateway at {address} has no pair, so there is nothing to drill")
-    return status.at, status.pair
+    return status
 
 
 async def _play(

@@ -34,10 +34,10 @@ from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
 from gateway.domain.health.syphon_progress import Movement, SyphonProgress, progress_of
-from gateway.domain.status.listening import PoolStatus, QueueStatus
 from gateway.domain.status.pair import RATE_SECONDS, PairStatus, SpoolStatus
 from gateway.domain.status.process import NamespaceStatus, Status
-from gateway.wire.pairgate.advice import problems_of, span, syphons_text, wake_text
+from gateway.domain.status.sections import Line
+from gateway.wire.pairgate.advice import problems_of, span, syphons_text
 from gateway.wire.pairgate.status import status_value
 
 EVERY: Final = 1.0  # seconds between two requests of --watch
@@ -137,8 +137,7 @@ def summary(found: Status) -> str:
         pending, way_home = pair.backlog.pending, progress_of(pair, found.at).state
         moves = "" if way_home is Movement.EMPTY else f", {way_home.value}"
         facts.append(f"backlog: {'unknown' if pending is None else pending}{moves}")
-        if pair.drill is not None:
-            facts.append(f"drill: {pair.drill.fault.value}")
+    facts += filter(None, (each.fact(value) for each, value in found.sections.items()))
     return "; ".join(facts)
 
 
@@ -150,12 +149,8 @@ def screen(address: str, found: Status) -> Group:
     if found.pair is not None:
         parts += _pair(found.pair, found.at)
         parts.append(_progress(progress_of(found.pair, found.at)))
-    if found.wake is not None:
-        parts.append(Text(f"listener {wake_text(found.wake)}"))
-    if found.queues:
-        parts.append(_queues(found.queues))
-    if found.pools:
-        parts.append(_pools(found.pools))
+    for section, value in found.sections.items():
+        parts += map(_line, section.lines(value))
     usages = {f"{each.name} ({each.role}, {each.kind})": each.usage for each in found.namespaces}
     parts.append(_usages("namespace", usages))
     return Group(*parts)
@@ -243,16 +238,6 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
             f" {backlog.usable} of {backlog.wanted} queues are usable"
         )
     )
-    if (order := pair.order) is not None:
-        unknown = f", {order.unknown} queues are unknown" if order.unknown else ""
-        leases = "" if order.leases is None else f", {order.leases} leases are held here"
-        if order.missed:
-            leases += f", {order.missed} sends got no lease"
-        lines.append(
-            Text(
-                f"order    {order.away} keys are away, {order.waiting} sends wait{unknown}{leases}"
-            )
-        )
     lines += [*_by_entity(backlog.by_entity), *_dead_letters("backlog", backlog.dead_letters)]
     if pair.spool is not None:
         lines.append(_spool(pair.spool))
@@ -299,23 +284,13 @@ def _as_of(told: datetime | None, now: datetime) -> str:
     return "" if told is None else f" ({span((now - told).total_seconds())} ago)"
 
 
-def _pools(pools: tuple[PoolStatus, ...]) -> Table:
-    table = Table("listener", "waiting", "oldest", "processes", "handling", "handled")
-    for each in pools:
-        age = "-" if each.oldest_age is None else span(each.oldest_age)
-        counts = (f"{each.processes} of {each.wanted}", str(each.handling), str(each.handled))
-        table.add_row(Text(printable(each.listener)), _number(each.depth), age, *counts)
-    return table
-
-
-def _queues(queues: tuple[QueueStatus, ...]) -> Table:
-    table = Table(
-        "queue", "waiting", "tasks", "locked", "completed", "failed", "poisoned", "too late"
-    )
-    for each in queues:
-        counts = (each.locked, each.completed, each.failed, each.poisoned, each.too_late)
-        tasks = f"{each.active_tasks} of {each.total_tasks}"
-        table.add_row(Text(printable(each.queue)), _number(each.depth), tasks, *map(str, counts))
+def _line(line: Line) -> RenderableType:
+    if isinstance(line, str):
+        return Text(printable(line))
+    heading, *rows = line
+    table = Table(*heading)
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table
 
 

@@ -15,14 +15,16 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.status.sections import DRILL
 from gateway.capabilities.settling import settle_or_raise
 from gateway.checker.operations import Acked
 from gateway.demo.traffic import Traffic
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Abandon, AcceptedBy, Complete, Delivery, Settlement
-from gateway.domain.operators.drill import DrillAnswer, DrillOrder
+from gateway.domain.operators.drill import Drill, DrillAnswer, DrillOrder
 from gateway.domain.status.pair import PairStatus
+from gateway.domain.status.process import Status
 from gateway.ports import Broker, Receiver
 
 HEALTHY: Final = 2.0  # seconds of load before the drill
@@ -118,13 +120,14 @@ class Rehearsal:
     order: DrillOrder
     load: Load | None  # None: the real load is watched
     wait: float  # seconds, for the return of the entities, and then for the backlog
-    read: Callable[[], Awaitable[tuple[datetime, PairStatus]]]  # with the gateway's date
+    read: Callable[[], Awaitable[Status]]  # of a gateway with a pair
     begin: Callable[[DrillOrder], Awaitable[DrillAnswer]]
     end: Callable[[], Awaitable[DrillAnswer]]
     narrate: Narrate
     traffic: Traffic = attrs.field(init=False)
     pair: PairStatus | None = attrs.field(default=None, init=False)  # as last read
     _at: datetime | None = attrs.field(default=None, init=False)  # of `pair`
+    _drill: Drill | None = attrs.field(default=None, init=False)  # as last read
     _told: dict[str, str] = attrs.field(factory=dict, init=False)  # states of entities
     _before: PairStatus | None = attrs.field(default=None, init=False)  # as first read
     _last_diverted: datetime | None = attrs.field(default=None, init=False)  # none was later
@@ -194,7 +197,8 @@ class Rehearsal:
             self.narrate("the drill begins" if drill is None else f"the drill begins: {drill.text}")
             with trio.move_on_after(self.order.seconds + 2 * LOOK):
                 while True:
-                    if (await self._look()).drill is None:
+                    await self._look()
+                    if self._drill is None:
                         break
                     # Another process changes its status, without a signal to this one.
                     await trio.sleep(LOOK)
@@ -238,7 +242,9 @@ class Rehearsal:
 
     async def _look(self) -> PairStatus:
         """Return the status, and report its changes."""
-        self._at, pair = await self.read()
+        status = await self.read()
+        pair, self._at, self._drill = status.pair, status.at, status.of(DRILL)
+        assert pair is not None, "the gateway has a pair"
         self.pair = pair
         now = {each.entity: each.state for each in pair.entities}
         for name, state in now.items():

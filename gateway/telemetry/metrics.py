@@ -15,7 +15,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
-from typing import Any, get_args
+from typing import Any
 
 import attrs
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,27 +23,31 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from gateway.domain.health.distribution import Distribution
-from gateway.domain.status.figures import OTHERS, Metric, Tag
+from gateway.domain.status.figures import OTHERS, Metric, Tag, section_in
 from gateway.domain.status.merging import merged
+from gateway.domain.status.process import Status
 
 Labels = dict[str, str]
 Labelled = tuple[Labels, Any]  # a section or a figure, with the labels of the rows around it
 
 
-def exposition(section: Any) -> bytes:
-    """The response body of `GET /metrics` for a section, usually a whole `Status`."""
+def exposition(status: Status) -> bytes:
+    """The response body of `GET /metrics`."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(section))
+    registry.register(_Figures(status))
     return generate_latest(registry)
 
 
 @attrs.define(eq=False)
 class _Figures(Collector):
-    _section: Any
+    _status: Status
     _families: dict[str, Family] = attrs.field(factory=dict, init=False)
 
     def collect(self) -> Iterator[Family]:
-        self._add_all(type(self._section), [({}, self._section)], "")
+        self._add_all(Status, [({}, self._status)], "")
+        for section, value in self._status.sections.items():
+            if value != section.missing:
+                self._add_sections(section.kind, section.metadata, [({}, value)], "")
         yield from self._families.values()
 
     def _add_all(
@@ -59,19 +63,20 @@ class _Figures(Collector):
                 known = [(labels, figure) for labels, figure in figures if figure is not None]
                 if known or are_rows:
                     self._add(metric, known, place)
-            self._add_sections_in(field, sections, field.metadata.get(Tag.PLACE, place))
+            values = [(labels, getattr(section, field.name)) for labels, section in sections]
+            self._add_sections(field.type, field.metadata, values, place)
 
-    def _add_sections_in(
-        self, field: "attrs.Attribute[Any]", sections: Sequence[Labelled], place: str
+    def _add_sections(
+        self, kind: Any, metadata: Mapping[Any, Any], values: Sequence[Labelled], place: str
     ) -> None:
-        kind = _section_in(field.type)
-        if kind is None:
+        """Add the figures of the sections in these values of a field, or of a `Section`."""
+        inner = section_in(kind)
+        if inner is None:
             return
-        values = [(labels, getattr(section, field.name)) for labels, section in sections]
-        found = [each for labels, value in values for each in _within(field, labels, value)]
+        found = [each for labels, value in values for each in _within(metadata, labels, value)]
         are_rows = any(isinstance(value, tuple | Mapping) for _, value in values)
         if found or are_rows:
-            self._add_all(kind, found, place, are_rows=are_rows)
+            self._add_all(inner, found, metadata.get(Tag.PLACE, place), are_rows=are_rows)
 
     def _add(self, metric: Metric, figures: Sequence[Labelled], place: str) -> None:
         name = metric.name.format(place=place)
@@ -80,13 +85,13 @@ class _Figures(Collector):
             _add_samples(family, metric, {} if metric.alone else labels, figure)
 
 
-def _within(field: "attrs.Attribute[Any]", labels: Labels, value: Any) -> Iterator[Labelled]:
+def _within(metadata: Mapping[Any, Any], labels: Labels, value: Any) -> Iterator[Labelled]:
     """The sections in a field."""
     if isinstance(value, Mapping):
         for key, section in value.items():
-            yield {**labels, field.metadata[Tag.KEYED]: key}, section
+            yield {**labels, metadata[Tag.KEYED]: key}, section
     elif isinstance(value, tuple):
-        for row in _first_rows(value, field.metadata.get(Tag.BOUND)):
+        for row in _first_rows(value, metadata.get(Tag.BOUND)):
             names = ((each.metadata.get(Tag.LABEL), each.name) for each in attrs.fields(type(row)))
             yield {**labels, **{label: getattr(row, name) for label, name in names if label}}, row
     elif value is not None:
@@ -100,13 +105,6 @@ def _first_rows(rows: tuple[Any, ...], most: int | None) -> Iterable[Any]:
     others = merged(rows[most], rows[most + 1 :])
     names = [each.name for each in attrs.fields(type(others)) if Tag.LABEL in each.metadata]
     return (*rows[:most], attrs.evolve(others, **dict.fromkeys(names, OTHERS)))
-
-
-def _section_in(kind: Any) -> Any:
-    """The section `X` in a type as `X`, `X | None`, `tuple[X, ...]` or `Mapping[str, X]`."""
-    if isinstance(kind, type) and attrs.has(kind):
-        return None if kind is Distribution else kind
-    return next(filter(None, map(_section_in, get_args(kind))), None)
 
 
 def _add_samples(family: Family, metric: Metric, labels: Labels, figure: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.status.sections import DRILL
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.commands.drill import code_of
 from gateway.demo.rehearsal import Load, Outcome, Rehearsal
@@ -25,6 +26,7 @@ from gateway.domain.status.pair import (
     SyphonStatus,
     TroubledEntity,
 )
+from gateway.domain.status.process import Status
 from gateway.pairing.drill.cut import Cut
 from gateway.pairing.drill.drills import Drills
 from tests.harness.clocks import VirtualClock
@@ -65,7 +67,7 @@ class Gateway:
     def open_receiver(self, entity: EntityPath) -> Any:
         return self.store.open_receiver(entity)
 
-    async def read(self) -> tuple[datetime, PairStatus]:
+    async def read(self) -> Status:
         await trio.lowlevel.checkpoint()
         if self.silent:
             raise Failure("no gateway answers", ExitCode.TEMPORARY)
@@ -88,7 +90,7 @@ class Gateway:
         entity = TroubledEntity(
             entity="drill", state=state, since=now, reason="a drill", pinned=False
         )
-        return now, PairStatus(
+        pair = PairStatus(
             label="east",
             states={"suspect": 0, "secondary": int(cut), "half-open": 0, "pinned": 0},
             entities=(entity,) if cut else (),
@@ -111,8 +113,9 @@ class Gateway:
             max_inflight=1,
             paused=0,
             pauses=0,
-            drill=self.drills.drill,
         )
+        sections = {DRILL: self.drills.drill}
+        return Status(at=now, started=now, namespaces=(), pair=pair, sections=sections)
 
     async def begin(self, order: DrillOrder) -> DrillAnswer:
         await trio.lowlevel.checkpoint()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from gateway.app.status.sections import SECTIONS
 from gateway.brokers.servicebus import receiver as rest_receiver
 from gateway.brokers.storage_queue import deliveries as storage_deliveries
 from gateway.capabilities import LONGEST_TOKEN
@@ -126,7 +127,7 @@ def read_json(body: bytes) -> None:
             *(partial(call.parse, body, {"targets": text}) for call in CONTROL_CALLS),
             *(partial(parse_answer, body, kind, "an answer") for kind in ANSWERS),
             lambda: listener_report.parse_report(body),
-            lambda: parse_status(body),
+            lambda: parse_status(body, SECTIONS),
             lambda: parse_figures(body),
             lambda: read_notes(text),
             lambda: EventParser().feed(b"data: " + body + b"\n\n"),

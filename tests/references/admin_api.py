@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gateway.app.status.sections import SECTIONS
 from gateway.frontends.admin.openapi import description
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from tests.references.tables import table
@@ -23,7 +24,7 @@ BODIES: Final = {"text/plain": "text", "text/event-stream": "server-sent events"
 
 def parts() -> Mapping[str, str]:
     """The calls, the meanings of their statuses, and the objects that they answer with."""
-    document = description(CONTROL_CALLS)
+    document = description(CONTROL_CALLS, SECTIONS)
     calls = [
         (f"`{method.upper()} {path}`", call)
         for path, methods in document["paths"].items()

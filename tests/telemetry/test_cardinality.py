@@ -11,7 +11,8 @@ from trio.testing import MockClock
 
 from gateway.app.parts import make_parts
 from gateway.app.runtime import Runtime, Silence
-from gateway.app.status import StatusBoard
+from gateway.app.status.board import StatusBoard
+from gateway.app.status.sections import QUEUES
 from gateway.config.file import parse
 from gateway.domain.access import Refusal
 from gateway.domain.entity import EntityPath
@@ -136,11 +137,11 @@ async def test_sends_to_many_names_make_no_more_series(
 
 
 def test_a_listener_of_many_queues_tells_the_sum_of_the_further_ones() -> None:
-    [queue] = OUTAGE.queues
+    [queue] = OUTAGE.of(QUEUES)
 
     def listening(number: int) -> Status:
         queues = (attrs.evolve(queue, queue=f"queue-{name}") for name in range(number))
-        return attrs.evolve(OUTAGE, queues=tuple(queues))
+        return attrs.evolve(OUTAGE, sections={QUEUES: tuple(queues)})
 
     most, many = exposition(listening(MOST_QUEUES + 1)), exposition(listening(MANY))
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import attrs
 
+from gateway.app.status.sections import ORDER
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth, first_queues
 from gateway.domain.health.heartbeats import SyphonsSeen
@@ -119,10 +120,8 @@ def test_leases_of_ordered_entities_and_forwarded_sends_are_told_where_there_are
     assert value(OUTAGE, "pairgate_ordered_leases") == 1
     assert value(OUTAGE, "pairgate_ordered_missed_sends_total") == 4
     assert value(OUTAGE, forwarded, "accepted") == 5
-    assert OUTAGE.pair is not None
-    assert OUTAGE.pair.order is not None
-    order = attrs.evolve(OUTAGE.pair.order, leases=None, forwarded=None)
-    alone = attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, order=order))
+    order = attrs.evolve(OUTAGE.sections[ORDER], leases=None, forwarded=None)
+    alone = attrs.evolve(OUTAGE, sections={ORDER: order})
     assert value(alone, "pairgate_ordered_missed_sends_total") is None
     assert value(alone, forwarded, "accepted") is None
 

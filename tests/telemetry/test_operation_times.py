@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from gateway.app.parts import Parts, make_parts
 from gateway.app.runtime import Runtime
-from gateway.app.status import StatusBoard
+from gateway.app.status.board import StatusBoard
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import SettlesMany
 from gateway.config.file import parse

@@ -6,9 +6,11 @@ import attrs
 import trio
 
 from gateway.app.runtime import Runtime
-from gateway.app.status import StatusBoard
+from gateway.app.status.board import StatusBoard
+from gateway.app.status.sections import QUEUES, WAKE, readings
 from gateway.config.options import ADMIN, LISTEN, Config, Endpoint
 from gateway.domain.events.gateway import Billed
+from gateway.domain.status.listening import QueueStatus
 from gateway.frontends.refusals import Refusals
 from gateway.listener.consumer_stats import QueueState
 from gateway.listener.listener import QueueListener
@@ -38,8 +40,10 @@ class ListenerFigures:
             config=self.config,
             runtime=self.runtime,
             refusals=Refusals(self.runtime.observer),
-            states=self._states,
-            wake=lambda: self.listener.wake,
+            sections=readings(
+                self.config,
+                {QUEUES: self._queues, WAKE: lambda: self.listener.wake},
+            ),
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -64,3 +68,22 @@ class ListenerFigures:
 
     def _states(self) -> list[QueueState]:
         return list(self.listener.states().values())
+
+    def _queues(self) -> tuple[QueueStatus, ...]:
+        return tuple(map(_queue, self._states()))
+
+
+def _queue(state: QueueState) -> QueueStatus:
+    return QueueStatus(
+        queue=state.queue.name,
+        active_tasks=state.active_tasks,
+        total_tasks=state.total_tasks,
+        locked=state.locked,
+        completed=state.completed,
+        failed=state.failed,
+        poisoned=state.poisoned,
+        too_late=state.too_late,
+        usage=state.usage,
+        handled=state.handled,
+        depth=state.depth,
+    )

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_here
+from gateway.app.status.sections import SECTIONS
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, MessageError
@@ -157,7 +159,7 @@ async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
     Raises:
         Failure: as `fetch`.
     """
-    return await fetch(config, choice, "/status", parse_status)
+    return await fetch(config, choice, "/status", partial(parse_status, sections=SECTIONS))
 
 
 async def ask_readiness(config: Config, choice: AdminChoice) -> tuple[str, Readiness]:

@@ -18,6 +18,7 @@ from gateway.app.endpoints import OpenEndpoint, crash_reporter
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
+from gateway.app.status.sections import SECTIONS
 from gateway.app.workers.channel import Channel, Values
 from gateway.app.workers.clusters import told_of
 from gateway.app.workers.drilling import drill_message
@@ -310,7 +311,7 @@ class WorkerPool:
             if "ready" in message:
                 self._note_ready(worker)
             if "status" in message:
-                worker.status = parse_status(message["status"].encode())
+                worker.status = parse_status(message["status"].encode(), SECTIONS)
                 worker.answered = max(worker.answered, message["answer"])
                 worker.told.note()
             if "changes" in message and self._hub is not None:

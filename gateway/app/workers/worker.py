@@ -26,7 +26,7 @@ from gateway.app.process import allow_files, collect_seldom, reload_nothing, wat
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
-from gateway.app.status import StatusBoard
+from gateway.app.status.board import StatusBoard
 from gateway.app.traces import open_traces
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
 from gateway.app.workers.clusters import join_cluster

@@ -18,9 +18,11 @@ as in
 
 import enum
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import attrs
+
+from gateway.domain.health.distribution import Distribution
 
 OTHERS: Final = "(others)"  # the name of the row that stands for those beyond `bounded`
 
@@ -91,6 +93,16 @@ def place(name: str) -> Metadata:
 def bounded(most: int) -> Metadata:
     """The rows in the field have metrics of the first `most`, and of all others as one row."""
     return {Tag.BOUND: most}
+
+
+def section_in(kind: Any) -> Any:
+    """
+    The class `X` of a field's type, as `X`, `X | None`, `tuple[X, ...]` or `Mapping[str, X]`; None:
+    the type has no section.
+    """
+    if isinstance(kind, type) and attrs.has(kind):
+        return None if kind is Distribution else kind
+    return next(filter(None, map(section_in, get_args(kind))), None)
 
 
 KEY: Final[Metadata] = {Tag.KEY: None}

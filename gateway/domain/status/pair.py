@@ -13,7 +13,6 @@ from gateway.domain.errors import BusyReason
 from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.heartbeats import SyphonsSeen
-from gateway.domain.operators.drill import Drill
 from gateway.domain.status.figures import (
     KEY,
     KEY_OF_ANY_CASE,
@@ -476,8 +475,6 @@ class PairStatus:
         ),
     )
     state_changes: tuple[StateChangeCount, ...] = field(default=(), metadata=ALL)
-    drill: Drill | None = None  # that is under way
-    order: OrderStatus | None = None  # None: no entity keeps its order
 
     @property
     def syphons_alive(self) -> int | None:

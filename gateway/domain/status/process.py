@@ -1,13 +1,13 @@
 """
 The status of a process at a moment, as operators see it: a gateway, a syphon, a listener, an agent.
 
-`app/status.py` collects it. `figures` has what the metadata of the fields mean.
+`app/status/board.py` collects it. `figures` has what the metadata of the fields mean.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 from attrs import field
@@ -19,7 +19,6 @@ from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.expiry import Expiry
 from gateway.domain.status.figures import (
     KEY,
-    bounded,
     counter,
     gauge,
     histogram,
@@ -27,7 +26,6 @@ from gateway.domain.status.figures import (
     label,
     place,
 )
-from gateway.domain.status.listening import MOST_QUEUES, PoolStatus, QueueStatus, Wake
 from gateway.domain.status.merging import (
     ALL,
     EACH,
@@ -47,7 +45,9 @@ from gateway.domain.status.pair import (
     sent,
     took,
 )
+from gateway.domain.status.sections import Section, Sections, merge_sections
 
+T = TypeVar("T")
 _STORES: Final = frozenset({"embedded", "memory"})
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -220,7 +220,7 @@ def _alarms(
 
 @attrs.frozen(kw_only=True)
 class Status:
-    """The status of one process. `pair` is None without a pair; `queues` are a listener's."""
+    """The status of one process. `pair` is None without a pair."""
 
     at: datetime
     started: datetime = field(
@@ -230,9 +230,6 @@ class Status:
     )
     namespaces: tuple[NamespaceStatus, ...] = field(metadata=merge(_namespaces))
     pair: PairStatus | None = field(default=None, metadata=EACH)
-    queues: tuple[QueueStatus, ...] = field(default=(), metadata=bounded(MOST_QUEUES))
-    pools: tuple[PoolStatus, ...] = ()  # of an agent
-    wake: Wake | None = None
     events: Mapping[str, int] = field(  # since the start, by name
         factory=dict,
         metadata=TOTAL
@@ -280,6 +277,13 @@ class Status:
     durations: tuple[SendDuration, ...] = field(  # of these sends
         default=(), metadata=ALL | SENDS_TOOK
     )
+    # Of parts that the core doesn't know.
+    sections: Sections = field(factory=dict, metadata=merge(merge_sections))
+
+    def of(self, section: Section[T]) -> T:
+        """The value of that section."""
+        value: T = self.sections.get(section, section.missing)
+        return value
 
 
 @attrs.frozen(kw_only=True)

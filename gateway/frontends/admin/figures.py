@@ -17,8 +17,8 @@ Prometheus.
 every entity, and control the right to manage every entity.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import attrs
 import trio
@@ -27,6 +27,7 @@ from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.status.process import Status
+from gateway.domain.status.sections import Section
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.openapi import openapi_answer
@@ -68,6 +69,7 @@ class FiguresFrontend:
     control: ControlFrontend | None = None
     events: EventsFrontend | None = None
     history: Callable[[], Iterable[DepthSample]] = tuple
+    sections: Sequence[Section[Any]] = ()  # of the status, that the core doesn't know
 
     async def handle(self, request: Request) -> Response:
         """
@@ -109,7 +111,7 @@ class FiguresFrontend:
         if self.events is not None and (stream := self.events.answer(request)) is not None:
             return stream
         calls = () if self.control is None else tuple(self.control.calls)
-        described = openapi_answer(request, calls)
+        described = openapi_answer(request, calls, tuple(self.sections))
         return health(request, self.readiness) or described or page_answer(request)
 
     def check_head(self, request: Request) -> Response | None:

@@ -17,7 +17,9 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from gateway.domain.operators.control import LONGEST_REASON, MOST
+from gateway.domain.status.figures import section_in
 from gateway.domain.status.process import Status
+from gateway.domain.status.sections import Section, Sections
 from gateway.frontends.admin.operators import JSON
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import history
@@ -42,6 +44,7 @@ _OF_NAMESPACE: Final = (404, 503, 504)
 
 Schema = dict[str, Any]
 Calls = tuple[ControlCall[Any, Any], ...]
+SectionList = tuple[Section[Any], ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -64,24 +67,27 @@ class Operation:
         return f"{self.method} {self.path}"
 
 
-def openapi_answer(request: Request, calls: Calls) -> Response | None:
+def openapi_answer(request: Request, calls: Calls, sections: SectionList) -> Response | None:
     """
     The description; None if the request is for another path. The request needs no credentials.
     """
     if request.path != PATH:
         return None
     headers = Headers.of({"Content-Type": JSON, "Cache-Control": "no-cache"})
-    return Response(status=200, headers=headers, body=_encoded(calls))
+    return Response(status=200, headers=headers, body=_encoded(calls, sections))
 
 
 @cache
-def _encoded(calls: Calls) -> bytes:
-    return json.dumps(description(calls), indent=1).encode() + b"\n"
+def _encoded(calls: Calls, sections: SectionList) -> bytes:
+    return json.dumps(description(calls, sections), indent=1).encode() + b"\n"
 
 
-def description(calls: Calls) -> Schema:
-    """The whole description, with these control calls."""
+def description(calls: Calls, sections: SectionList) -> Schema:
+    """The whole description, with these control calls and these sections of the status."""
     schemas = _Schemas()
+    schemas.of(Status)
+    for section in sections:
+        schemas.add(section)
     paths: dict[str, Schema] = {}
     for operation in operations(schemas, calls):
         paths.setdefault(operation.path, {})[operation.method] = _written(operation)
@@ -342,7 +348,11 @@ class _Schemas:
             if kind.__name__ not in self.made:
                 self.made[kind.__name__] = {}  # a class may contain itself
                 hints = get_type_hints(kind)
-                fields = {each.name: self.of(hints[each.name]) for each in attrs.fields(kind)}
+                fields = {
+                    each.name: self.of(hints[each.name])
+                    for each in attrs.fields(kind)
+                    if hints[each.name] != Sections  # `add` adds them
+                }
                 self.made[kind.__name__] = _object(fields)
             return {"$ref": f"#/components/schemas/{kind.__name__}"}
         origin, arguments = get_origin(kind), get_args(kind)
@@ -355,6 +365,15 @@ class _Schemas:
         if issubclass(kind, enum.Enum):
             return {"enum": [member.value for member in kind]}
         return dict(_PLAIN[kind])
+
+    def add(self, section: Section[Any]) -> None:
+        """Add a section to the schema of the class that has it."""
+        kind, (around, name) = Status, section.place
+        for key in around:
+            kind = section_in(get_type_hints(kind)[key])
+        schema = self.made[kind.__name__]
+        schema["properties"][name] = self.of(section.kind)
+        schema["required"].append(name)
 
     def request(self, kind: Any, keys: Sequence[Any], is_required: Callable[[Any], bool]) -> Schema:
         """The schema of a request with these keys, of which some may be missing."""

@@ -52,7 +52,9 @@ def problems_of(status: Status) -> tuple[str, ...]:
     )
     namespaces = (text for each in status.namespaces for text in _namespace(each, at))
     ends = dict.fromkeys(text for each in status.expiries for text in expiry_problems(each))
-    return (*namespaces, *_problems_of(status.pair, _lost(status), at), *alarms, *ends)
+    pair = _problems_of(status.pair, _lost(status), at)
+    sections = (text for each, value in status.sections.items() for text in each.problems(value))
+    return (*namespaces, *pair, *sections, *alarms, *ends)
 
 
 def span(seconds: float) -> str:
@@ -161,8 +163,6 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
             " enable_syphon = true"
         )
     found += [f"pinned to the backlog: {each}; `pairgate failback`" for each in pair.pins]
-    if pair.drill is not None:
-        found.append(f"a drill is under way: {pair.drill.text}; `pairgate drill --end`")
     found += [f"the syphon is paused: {each}; `pairgate resume`" for each in pair.syphon.pauses]
     found += map(_waiting, pair.syphon.waiting)
     found += _dead_letter_problems(pair)

@@ -1,17 +1,19 @@
 """`Status` as JSON: the response of `GET /status`, which `pairgate status` reads."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import cattrs
+import cattrs.gen
 import cattrs.preconf.json
 
 from gateway.domain.billing import UsageReport
 from gateway.domain.errors import MessageError
 from gateway.domain.health.syphon_progress import progress_of
 from gateway.domain.status.process import Status
+from gateway.domain.status.sections import Section
 from gateway.wire.pairgate.advice import problems_of
 
 _converter: Final = cattrs.preconf.json.make_converter()
@@ -24,30 +26,58 @@ def status_value(status: Status) -> Mapping[str, Any]:
     """
     pair, problems = status.pair, problems_of(status)
     progress = None if pair is None else progress_of(pair, status.at)
+    value = _converter.unstructure(status)
+    for section, own in status.sections.items():
+        around, name = section.place
+        place = _at(value, around)
+        if place is not None:
+            place[name] = _converter.unstructure(own, unstructure_as=section.kind)
     return {
         "good": not problems,
         "problems": list(problems),
         "progress": _converter.unstructure(progress),
-        **_converter.unstructure(status),
+        **value,
     }
+
+
+def _at(value: Any, keys: Sequence[str]) -> Any:
+    """The JSON object in which a section is; None: the process has none."""
+    for key in keys:
+        value = None if value is None else value.get(key)
+    return value
 
 
 def build_status(status: Status) -> bytes:
     return json.dumps(status_value(status)).encode() + b"\n"
 
 
-def parse_status(data: bytes) -> Status:
+def parse_status(data: bytes, sections: Iterable[Section[Any]] = ()) -> Status:
     """
-    Parse a response of `GET /status`. Unknown keys, which another version may have, are ignored.
+    Parse a response of `GET /status`, with those sections. Unknown keys, which another version may
+    have, are ignored.
 
     Raises:
         MessageError: the response isn't JSON, or isn't a status.
     """
     try:
-        status: Status = _converter.structure(json.loads(data), Status)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError, RecursionError) as error:
+        value = json.loads(data)
+        status: Status = _converter.structure(value, Status)
+        found = {}
+        for section in sections:
+            around, name = section.place
+            place = _at(value, around)
+            if place is not None and name in place:
+                found[section] = _converter.structure(place[name], section.kind)
+    except (
+        cattrs.BaseValidationError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise MessageError(f"this is not the status of a gateway: {error}") from error
-    return status
+    return attrs.evolve(status, sections=found)
 
 
 def _unstructured_usage(usage: UsageReport) -> Mapping[str, Any]:
@@ -62,3 +92,11 @@ def _unstructured_usage(usage: UsageReport) -> Mapping[str, Any]:
 
 
 _converter.register_unstructure_hook(UsageReport, _unstructured_usage)
+# Sections are written and read one by one, each as its own class.
+_omit: Final = cattrs.gen.override(omit=True)
+_converter.register_unstructure_hook(
+    Status, cattrs.gen.make_dict_unstructure_fn(Status, _converter, sections=_omit)
+)
+_converter.register_structure_hook(
+    Status, cattrs.gen.make_dict_structure_fn(Status, _converter, sections=_omit)
+)

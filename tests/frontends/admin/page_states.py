@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.app.status.sections import POOLS, QUEUES, SECTIONS
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import Unreachable
@@ -23,6 +24,7 @@ from gateway.domain.status.pair import (
 )
 from gateway.domain.status.process import Alarm, ConnectionCount, NamespaceStatus, Status
 
+MISSING: Final = {each: each.missing for each in SECTIONS}  # as of a process without these parts
 STARTED: Final = datetime.now(UTC) - timedelta(hours=7, minutes=12)
 USAGE: Final = UsageReport(
     operations=dict.fromkeys(Operation, 0),
@@ -149,6 +151,7 @@ def _status(pair: PairStatus, *, lost: bool = False, **fields: Any) -> Status:
         namespaces=_namespaces(lost=lost),
         pair=pair,
         connections=(ConnectionCount(protocol="amqp", open=31, opened=212, refused=0, limit=1000),),
+        sections=MISSING,
         **fields,
     )
 
@@ -257,7 +260,12 @@ def listener() -> Status:
         usage=USAGE,
         depth=4_217,
     )
-    return attrs.evolve(_status(_pair()), pair=None, namespaces=_namespaces()[:1], queues=(queue,))
+    return attrs.evolve(
+        _status(_pair()),
+        pair=None,
+        namespaces=_namespaces()[:1],
+        sections=MISSING | {QUEUES: (queue,)},
+    )
 
 
 def agent() -> Status:
@@ -270,7 +278,9 @@ def agent() -> Status:
         depth=812,
         oldest_age=95.0,
     )
-    return attrs.evolve(_status(_pair()), pair=None, namespaces=(), pools=(pool,))
+    return attrs.evolve(
+        _status(_pair()), pair=None, namespaces=(), sections=MISSING | {POOLS: (pool,)}
+    )
 
 
 def history() -> list[DepthSample]:

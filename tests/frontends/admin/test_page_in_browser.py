@@ -10,6 +10,7 @@ from typing import Any, Final
 import attrs
 import pytest
 
+from gateway.app.status.sections import DRILL
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import EntityStateChanged
 from gateway.domain.operators.control import Action
@@ -447,8 +448,7 @@ def test_a_drain_names_its_consequence_and_shows_its_report(chromium: Browser, s
 def test_a_drill_is_begun_followed_and_judged(chromium: Browser, site: Site, told: Told) -> None:
     def rehearsed() -> Status:
         state = page_states.failed_over() if site.drilling.drill else page_states.healthy()
-        assert state.pair is not None
-        return attrs.evolve(state, pair=attrs.evolve(state.pair, drill=site.drilling.drill))
+        return attrs.evolve(state, sections={**state.sections, DRILL: site.drilling.drill})
 
     told.state = rehearsed
     open_page(chromium, site)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import attrs
 
+from gateway.app.status.sections import DRILL, ORDER, QUEUES
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import Unreachable
@@ -69,9 +70,6 @@ OUTAGE = Status(
         ),
     ),
     pair=PairStatus(
-        order=OrderStatus(
-            away=3, unknown=1, waiting=2, leases=1, missed=4, forwarded={"accepted": 5}
-        ),
         label="east",
         states={"suspect": 0, "secondary": 1, "half-open": 0, "pinned": 0},
         entities=(
@@ -112,16 +110,6 @@ OUTAGE = Status(
         paused=1,
         pauses=4,
         busy=(BusyEntity(entity="Orders", seconds=90.0, reason="throttled", text="slow down"),),
-        drill=Drill(
-            namespace="east",
-            targets=("*",),
-            fault=DrillFault.HANG,
-            delay=2.0,
-            reason="game day",
-            operator="ann",
-            since=NOW,
-            until=NOW + timedelta(seconds=30),
-        ),
         durations=(
             SendDuration(accepted_by="primary", error="", seconds=SECONDS),
             SendDuration(accepted_by="", error="NoAnswer", seconds=SECONDS),
@@ -142,20 +130,6 @@ OUTAGE = Status(
             dead_letters=DeadLetters(messages=1, oldest_age=30.0, reasons={"EntityNotFound": 1}),
         ),
     ),
-    queues=(
-        QueueStatus(
-            queue="orders",
-            active_tasks=1,
-            total_tasks=2,
-            locked=3,
-            completed=4,
-            failed=5,
-            poisoned=6,
-            too_late=7,
-            usage=USAGE,
-            handled={"": SECONDS, "ValueError": SECONDS},
-        ),
-    ),
     events={"diverted": 5},
     alarms=(Alarm(event="syphon_stalled", times=2, last=NOW, text="pending 5"),),
     refused=(RefusalCount(protocol="amqp", reason="wrong-key", times=3),),
@@ -164,6 +138,35 @@ OUTAGE = Status(
     commits=(CommitStatus(name="east", seconds=SECONDS, operations=SECONDS),),
     loop_lag=SECONDS,
     tasks=70,
+    sections={
+        ORDER: OrderStatus(
+            away=3, unknown=1, waiting=2, leases=1, missed=4, forwarded={"accepted": 5}
+        ),
+        DRILL: Drill(
+            namespace="east",
+            targets=("*",),
+            fault=DrillFault.HANG,
+            delay=2.0,
+            reason="game day",
+            operator="ann",
+            since=NOW,
+            until=NOW + timedelta(seconds=30),
+        ),
+        QUEUES: (
+            QueueStatus(
+                queue="orders",
+                active_tasks=1,
+                total_tasks=2,
+                locked=3,
+                completed=4,
+                failed=5,
+                poisoned=6,
+                too_late=7,
+                usage=USAGE,
+                handled={"": SECONDS, "ValueError": SECONDS},
+            ),
+        ),
+    },
     token_expiries={"east": NOW},
     expiries=(
         Expiry(

@@ -5,6 +5,7 @@ import json
 import attrs
 import pytest
 
+from gateway.app.status.sections import SECTIONS
 from gateway.domain.errors import MessageError
 from gateway.domain.status.pair import (
     Cause,
@@ -19,7 +20,7 @@ from tests.wire.pairgate.status import OUTAGE, WELL
 
 @pytest.mark.parametrize("status", [WELL, OUTAGE])
 def test_what_is_built_is_read(status: Status) -> None:
-    assert parse_status(build_status(status)) == status
+    assert parse_status(build_status(status), SECTIONS) == status
 
 
 def test_what_follows_from_the_figures_is_told() -> None:
@@ -33,12 +34,12 @@ def test_what_follows_from_the_figures_is_told() -> None:
         " its answers",
         "busy for longer than their failover interval: 1 entities, Orders for 0:01:30 (slow down);"
         " sends wait or fail: raise the limits of the primary, or set throttle_failover_after",
-        "a drill is under way: namespace east, hang, by ann until 12:00:30 UTC: game day;"
-        " `pairgate drill --end`",
         "dead letters of the backlog: 2 EnvelopeMalformed, the oldest is 0:01:00 old:"
         " fix the cause, then run `pairgate redrive`",
         "dead letters of the spool: 1 EntityNotFound, the oldest is 0:00:30 old:"
         " fix the cause, then run `pairgate redrive --spool`",
+        "a drill is under way: namespace east, hang, by ann until 12:00:30 UTC: game day;"
+        " `pairgate drill --end`",
         "syphon_stalled, 0:00:00 ago: pending 5; check the primary, and the events"
         " `syphon_backed_off` and `syphon_failed` in the log",
         "changed certificate files can't be used, and the previous ones stay in use: server.key:"
@@ -72,4 +73,4 @@ def test_what_messages_wait_for_is_read_as_it_was_written() -> None:
     syphon = attrs.evolve(OUTAGE.pair.syphon, waiting=(waiting,))
     troubled = attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, syphon=syphon))
 
-    assert parse_status(build_status(troubled)) == troubled
+    assert parse_status(build_status(troubled), SECTIONS) == troubled

@@ -2,14 +2,13 @@
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
 import trio
 
 from gateway.app.certificates import CertificateWatch
-from gateway.app.listener.waking import expected_wake
 from gateway.app.operations.control_calls import Executors
 from gateway.app.parts import SPOOL, Parts
 from gateway.app.runtime import Runtime
@@ -19,8 +18,6 @@ from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
 from gateway.domain.health.depth_history import DepthSample, first_queues
 from gateway.domain.operators.control import Override
-from gateway.domain.operators.drill import Drill
-from gateway.domain.status.listening import PoolStatus, QueueStatus, Wake
 from gateway.domain.status.merging import (
     merged,
 )
@@ -42,13 +39,13 @@ from gateway.domain.status.process import (
     Status,
     Workers,
 )
+from gateway.domain.status.sections import Readings
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
-from gateway.listener.consumer_stats import QueueState
 from gateway.pairing.depth import BacklogDepth, Reading
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.options import rule_for
@@ -80,9 +77,7 @@ class StatusBoard:
     refusals: Refusals
     parts: Parts | None = None  # of a gateway
     syphon: LoneSyphon | None = None  # of a process that is nothing else
-    states: Callable[[], Sequence[QueueState]] = tuple  # of a listener
-    pools: Callable[[], Sequence[PoolStatus]] = tuple  # of an agent
-    wake: Callable[[], Wake] | None = None  # of a listener; None: as the configuration implies
+    sections: Readings = attrs.field(factory=dict)  # those that the core doesn't know
     certificates: CertificateWatch | None = None  # of the process; None: of a worker
 
     async def read(self) -> Status:
@@ -127,9 +122,6 @@ class StatusBoard:
             started=self.runtime.started,
             namespaces=tuple(self._namespaces()),
             pair=told,
-            queues=tuple(map(_queue, self.states())),
-            pools=tuple(self.pools()),
-            wake=expected_wake(self.config) if self.wake is None else self.wake(),
             events=watch.counts(),
             alarms=tuple(watch.alarms()),
             refused=tuple(self._refused()),
@@ -151,6 +143,7 @@ class StatusBoard:
             sends=tuple(self.runtime.sends.all()),
             durations=tuple(self.runtime.sends.durations()),
             expiries=() if self.certificates is None else self.certificates.expiries(),
+            sections={each: read() for each, read in self.sections.items()},
         )
 
     def _refused(self) -> Iterator[RefusalCount]:
@@ -257,8 +250,6 @@ class StatusBoard:
             pauses=self.runtime.observer.count(BusyPause),
             busy=tuple(_busy_for_too_long(pair)),
             pins=tuple(each.text for each in pair.states.pins),
-            drill=self._drill(),
-            order=pair.order_status(),
             durations=tuple(pair.broker.sends.durations()),
             refused=pair.broker.sends.refused(),
             oversized=pair.broker.admission.oversized,
@@ -308,10 +299,6 @@ class StatusBoard:
             return None
         return await self.parts.spool.read(LOOK_SECONDS)
 
-    def _drill(self) -> Drill | None:
-        drills = None if self.parts is None else self.parts.drills
-        return None if drills is None else drills.drill
-
     def _pauses(self) -> Sequence[Override]:
         control = None if self.parts is None else self.parts.control
         return () if control is None else control.pauses.overrides.all()
@@ -360,6 +347,7 @@ def make_figures(
         readiness=readiness,
         control=ControlFrontend(authorizer, CONTROL_CALLS, executors),
         history=board.history,
+        sections=[*board.sections],
         events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )
 
@@ -417,20 +405,4 @@ def _worst(troubled: Sequence[EntityState]) -> Sequence[EntityState]:
     """The entities that have been in trouble for the longest time, suspects last."""
     return heapq.nsmallest(
         MOST_ENTITIES, troubled, key=lambda each: (each.state is State.SUSPECT, each.since)
-    )
-
-
-def _queue(state: QueueState) -> QueueStatus:
-    return QueueStatus(
-        queue=state.queue.name,
-        active_tasks=state.active_tasks,
-        total_tasks=state.total_tasks,
-        locked=state.locked,
-        completed=state.completed,
-        failed=state.failed,
-        poisoned=state.poisoned,
-        too_late=state.too_late,
-        usage=state.usage,
-        handled=state.handled,
-        depth=state.depth,
     )

@@ -1,0 +1,109 @@
+"""The sections of the status that the core doesn't know: one list, with their words."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+from gateway.app.listener.waking import expected_wake
+from gateway.config.options import Config
+from gateway.domain.operators.drill import Drill
+from gateway.domain.status.figures import bounded
+from gateway.domain.status.listening import MOST_QUEUES, PoolStatus, QueueStatus, Wake
+from gateway.domain.status.pair import OrderStatus
+from gateway.domain.status.sections import Line, Readings, Section
+from gateway.wire.pairgate.advice import span, wake_text
+
+
+def _drill_problems(drill: Drill | None) -> Iterator[str]:
+    if drill is not None:
+        yield f"a drill is under way: {drill.text}; `pairgate drill --end`"
+
+
+def _order_lines(order: OrderStatus | None) -> Iterator[Line]:
+    if order is not None:
+        unknown = f", {order.unknown} queues are unknown" if order.unknown else ""
+        leases = "" if order.leases is None else f", {order.leases} leases are held here"
+        missed = f", {order.missed} sends got no lease" if order.missed else ""
+        waits = f"{order.away} keys are away, {order.waiting} sends wait"
+        yield f"order    {waits}{unknown}{leases}{missed}"
+
+
+def _wake_lines(wake: Wake | None) -> Iterator[Line]:
+    if wake is not None:
+        yield f"listener {wake_text(wake)}"
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _pool_lines(pools: Sequence[PoolStatus]) -> Iterator[Line]:
+    if pools:
+        yield [
+            ("listener", "waiting", "oldest", "processes", "handling", "handled"),
+            *(
+                (
+                    each.listener,
+                    _number(each.depth),
+                    "-" if each.oldest_age is None else span(each.oldest_age),
+                    f"{each.processes} of {each.wanted}",
+                    str(each.handling),
+                    str(each.handled),
+                )
+                for each in pools
+            ),
+        ]
+
+
+def _queue_lines(queues: Sequence[QueueStatus]) -> Iterator[Line]:
+    if queues:
+        results = ("completed", "failed", "poisoned", "too_late")
+        yield [
+            ("queue", "waiting", "tasks", "locked", "completed", "failed", "poisoned", "too late"),
+            *(
+                (
+                    each.queue,
+                    _number(each.depth),
+                    f"{each.active_tasks} of {each.total_tasks}",
+                    *(str(getattr(each, name)) for name in ("locked", *results)),
+                )
+                for each in queues
+            ),
+        ]
+
+
+DRILL: Final = Section[Drill | None](
+    path="pair.drill",
+    kind=Drill | None,
+    missing=None,
+    problems=_drill_problems,
+    fact=lambda drill: "" if drill is None else f"drill: {drill.fault.value}",
+)
+ORDER: Final = Section[OrderStatus | None](
+    path="pair.order", kind=OrderStatus | None, missing=None, lines=_order_lines
+)
+WAKE: Final = Section[Wake | None](path="wake", kind=Wake | None, missing=None, lines=_wake_lines)
+QUEUES: Final = Section[tuple[QueueStatus, ...]](
+    path="queues",
+    kind=tuple[QueueStatus, ...],
+    missing=(),
+    metadata=bounded(MOST_QUEUES),
+    lines=_queue_lines,
+)
+POOLS: Final = Section[tuple[PoolStatus, ...]](
+    path="pools", kind=tuple[PoolStatus, ...], missing=(), lines=_pool_lines
+)
+SECTIONS: Final[tuple[Section[Any], ...]] = (DRILL, ORDER, WAKE, QUEUES, POOLS)
+
+
+def readings(config: Config, *own: Readings) -> Readings:
+    """The readings of all sections of a process; `own` are those that its parts have."""
+    usual: Readings = {each: partial(_missing, each) for each in SECTIONS}
+    found: dict[Section[Any], Any] = {**usual, WAKE: partial(expected_wake, config)}
+    for each in own:
+        found |= each
+    return found
+
+
+def _missing(section: Section[Any]) -> Any:
+    return section.missing
