@@ -21,14 +21,7 @@ from typing import Final
 import attrs
 from attrs import field
 
-from gateway.domain.status.figures import (
-    counter,
-    gauge,
-)
-from gateway.domain.status.merging import (
-    LEAST,
-    TOTAL,
-)
+from gateway.domain.status.figures import LEAST, TOTAL, counter, gauge
 
 UNIT: Final = 64 * 1024  # bytes of a message that are one operation
 DAY: Final = 86_400.0  # seconds
@@ -89,8 +82,7 @@ class UsageReport:
     """The counts up to a moment. Times are seconds."""
 
     operations: Mapping[Operation, int] = field(
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_{place}billed_operations",
             "Operations as a cloud would bill them.",
             labels=("operation",),

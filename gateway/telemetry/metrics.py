@@ -23,8 +23,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from gateway.domain.health.distribution import Distribution
-from gateway.domain.status.figures import OTHERS, Metric, Tag, section_in
-from gateway.domain.status.merging import merged
+from gateway.domain.status.figures import OTHERS, Metric, Tag, merged, section_in
 from gateway.domain.status.process import Status
 
 Labels = dict[str, str]

@@ -9,8 +9,7 @@ import pytest
 from attrs import field
 
 from gateway.commands.status import summary
-from gateway.domain.status.figures import counter, gauge, label
-from gateway.domain.status.merging import ALL, EACH, LEAST, SUM, TOTAL, merged
+from gateway.domain.status.figures import ALL, EACH, LEAST, SUM, counter, gauge, label, merged
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section
 from gateway.frontends.admin.openapi import description
@@ -32,7 +31,7 @@ class Hall:
 class Library:
     """A section of the test's own."""
 
-    lent: int = field(metadata=TOTAL | counter("test_lent", "Books that were lent."))
+    lent: int = field(metadata=counter("test_lent", "Books that were lent."))
     readers: int | None = field(metadata=SUM | gauge("test_readers", "Readers now."))
     free: Mapping[str, int] = field(
         factory=dict, metadata=LEAST | gauge("test_free", "Free seats.", labels=("room",))

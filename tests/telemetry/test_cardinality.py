@@ -25,9 +25,7 @@ from gateway.domain.events.gateway import (
     SendFailed,
 )
 from gateway.domain.message import AcceptedBy, Message
-from gateway.domain.status.figures import (
-    OTHERS,
-)
+from gateway.domain.status.figures import OTHERS
 from gateway.domain.status.listening import MOST_QUEUES
 from gateway.domain.status.process import Status
 from gateway.frontends.refusals import Refusals

@@ -18,9 +18,7 @@ from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
 from gateway.domain.health.depth_history import DepthSample, first_queues
 from gateway.domain.operators.control import Override
-from gateway.domain.status.merging import (
-    merged,
-)
+from gateway.domain.status.figures import merged
 from gateway.domain.status.pair import (
     MOST_ENTITIES,
     BacklogStatus,
@@ -54,7 +52,9 @@ from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 
-LOOK_SECONDS: Final = 3.0
+# Seconds for a namespace to answer a probe, and for the spool to report its figures. Together with
+# the depth they stay below the ten seconds that a scrape by Prometheus waits (`scrape_timeout`).
+PROBE_SECONDS: Final = 3.0
 # for the secondary to report the depth; after that the last known depth is reported
 BACKLOG_SECONDS: Final = 3.0
 
@@ -85,15 +85,15 @@ class StatusBoard:
         await trio.lowlevel.checkpoint()
         pair = None if self.parts is None else self.parts.pair
         pairing = self.config.pairing
-        told = None
+        pair_status = None
         async with trio.open_nursery() as nursery:  # the limits of both aren't added up
-            nursery.start_soon(self._look)
+            nursery.start_soon(self._probe_idle)
             if pair is not None and pairing is not None:
-                told = await self._pair(pair, pairing)
+                pair_status = await self._pair(pair, pairing)
             elif self.syphon is not None and pairing is not None:
-                told = await self._backlog(self.syphon, pairing)
+                pair_status = await self._backlog(self.syphon, pairing)
         workers = Workers() if self.parts is None else await self.parts.workers()
-        return merged(self._status(told), workers.running, workers.ended)
+        return merged(self._status(pair_status), workers.running, workers.ended)
 
     def counts(self) -> Status:
         """
@@ -104,10 +104,10 @@ class StatusBoard:
         if pair is None or pairing is None:
             return self._status(None)
         unknown = Reading()
-        told = self._counted_pair(pair, pairing, pair.states.troubled(), unknown)
+        pair_status = self._counted_pair(pair, pairing, pair.states.troubled(), unknown)
         if self.parts is not None and self.parts.spool is not None:
-            told = attrs.evolve(told, spool=self.parts.spool.rates())
-        return self._status(told)
+            pair_status = attrs.evolve(pair_status, spool=self.parts.spool.rates())
+        return self._status(pair_status)
 
     def history(self) -> Iterable[DepthSample]:
         """The backlog in the last hour, as far as its depth was read; empty without a pair."""
@@ -115,13 +115,13 @@ class StatusBoard:
             return self.parts.pair.depth.history
         return () if self.syphon is None else self.syphon.depth.history
 
-    def _status(self, told: PairStatus | None) -> Status:
+    def _status(self, pair_status: PairStatus | None) -> Status:
         watch = self.runtime.observer
         return Status(
             at=self.runtime.now(),
             started=self.runtime.started,
             namespaces=tuple(self._namespaces()),
-            pair=told,
+            pair=pair_status,
             events=watch.counts(),
             alarms=tuple(watch.alarms()),
             refused=tuple(self._refused()),
@@ -168,7 +168,7 @@ class StatusBoard:
                 limit=ports * self.config.limits.listener.max_connections,
             )
 
-    async def _look(self) -> None:
+    async def _probe_idle(self) -> None:
         """Probe each namespace that no operation has used for a while."""
         opened: Mapping[str, Broker] = {}
         if self.parts is not None:
@@ -178,7 +178,7 @@ class StatusBoard:
         async with trio.open_nursery() as nursery:
             for name, broker in opened.items():
                 look = self.runtime.abilities[name].look
-                nursery.start_soon(look, broker, self._some_entity(name), LOOK_SECONDS)
+                nursery.start_soon(look, broker, self._some_entity(name), PROBE_SECONDS)
 
     def _some_entity(self, name: str) -> EntityPath | None:
         """A configured entity, to probe it."""
@@ -297,7 +297,7 @@ class StatusBoard:
         await trio.lowlevel.checkpoint()
         if self.parts is None or self.parts.spool is None:
             return None
-        return await self.parts.spool.read(LOOK_SECONDS)
+        return await self.parts.spool.read(PROBE_SECONDS)
 
     def _pauses(self) -> Sequence[Override]:
         control = None if self.parts is None else self.parts.control

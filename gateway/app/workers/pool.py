@@ -33,9 +33,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.workers import WorkerLost, WorkerStarted
 from gateway.domain.operators.drill import Drill
-from gateway.domain.status.merging import (
-    merged,
-)
+from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
 from gateway.frontends.cluster.cluster import Cluster
 from gateway.wire.pairgate.status import parse_status

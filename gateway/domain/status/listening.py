@@ -8,18 +8,7 @@ from attrs import field
 
 from gateway.domain.billing import UsageReport
 from gateway.domain.health.distribution import Distribution
-from gateway.domain.status.figures import (
-    counter,
-    gauge,
-    histogram,
-    label,
-    place,
-)
-from gateway.domain.status.merging import (
-    EACH,
-    SUM,
-    TOTAL,
-)
+from gateway.domain.status.figures import EACH, SUM, counter, gauge, histogram, label, place
 
 MOST_QUEUES: Final = 100  # that are labels of metrics; the sums of the others are one queue
 
@@ -47,23 +36,20 @@ class QueueStatus:
         | gauge("pairgate_listener_locked_messages", "Messages locked by this process.")
     )
     completed: int = field(
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_listener_completed_messages", "Messages that their handler has completed."
         )
     )
     failed: int = field(
-        metadata=TOTAL | counter("pairgate_listener_failed_messages", "Failed calls of handlers.")
+        metadata=counter("pairgate_listener_failed_messages", "Failed calls of handlers.")
     )
     poisoned: int = field(
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_listener_poisoned_messages", "Messages that were dead-lettered as poison."
         )
     )
     too_late: int = field(
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_listener_too_late_messages",
             "Messages whose lock expired before they were settled.",
         )
@@ -72,8 +58,7 @@ class QueueStatus:
     # Seconds that the handler took, by the class of its error; empty: it succeeded
     handled: Mapping[str, Distribution] = field(
         factory=dict,
-        metadata=TOTAL
-        | histogram(
+        metadata=histogram(
             "messaging_process_duration_seconds",
             "Time that the handler took for a message.",
             labels=(

@@ -14,25 +14,23 @@ from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status.figures import (
+    ALL,
+    EACH,
     KEY,
     KEY_OF_ANY_CASE,
+    LEAST,
+    MOST,
     OTHERS,
+    SUM,
+    TOTAL,
     Metadata,
     counter,
     gauge,
     histogram,
     keyed,
     label,
-    place,
-)
-from gateway.domain.status.merging import (
-    ALL,
-    EACH,
-    LEAST,
-    MOST,
-    SUM,
-    TOTAL,
     merge,
+    place,
 )
 
 MOST_ENTITIES: Final = 100  # troubled entities by name; the others are only counted
@@ -376,8 +374,7 @@ class StateChangeCount:
     after: str = field(metadata=label("after"))
     cause: str = field(metadata=label("cause"))
     times: int = field(
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_entity_state_changes",
             "Changes of entities' states, by the states before and after and by the cause.",
         )
@@ -420,7 +417,7 @@ class PairStatus:
         metadata=MOST | gauge("pairgate_busy_entities", "Entities whose sends pause now.")
     )
     pauses: int = field(  # since the start
-        metadata=TOTAL | counter("pairgate_busy_pauses", "Pauses that the primary asked for.")
+        metadata=counter("pairgate_busy_pauses", "Pauses that the primary asked for.")
     )
     busy: tuple[BusyEntity, ...] = field(  # for too long
         default=(),
@@ -440,8 +437,7 @@ class PairStatus:
     durations: tuple[SendDuration, ...] = field(default=(), metadata=ALL | SENDS_TOOK)
     refused: Mapping[str, int] = field(  # messages, by the class of the error
         factory=dict,
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_admission_refused_messages",
             "Messages that were refused on arrival, by the kind of the error.",
             labels=("error_type",),
@@ -450,8 +446,7 @@ class PairStatus:
     )
     oversized: int = field(  # messages for the primary alone, as the secondary couldn't take them
         default=0,
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_admission_oversized_messages",
             "Messages for the primary alone, as they are too large for the secondary.",
         ),
@@ -459,8 +454,7 @@ class PairStatus:
     # Messages of which a send had no answer and another one was made, by who made them.
     possibly_twice: Mapping[str, int] = field(
         factory=dict,
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_possibly_twice_messages",
             "Messages of which a send had no answer and another one was made, by who made them.",
             labels=("by",),
@@ -468,8 +462,7 @@ class PairStatus:
     )
     slow_calls: int = field(
         default=0,
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_slow_calls",
             "Sends that the primary didn't answer within slow_call_duration.",
         ),

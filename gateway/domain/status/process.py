@@ -18,23 +18,21 @@ from gateway.domain.health.abilities import AbilityStatus
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.expiry import Expiry
 from gateway.domain.status.figures import (
+    ALL,
+    EACH,
     KEY,
+    LEAST,
+    SUM,
+    TOTAL,
     counter,
+    each_of,
     gauge,
     histogram,
     keyed,
     label,
-    place,
-)
-from gateway.domain.status.merging import (
-    ALL,
-    EACH,
-    LEAST,
-    SUM,
-    TOTAL,
-    each_of,
     merge,
     newest,
+    place,
 )
 from gateway.domain.status.pair import (
     SENDS_TOOK,
@@ -124,11 +122,10 @@ class ConnectionCount:
         | gauge("pairgate_connections", "Connections of clients, by the endpoint's protocol.")
     )
     opened: int = field(
-        metadata=TOTAL | counter("pairgate_connections_opened", "Connections that were accepted.")
+        metadata=counter("pairgate_connections_opened", "Connections that were accepted.")
     )
     refused: int = field(  # surplus ones
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_connections_refused",
             "Connections that were closed because there were too many.",
         )
@@ -161,8 +158,7 @@ class RefusalCount:
     protocol: str = field(metadata=label("protocol"))  # of the endpoint
     reason: str = field(metadata=label("reason"))
     times: int = field(
-        metadata=TOTAL
-        | counter(
+        metadata=counter(
             "pairgate_credentials_refused",
             "Requests with refused credentials, by the endpoint's protocol and the reason.",
         )
@@ -232,8 +228,9 @@ class Status:
     pair: PairStatus | None = field(default=None, metadata=EACH)
     events: Mapping[str, int] = field(  # since the start, by name
         factory=dict,
-        metadata=TOTAL
-        | counter("pairgate_events", "Events, by their names in the log.", labels=("event",)),
+        metadata=counter(
+            "pairgate_events", "Events, by their names in the log.", labels=("event",)
+        ),
     )
     alarms: tuple[Alarm, ...] = field(default=(), metadata=merge(_alarms))
     refused: tuple[RefusalCount, ...] = field(default=(), metadata=ALL)
@@ -251,8 +248,9 @@ class Status:
     commits: tuple[CommitStatus, ...] = ()
     loop_lag: Distribution | None = field(  # seconds; None: not measured
         default=None,
-        metadata=TOTAL
-        | histogram("pairgate_event_loop_lag_seconds", "How late the event loop runs what is due."),
+        metadata=histogram(
+            "pairgate_event_loop_lag_seconds", "How late the event loop runs what is due."
+        ),
     )
     # When the tokens for the namespaces (and for `claims`) expire, by name.
     token_expiries: Mapping[str, datetime] = field(

@@ -7,7 +7,7 @@ import attrs
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.health.abilities import AbilityStatus, Answer
 from gateway.domain.health.distribution import Distribution
-from gateway.domain.status.merging import merged
+from gateway.domain.status.figures import merged
 from gateway.domain.status.pair import (
     BacklogStatus,
     PairStatus,
