@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 MOST_NAMES = 26  # in a folder, besides `MARKERS`
-MARKERS = {"__init__.py", "__main__.py", "py.typed"}  # for tools; they hold no code to read
+MARKERS = {"__init__.py", "__main__.py", "py.typed", "README.md"}  # they hold no code to read
 
 PURE = {"domain", "engine", "checker", "wire"}
 IMPURE_MODULES = {
