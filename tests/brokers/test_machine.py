@@ -4,9 +4,7 @@ bugs, which shows its worth. `MACHINE_EXAMPLES=5000` (`make test-long`) runs lon
 other examples.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,14 +13,6 @@ from tests.brokers.machine_runs import LONG, embedded, finds, run
 from tests.harness.planted import bugs_below
 
 PLANTED = Path(__file__).with_name("planted")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder, in memory if possible: a crash here copies files, and syncs don't matter."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as name:
-        yield Path(name)
 
 
 @pytest.mark.slow

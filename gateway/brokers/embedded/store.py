@@ -55,14 +55,15 @@ class Store:
     _counts: DeliveryCounts
     doubts: tuple[str, ...]  # about the file system, for the operator
     identity: int  # shared by all copies of the store
-    clock: ClockNote  # as it was opened
+    clock: ClockNote  # in the store
     journal: Journal
     _rows: Changes = attrs.field(init=False)
     _entities: EntityRows = attrs.field(init=False)
     _upkeep: Upkeep = attrs.field(init=False)
+    _note: ClockNote = attrs.field(factory=ClockNote, init=False)  # of the prepared commit
     _changes: int = 0
     _stored_sequence: int = 0
-    _now: Now = Now(0, 0.0)  # noqa: RUF009
+    _now: Now = attrs.field(factory=lambda: Now(0, 0.0), init=False)
     _looked: float = -math.inf
     _counted: float = -math.inf
     _survivors: int | None = None  # None in the store: it isn't closed
@@ -141,9 +142,12 @@ class Store:
         if self._saving:
             self._counts.save(self._connection)
         numbered = self._next_sequence != self._stored_sequence
-        self._advancing = numbered or self._connection.total_changes() != self._changes
+        changed = self._connection.total_changes() != self._changes
+        self._note = note_of(self._now.wall, self._now.shift, self._disk.boot())
+        # A step or a boot is noted at once: the next process can't tell one from the other.
+        self._advancing = numbered or changed or not self._note.goes_on(self.clock)
         if self._advancing:
-            clock = write_note(note_of(self._now.wall, self._now.shift, self._disk.boot()))
+            clock = write_note(self._note)
             values = (self._commits + 1, self._next_sequence, self._survivors, clock)
             self._connection.execute(_ADVANCE, values)
 
@@ -158,6 +162,7 @@ class Store:
         if not self._advancing:
             return
         self._commits += 1
+        self.clock = self._note
         self._stored_sequence = self._next_sequence
         if self._saving:
             self._counts.saved()

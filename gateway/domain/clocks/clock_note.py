@@ -5,8 +5,9 @@ meanwhile.
     the same boot      the time since the boot tells how far the wall clock was set, also while no
                        process ran. A large step joins the shift.
     another boot       nothing tells how long the machine was off. If the date of then or that of
-                       now is before this program was built, one of the two clocks is wrong: the
-                       own date of the store goes on where it was. Else the wall clock is believed.
+                       now is before this program was built, or the date of now before that of then,
+                       one of the two clocks is wrong: the own date of the store goes on where it
+                       was. Else the wall clock is believed.
 """
 
 import json
@@ -46,9 +47,13 @@ class ClockNote:
         if boot is not None and boot.id == self.boot:
             step = wall - boot.elapsed - self.ahead
             return self.shift + (step if abs(step) > LARGE * 1e6 else 0)
-        if self.seen is not None and (wall < BUILT or not self.plausible):
+        if self.seen is not None and (wall < max(BUILT, self.seen) or not self.plausible):
             return self.shift + wall - self.seen
         return self.shift
+
+    def goes_on(self, earlier: "ClockNote") -> bool:
+        """True if it tells of no boot and no large step since the earlier note."""
+        return (self.boot, self.shift) == (earlier.boot, earlier.shift)
 
 
 def note_of(wall: int, shift: int, boot: Boot | None) -> ClockNote:

@@ -65,6 +65,13 @@ def test_a_clock_that_is_wrong_after_the_boot_lets_nothing_live_for_years() -> N
     assert own(note, EPOCH, Boot("b", 60 * SECOND)) == NOW
 
 
+def test_after_another_boot_a_date_before_the_last_one_lets_nothing_live_for_years() -> None:
+    ahead = 5000 * DAY
+    note = note_of(NOW + ahead, ahead, Boot("a", 60 * SECOND))
+
+    assert own(note, NOW + HOUR, Boot("b", 60 * SECOND)) == NOW
+
+
 def test_after_another_boot_a_plausible_date_is_believed() -> None:
     note = note_of(NOW, 0, Boot("a", 60 * SECOND))
 
