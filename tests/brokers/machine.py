@@ -731,7 +731,10 @@ class EmbeddedMachine(Machine):
 
     @rule(name=st.sampled_from(QUEUES), batch=BATCHES, limit=st.integers(1, 3))
     def crash_of_a_receiver(self, name: str, batch: list[Message], limit: int) -> None:
-        """Crash right after a receive."""
+        """Crash right after a receive, of the queue that allows the fewest deliveries."""
+        places = [self.model.places[each] for each in QUEUES if each in self.model.places]
+        if places:
+            name = min(places, key=lambda place: place.max_delivery_count).key
         self.send(name, batch, None)
         self.take(name, ACTIVE, limit, True)
         self.crash()
