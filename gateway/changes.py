@@ -1,6 +1,5 @@
 """Ways to wait for other tasks: a version counter, and turns, which keep the order of calls."""
 
-from types import TracebackType
 from typing import Self
 
 import attrs
@@ -60,12 +59,7 @@ class Turn:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     async def come(self) -> None:

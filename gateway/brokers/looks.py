@@ -14,7 +14,6 @@ that waits for it, and a receive with a short deadline doesn't begin from zero e
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from types import TracebackType
 from typing import Final, Self
 
 import attrs
@@ -67,12 +66,7 @@ class Looks:
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._nursery.cancel_scope.deadline = trio.current_time() + _LAST
         # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
         await self._stack.aclose()

@@ -1,6 +1,5 @@
 """Limits the bytes of sends in progress, in total and per entity."""
 
-from types import TracebackType
 from typing import Final
 
 import attrs
@@ -94,10 +93,5 @@ class Reservation:
     async def __aenter__(self) -> None:
         await self.inflight.take(self.entity, self.size, self.deadline, in_order=self.in_order)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.inflight.give_back(self.entity, self.size)

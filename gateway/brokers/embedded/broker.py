@@ -8,7 +8,6 @@ Supports all that `LocalBroker` does, with sessions, topics and transactions.
 import random
 from collections.abc import Awaitable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import apsw
@@ -102,12 +101,7 @@ class EmbeddedBroker(LocalBroker):
                 self._observer.report(Doubtful(text=doubt))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._timer.close()
         await self._writer.stop()  # noqa: ASYNC102 it is shielded inside, with a limit
 

@@ -7,7 +7,6 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from types import TracebackType
 from typing import Final, Self
 
 import attrs
@@ -78,12 +77,7 @@ class AccessTokens:
         self._nursery.start_soon(self.run)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._nursery.cancel_scope.cancel()
         # The nursery doesn't learn of an exception of the block, which it would wrap in a group.
         await self._stack.aclose()

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import count
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import attrs
@@ -107,12 +106,7 @@ class MemoryBroker(LocalBroker):
         await trio.lowlevel.checkpoint()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._timer.close()
         await trio.lowlevel.cancel_shielded_checkpoint()
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, Self
 from urllib.parse import unquote
 
@@ -198,12 +198,7 @@ class RabbitmqBroker:
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             for each in self._connections:
                 if each.current is not None:

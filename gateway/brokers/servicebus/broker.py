@@ -8,7 +8,6 @@ was never tried.
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
 from typing import Final, Self, TypeVar
 from urllib.parse import unquote
 
@@ -189,12 +188,7 @@ class ServiceBusRestBroker(RestManagement):
         self._opened.push_async_callback(self._client.aclose)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._opened.aclose()  # everything, also after a cancelled close
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:

@@ -7,7 +7,7 @@ A Storage queue carries text only: see `wire.storage_queue.body` for the rest of
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Final, Self
 
 import attrs
@@ -129,12 +129,7 @@ class StorageQueueBroker:
             await self._opened.enter_async_context(self._access)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             await trio.lowlevel.checkpoint()
             if self._client is not None:

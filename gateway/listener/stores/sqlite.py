@@ -55,12 +55,7 @@ class SqliteValues(InThread):
         self._database = await self._do(self._open)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         with trio.move_on_after(_CLOSE_LIMIT, shield=True):
             await self._do(self._database.close)
 
