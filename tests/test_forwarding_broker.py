@@ -59,9 +59,6 @@ from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.gathering import GatheringBroker
 from gateway.ports import Broker, Receiver
-from gateway.telemetry.abilities import AbilityWatch, Counted, Watched
-from gateway.telemetry.receivers import WatchedReceiver
-from gateway.telemetry.spans import Traced, TracedReceiver
 from tests.harness.clocks import VirtualClock
 
 TOPIC = EntityPath("t")
@@ -115,11 +112,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {ChangesBody, Enlists, KeepsMessages, SettlesByToken, TakesBack},
         set(),
     ),
-    Watched: (
-        {Diverts, FailsFast, Identifies, Placed, SendsMany},
-        {DeletesMessages, Peeks, Schedules, Sessions, Transacts},
-        {BoundsSends},
-    ),
     ClaimedBroker: (
         {Diverts, FailsFast, Peeks, Schedules, SendsMany, Sessions},
         {DeletesMessages, Identifies, Placed},
@@ -134,11 +126,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {BoundsSends, Diverts, Identifies, Schedules, SendsMany, Transacts},
         {DeletesMessages, Peeks, Placed, Sessions},
         {FailsFast},
-    ),
-    Counted: (
-        {Diverts, FailsFast, SendsMany, Transacts},
-        {DeletesMessages, Identifies, Peeks, Placed, Schedules, Sessions},
-        {BoundsSends},
     ),
     GatheringBroker: (
         {Diverts},
@@ -164,37 +151,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         OF_SHARDS,
         {Identifies, Placed},
         {BoundsSends},
-    ),
-    Traced: (
-        {Diverts, FailsFast, SendsMany},
-        {DeletesMessages, Identifies, Peeks, Placed, Schedules, Sessions, Transacts},
-        {BoundsSends},
-    ),
-    TracedReceiver: (
-        {Polls, ReceivesAvailable, SettlesMany},
-        {
-            ChangesBody,
-            Enlists,
-            HidesMessages,
-            KeepsMessages,
-            ReceivesDeferred,
-            SettlesByToken,
-            TakesBack,
-        },
-        set(),
-    ),
-    WatchedReceiver: (
-        {Polls, ReceivesAvailable, SettlesMany},
-        {
-            ChangesBody,
-            Enlists,
-            HidesMessages,
-            KeepsMessages,
-            ReceivesDeferred,
-            SettlesByToken,
-            TakesBack,
-        },
-        set(),
     ),
     ShardedReceiver: (
         {
@@ -259,8 +215,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
 
 def around(wrapper: type[Wrapper], inner: object) -> Wrapper:
     """A wrapper around `inner`, which is only asked for its capabilities."""
-    watch = AbilityWatch(clock=VirtualClock())
-    fields = {"inner": inner, "_address": "", "watch": watch, "_sources": {}}
+    fields = {"inner": inner, "_address": "", "_sources": {}}
     return object.__new__(type(wrapper.__name__, (wrapper,), fields))
 
 
@@ -296,7 +251,6 @@ def test_a_wrapper_offers_nothing_that_is_missing_inside(wrapper: type[Wrapper])
 
     assert there == {
         InterceptedBroker: {Placed},
-        Watched: {Placed},
         PairedBroker: {BoundsSends, Diverts},
     }.get(wrapper, set())
 

@@ -70,7 +70,7 @@ from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.purge import Purge
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
-from gateway.telemetry.abilities import Counted, Watched
+from gateway.telemetry.abilities import AbilityInterceptor, ReceiveInterceptor, SendInterceptor
 
 ReadWorkers = Callable[[], Awaitable[Workers]]
 # The spool's name among the namespaces; the configuration can't have that name.
@@ -422,7 +422,9 @@ def announced(namespace: Broker, announcements: Announcements) -> Broker:
 
 def watch(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
     """The namespace; its operations for this process are measured from now on, and traced."""
-    watched = Watched(broker, runtime.abilities[namespace.name])
+    abilities = runtime.abilities[namespace.name]
+    around = [AbilityInterceptor(abilities), ReceiveInterceptor(abilities)]
+    watched = InterceptedBroker(broker, around, address=abilities.address)
     return traced(watched, namespace, runtime.traces)
 
 
@@ -432,8 +434,11 @@ def watch_alone(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broke
     namespace reports its operations itself, except the times of receives and settlements.
     """
     if not isinstance(broker, LocalBroker):
-        return Counted(watch(broker, namespace, runtime), runtime.sends)
-    counted = Counted(broker, runtime.sends, runtime.abilities[namespace.name])
+        return InterceptedBroker(
+            watch(broker, namespace, runtime), [SendInterceptor(runtime.sends)]
+        )
+    receives = ReceiveInterceptor(runtime.abilities[namespace.name])
+    counted = InterceptedBroker(broker, [SendInterceptor(runtime.sends), receives])
     return traced(counted, namespace, runtime.traces)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config.options import Config, Namespace
 from gateway.config.places import authority_of
+from gateway.interception import InterceptedBroker
 from gateway.ports import Broker, Observer
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ def traced(broker: Broker, namespace: Namespace, export: "TraceExport | None") -
     """The namespace, whose operations have spans if there is an export."""
     if export is None:
         return broker
-    from gateway.telemetry.spans import SpanMaker, Traced
+    from gateway.telemetry.spans import SpanInterceptor, SpanMaker
 
     spans = SpanMaker(
         tracer=export.tracer, system=_system_of(namespace), address=authority_of(namespace)
     )
-    return Traced(broker, spans)
+    return InterceptedBroker(broker, [SpanInterceptor(spans)])
 
 
 def _system_of(namespace: Namespace) -> str:

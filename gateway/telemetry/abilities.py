@@ -2,40 +2,26 @@
 Records the abilities of a namespace, by the success or failure of this process's own operations.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from math import inf
-from types import TracebackType
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 import attrs
 import trio
 
-from gateway.capabilities import (
-    Batches,
-    Identifies,
-    Placed,
-    SendEach,
-    TransactedWork,
-    Transacts,
-    messages_in,
-)
+from gateway.capabilities import messages_in
 from gateway.domain.billing import Operation
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, locate, no_answer
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus, remedy
-from gateway.domain.health.operation_times import OperationTimes
+from gateway.domain.health.operation_times import RECEIVE, OperationTimes, name_of_all
 from gateway.domain.health.send_counters import SendCounters
-from gateway.domain.identity import Identity
-from gateway.domain.message import AcceptedBy, ReceiveMode
-from gateway.forwarding_broker import SendWrapper
-from gateway.offering import required
-from gateway.ports import Broker, Observer, Receiver, WallClock
-from gateway.telemetry.receivers import WatchedReceiver
-
-T = TypeVar("T")
+from gateway.domain.message import AcceptedBy
+from gateway.interception import RECEIVES, Call, CallKind, Interceptor
+from gateway.ports import Broker, Observer, WallClock
 
 FAIR: Final = 1.0  # seconds: an operation that was cancelled earlier is no evidence
 WAITS: Final = timedelta(seconds=5)  # a receive that fails does so earlier
@@ -52,6 +38,17 @@ _SHOWN_BY: Final = {
     Operation.RENEW: Ability.RECEIVE,
     Operation.INSPECT: Ability.MANAGE,
     Operation.MANAGE: Ability.MANAGE,
+}
+
+# By the kinds of calls. A receiver that was opened proves little: not all namespaces get a request.
+_NEEDED_FOR: Final = {
+    CallKind.SEND: Ability.SEND,
+    CallKind.PROBE: Ability.SEND,
+    CallKind.OPEN: Ability.RECEIVE,
+    CallKind.INSPECT: Ability.MANAGE,
+    CallKind.LIST_QUEUES: Ability.MANAGE,
+    CallKind.CREATE_QUEUE: Ability.MANAGE,
+    CallKind.IDENTIFY: Ability.REACH,  # any answer proves that the namespace can be reached
 }
 
 
@@ -112,40 +109,48 @@ class AbilityWatch:
         if operation in _SHOWN_BY:
             self.worked(_SHOWN_BY[operation])
 
-    def attempt(
-        self, ability: Ability, entity: EntityPath | None = None, *, proves: bool = True
-    ) -> "Attempt":
-        """
-        A context whose success or failure is evidence. `proves`: its end without an error is
-        evidence, too. An error of the namespace gets the address and the entity that it concerns.
-        """
-        return Attempt(self, ability, "" if entity is None else str(entity), proves)
+    def failed_at(self, ability: Ability, entity: EntityPath | None, error: BrokerError) -> None:
+        """As `failed`; the error gets the address and the entity that it concerns."""
+        locate(error, self.address, _name_of(entity))
+        self.failed(ability, error)
 
-    def judged(self, ability: Ability, entity: EntityPath, verdicts: Sequence[object]) -> None:
+    def unanswered(self, ability: Ability, entity: EntityPath | None, seconds: float) -> None:
+        """Record that an operation was cancelled after so many seconds without an answer."""
+        if seconds >= FAIR:
+            self.failed(ability, no_answer(self.address, _name_of(entity), seconds))
+
+    def judged(
+        self, ability: Ability, entity: EntityPath | None, verdicts: Sequence[object]
+    ) -> None:
         """
         Record the results of several operations: each error once, and a success after the errors.
         """
         errors = [each for each in verdicts if isinstance(each, BrokerError)]
         for error in dict.fromkeys(errors):
-            locate(error, self.address, str(entity))
-            self.failed(ability, error)
+            self.failed_at(ability, entity, error)
         if len(errors) < len(verdicts):
             self.worked(ability)
 
     def receive_began(self, receive: object) -> None:
+        """Note that a receive waits for messages from now on."""
         self._receives[receive] = self.clock()
 
     def receive_ended(
-        self, receive: object, entity: EntityPath, error: BrokerError | None, deliveries: int
+        self,
+        receive: object,
+        entity: EntityPath | None,
+        error: BrokerError | None,
+        deliveries: int,
     ) -> None:
+        """Note that the receive has returned, failed, or was cancelled."""
         del self._receives[receive]
         if error is not None:
-            locate(error, self.address, str(entity))
-            self.failed(Ability.RECEIVE, error)
+            self.failed_at(Ability.RECEIVE, entity, error)
         elif deliveries:
             self.worked(Ability.RECEIVE)
 
     def took(self, name: str, seconds: float, error: BrokerError | None = None) -> None:
+        """Note that an operation of that name (`domain.health.operation_times`) has ended."""
         self.times.note(name, seconds, error)
 
     async def look(self, broker: Broker, entity: EntityPath | None, seconds: float) -> None:
@@ -167,36 +172,8 @@ class AbilityWatch:
                     nursery.start_soon(_probe, broker, entity)
 
 
-@attrs.define(eq=False)
-class Attempt:
-    """Made by `AbilityWatch.attempt`."""
-
-    watch: AbilityWatch
-    ability: Ability
-    asked: str
-    proves: bool
-    began: float = attrs.field(factory=trio.current_time)
-
-    def __enter__(self) -> None:
-        """Begin the context."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        match error:
-            case None:
-                if self.proves:
-                    self.watch.worked(self.ability)
-            case BrokerError():
-                locate(error, self.watch.address, self.asked)
-                self.watch.failed(self.ability, error)
-            case trio.Cancelled():
-                if (seconds := trio.current_time() - self.began) >= FAIR:
-                    silence = no_answer(self.watch.address, self.asked, seconds)
-                    self.watch.failed(self.ability, silence)
+def _name_of(entity: EntityPath | None) -> str:
+    return "" if entity is None else str(entity)
 
 
 async def _ask_for_queues(broker: Broker) -> None:
@@ -212,115 +189,85 @@ async def _probe(broker: Broker, entity: EntityPath) -> None:
 
 
 @attrs.frozen(eq=False)
-class Watched(SendWrapper):
-    """A broker whose operations `watch` records, with the results of `inner`."""
+class AbilityInterceptor(Interceptor):
+    """`watch` records which operations on a namespace work, except receives."""
 
-    _inner: Broker
     watch: AbilityWatch
 
-    adds: ClassVar[frozenset[type]] = frozenset((Placed,))
-    forwards: ClassVar[frozenset[type]] = SendWrapper.forwards | {Transacts}
+    kinds: ClassVar[frozenset[CallKind]] = frozenset(_NEEDED_FOR)
 
-    @property
-    def inner(self) -> Broker:
-        return self._inner
+    def after(self, call: Call, result: Sequence[object]) -> None:
+        ability = _NEEDED_FOR[call.kind]
+        if call.kind is CallKind.SEND:
+            self.watch.judged(ability, call.entity, result)
+        elif call.kind is not CallKind.OPEN:
+            self.watch.worked(ability)
 
-    @property
-    def address(self) -> str:
-        return self.watch.address
-
-    async def wrap_sends(
-        self, send: SendEach[T], entity: EntityPath, batches: Batches
-    ) -> Sequence[T | BrokerError]:
-        with self.watch.attempt(Ability.SEND, entity, proves=False):
-            verdicts = await send(entity, batches)
-        self.watch.judged(Ability.SEND, entity, verdicts)
-        return verdicts
-
-    async def identity(self) -> Identity:
-        """As `Identifies.identity`; any answer proves that the namespace can be reached."""
-        with self.watch.attempt(Ability.REACH):
-            return await required(self._inner, Identifies).identity()
-
-    async def probe(self, entity: EntityPath) -> None:
-        with self.watch.attempt(Ability.SEND, entity):
-            await self._inner.probe(entity)
-
-    @asynccontextmanager
-    async def open_receiver(
-        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
-    ) -> AsyncIterator[Receiver]:
-        """
-        As `Broker.open_receiver`. An open receiver proves little: not all kinds send a request.
-        """
-        async with AsyncExitStack() as stack:
-            with self.watch.attempt(Ability.RECEIVE, entity, proves=False):
-                inner = await stack.enter_async_context(self._inner.open_receiver(entity, mode))
-            yield WatchedReceiver(inner, entity, self.watch)
-
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        with self.watch.attempt(Ability.MANAGE, entity):
-            return await self._inner.inspect(entity)
-
-    async def list_queues(
-        self, prefix: str = "", *, skip: int = 0, top: int = 100
-    ) -> Sequence[EntityInfo]:
-        with self.watch.attempt(Ability.MANAGE):
-            return await self._inner.list_queues(prefix, skip=skip, top=top)
-
-    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        with self.watch.attempt(Ability.MANAGE, entity):
-            return await self._inner.create_queue(entity, properties)
+    def error(self, call: Call, error: BaseException) -> None:
+        ability = _NEEDED_FOR[call.kind]
+        if isinstance(error, BrokerError):
+            self.watch.failed_at(ability, call.entity, error)
+        elif isinstance(error, trio.Cancelled):
+            self.watch.unanswered(ability, call.entity, call.seconds())
 
 
 @attrs.frozen(eq=False)
-class Counted(SendWrapper):
+class ReceiveInterceptor(Interceptor):
     """
-    Counts and times the sends of `inner`, the only namespace of a gateway. `watch` is given
-    where no other wrapper reports the receivers.
+    `watch` records the ends of receives, and how long receives with messages and settlements took.
     """
 
-    _inner: Broker
+    watch: AbilityWatch
+
+    kinds: ClassVar[frozenset[CallKind]] = RECEIVES | {CallKind.SETTLE}
+
+    def before(self, call: Call) -> None:
+        if call.kind is not CallKind.SETTLE:
+            self.watch.receive_began(call)
+
+    def after(self, call: Call, result: Sequence[object]) -> None:
+        if call.kind is CallKind.SETTLE:
+            error = next((each for each in result if isinstance(each, BrokerError)), None)
+            name = name_of_all([settlement for _, settlement in call.settlements])
+            self.watch.took(name, call.seconds(), error)
+            return
+        self.watch.receive_ended(call, call.entity, None, len(result))
+        if result:
+            self.watch.took(RECEIVE, call.seconds())
+
+    def error(self, call: Call, error: BaseException) -> None:
+        if call.kind is CallKind.SETTLE:
+            return
+        failure = error if isinstance(error, BrokerError) else None
+        self.watch.receive_ended(call, call.entity, failure, 0)
+        if failure is not None:
+            self.watch.took(RECEIVE, call.seconds(), failure)
+
+
+@attrs.frozen(eq=False)
+class SendInterceptor(Interceptor):
+    """Counts and times the sends and transactions on the only namespace of a gateway."""
+
     sends: SendCounters
-    watch: AbilityWatch | None = None
 
-    @property
-    def inner(self) -> Broker:
-        return self._inner
+    kinds: ClassVar[frozenset[CallKind]] = frozenset((CallKind.SEND, CallKind.COMMIT))
 
-    async def wrap_sends(
-        self, send: SendEach[T], entity: EntityPath, batches: Batches
-    ) -> Sequence[T | BrokerError]:
-        began = trio.current_time()
-        try:
-            verdicts = await send(entity, batches)
-        except trio.Cancelled:
-            seconds = trio.current_time() - began
-            for batch in batches:
-                self.sends.failed(None, len(batch), seconds)
-            raise
-        seconds = trio.current_time() - began
-        for batch, verdict in zip(batches, verdicts, strict=True):
+    def after(self, call: Call, result: Sequence[object] | None) -> None:
+        seconds = call.seconds()
+        if result is None:
+            if messages := messages_in(call.work):
+                self.sends.accepted(AcceptedBy.PRIMARY, messages, seconds)
+            return
+        for batch, verdict in zip(call.batches, result, strict=True):
             if isinstance(verdict, BrokerError):
                 self.sends.failed(verdict, len(batch), seconds)
             else:
                 accepted_by = verdict if isinstance(verdict, AcceptedBy) else AcceptedBy.PRIMARY
                 self.sends.accepted(accepted_by, len(batch), seconds)
-        return verdicts
 
-    async def check_transactions(self) -> None:
-        """As `Transacts.check_transactions`."""
-        await required(self._inner, Transacts).check_transactions()
-
-    async def commit(self, work: Sequence[TransactedWork]) -> None:
-        """As `Transacts.commit`."""
-        with self.sends.transaction(messages_in(work), trio.current_time):
-            await required(self._inner, Transacts).commit(work)
-
-    @asynccontextmanager
-    async def open_receiver(
-        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
-    ) -> AsyncIterator[Receiver]:
-        """As `Broker.open_receiver`."""
-        async with self._inner.open_receiver(entity, mode) as inner:
-            yield inner if self.watch is None else WatchedReceiver(inner, entity, self.watch)
+    def error(self, call: Call, error: BaseException) -> None:
+        failure, seconds = error if isinstance(error, BrokerError) else None, call.seconds()
+        for batch in call.batches:
+            self.sends.failed(failure, len(batch), seconds)
+        if messages := messages_in(call.work):
+            self.sends.failed(failure, messages, seconds)

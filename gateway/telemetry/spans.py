@@ -7,13 +7,12 @@ span links to the creation context of each of its messages, and isn't its child:
 for hours, and several messages with several contexts may share a span.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime, timedelta
-from typing import ClassVar, Final, TypeVar
+from collections.abc import Iterable, Sequence
+from contextvars import Token
+from typing import ClassVar, Final
 
 import attrs
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import (
     Link,
     Span,
@@ -22,32 +21,15 @@ from opentelemetry.trace import (
     StatusCode,
     Tracer,
     get_current_span,
+    set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.capabilities import (
-    Batches,
-    Polls,
-    ReceivesAvailable,
-    SendEach,
-    SettlesMany,
-    Transacts,
-)
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
-from gateway.domain.health.operation_times import name_of, name_of_all
-from gateway.domain.message import (
-    Delivery,
-    Message,
-    ReceiveMode,
-    Settlement,
-)
-from gateway.forwarding_broker import SendWrapper
-from gateway.offering import Wrapper, required
-from gateway.ports import Broker, Receiver
-from gateway.telemetry.receivers import UNSEEN
-
-T = TypeVar("T")
+from gateway.domain.health.operation_times import name_of_all
+from gateway.domain.message import Delivery, Message
+from gateway.interception import RECEIVES, Call, CallKind, Interceptor
 
 MOST_LINKS: Final = 128  # of one span, as the SDK keeps by default
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -69,37 +51,27 @@ def creation_context(message: Message) -> SpanContext | None:
 
 @attrs.frozen(kw_only=True)
 class SpanMaker:
-    """Makes the spans of one namespace."""
+    """Makes the spans of a namespace."""
 
     tracer: Tracer
     system: str  # `messaging.system`
     address: str  # host and port; empty: it is in this process
 
-    @contextmanager
-    def during(
-        self, kind: str, name: str, entity: EntityPath, messages: Sequence[Message]
-    ) -> Iterator[Span]:
-        """
-        A span of that operation type for the duration of the context, whose error is the span's,
-        too.
-        """
-        span = self.tracer.start_as_current_span(
-            f"{name} {entity}",
-            kind=SpanKind.CLIENT,
-            attributes=self.attributes(kind, name, entity, messages),
+    def start(self, kind: SpanKind, operation: str, name: str, call: Call) -> Span:
+        """Start a span of that operation type, with links to its messages' contexts."""
+        messages = [message for batch in call.batches for message in batch]
+        messages += [delivery.message for delivery, _ in call.settlements]
+        return self.tracer.start_span(
+            f"{name} {call.entity}",
+            kind=kind,
+            attributes=self.attributes(operation, name, call.entity, messages),
             links=links_to(messages),
             record_exception=False,
             set_status_on_exception=False,
         )
-        with span as current:
-            try:
-                yield current
-            except BrokerError as error:
-                note_failure(current, error)
-                raise
 
     def attributes(
-        self, kind: str, name: str, entity: EntityPath, messages: Sequence[Message]
+        self, kind: str, name: str, entity: EntityPath | None, messages: Sequence[Message]
     ) -> dict[str, str | int]:
         found: dict[str, str | int] = {
             "messaging.system": self.system,
@@ -130,102 +102,54 @@ def note_failure(span: Span, error: BrokerError) -> None:
 
 
 @attrs.frozen(eq=False)
-class Traced(SendWrapper):
-    """A broker over `inner` with a span for each send, receive and settlement."""
+class SpanInterceptor(Interceptor):
+    """
+    A span for each send, each settlement, and each receive that returns messages or fails. A send
+    and a settlement are the current span for as long as they last.
+    """
 
-    _inner: Broker
     spans: SpanMaker
+    # The spans of the calls under way, with the token of a current one.
+    _open: dict[Call, tuple[Span, Token[Context] | None]] = attrs.field(factory=dict, init=False)
 
-    forwards: ClassVar[frozenset[type]] = SendWrapper.forwards | {Transacts}
+    kinds: ClassVar[frozenset[CallKind]] = RECEIVES | {CallKind.SEND, CallKind.SETTLE}
 
-    @property
-    def inner(self) -> Broker:
-        return self._inner
+    def before(self, call: Call) -> None:
+        if call.kind in RECEIVES:
+            span = self.spans.start(SpanKind.CONSUMER, "receive", "receive", call)
+            self._open[call] = span, None
+            return
+        if call.kind is CallKind.SEND:
+            span = self.spans.start(SpanKind.CLIENT, "send", "send", call)
+        else:
+            name = name_of_all([settlement for _, settlement in call.settlements])
+            span = self.spans.start(SpanKind.CLIENT, "settle", name, call)
+        self._open[call] = span, attach(set_span_in_context(span))
 
-    async def wrap_sends(
-        self, send: SendEach[T], entity: EntityPath, batches: Batches
-    ) -> Sequence[T | BrokerError]:
-        messages = [message for batch in batches for message in batch]
-        with self.spans.during("send", "send", entity, messages) as span:
-            verdicts = await send(entity, batches)
-            for verdict in verdicts:
+    def after(self, call: Call, result: Sequence[object]) -> None:
+        span = self._close(call)
+        if call.kind in RECEIVES:
+            if not result:
+                return  # not ended, so never exported
+            span.set_attribute("messaging.batch.message_count", len(result))
+            for link in links_to(each.message for each in result if isinstance(each, Delivery)):
+                span.add_link(link.context)
+        else:
+            for verdict in result:
                 if isinstance(verdict, BrokerError):
                     note_failure(span, verdict)
-        return verdicts
-
-    @asynccontextmanager
-    async def open_receiver(
-        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
-    ) -> AsyncIterator[Receiver]:
-        """As `Broker.open_receiver`."""
-        async with self._inner.open_receiver(entity, mode) as inner:
-            yield TracedReceiver(inner, entity, self.spans)
-
-
-@attrs.frozen(eq=False)
-class TracedReceiver(Wrapper):
-    """A `Receiver` with a span for each receive of messages and each settlement."""
-
-    _inner: Receiver
-    entity: EntityPath
-    spans: SpanMaker
-
-    forwards: ClassVar[frozenset[type]] = UNSEEN
-
-    @property
-    def inner(self) -> Receiver:
-        return self._inner
-
-    async def receive(self, limit: int) -> Sequence[Delivery]:
-        """As `Receiver.receive`. A receive that is cancelled before messages come has no span."""
-        return await self._received(self._inner.receive(limit))
-
-    async def receive_available(self, limit: int) -> Sequence[Delivery]:
-        """As `ReceivesAvailable.receive_available`."""
-        available = required(self._inner, ReceivesAvailable)
-        return await self._received(available.receive_available(limit))
-
-    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
-        """As `Polls.poll`. A poll that finds no messages has no span."""
-        return await self._received(required(self._inner, Polls).poll(limit, lock))
-
-    async def _received(self, call: Awaitable[Sequence[Delivery]]) -> Sequence[Delivery]:
-        span = self.spans.tracer.start_span(
-            f"receive {self.entity}",
-            kind=SpanKind.CONSUMER,
-            attributes=self.spans.attributes("receive", "receive", self.entity, ()),
-        )
-        try:
-            deliveries = await call
-        except BrokerError as error:
-            note_failure(span, error)
-            span.end()
-            raise
-        if not deliveries:
-            return deliveries
-        span.set_attribute("messaging.batch.message_count", len(deliveries))
-        for link in links_to(delivery.message for delivery in deliveries):
-            span.add_link(link.context)
         span.end()
-        return deliveries
 
-    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        name = name_of(settlement)
-        with self.spans.during("settle", name, self.entity, [delivery.message]):
-            await self._inner.settle(delivery, settlement)
+    def error(self, call: Call, error: BaseException) -> None:
+        span = self._close(call)
+        if isinstance(error, BrokerError):
+            note_failure(span, error)
+        elif call.kind in RECEIVES:
+            return  # a receive that is cancelled before messages come has no span
+        span.end()
 
-    async def settle_many(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> Sequence[BrokerError | None]:
-        """As `SettlesMany.settle_many`."""
-        name = name_of_all([settlement for _, settlement in settlements])
-        messages = [delivery.message for delivery, _ in settlements]
-        with self.spans.during("settle", name, self.entity, messages) as span:
-            verdicts = await required(self._inner, SettlesMany).settle_many(settlements)
-            for verdict in verdicts:
-                if verdict is not None:
-                    note_failure(span, verdict)
-        return verdicts
-
-    async def renew(self, delivery: Delivery) -> datetime:
-        return await self._inner.renew(delivery)
+    def _close(self, call: Call) -> Span:
+        span, token = self._open.pop(call)
+        if token is not None:
+            detach(token)
+        return span

@@ -18,7 +18,7 @@ from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker, WallClock
-from gateway.telemetry.abilities import AbilityWatch, Watched
+from gateway.telemetry.abilities import AbilityWatch
 from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
@@ -30,6 +30,7 @@ from tests.brokers.storage_queue.azurites import Azurites
 from tests.claims.harness import Events, claimed, packing
 from tests.harness.claim_store import MemoryClaimStore
 from tests.harness.clocks import VirtualClock
+from tests.harness.watched import watched as watched_by
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -206,12 +207,12 @@ def announced(inner: Open) -> Open:
 
 
 def watched(inner: Open, clock: WallClock) -> Open:
-    """Wrap the namespace in `Watched`, which notes its successes and failures."""
+    """The namespace's successes and failures are recorded."""
 
     @asynccontextmanager
     async def open_watched(place: Place) -> AsyncIterator[Broker]:
         async with inner(place) as broker:
-            yield Watched(broker, AbilityWatch(clock=clock))
+            yield watched_by(broker, AbilityWatch(clock=clock))
 
     return open_watched
 

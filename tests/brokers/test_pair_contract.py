@@ -21,7 +21,7 @@ from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
 from gateway.interception import InterceptedBroker
 from gateway.listener.announcing import Announcing
 from gateway.ports import Broker, WallClock
-from gateway.telemetry.abilities import AbilityWatch, Watched
+from gateway.telemetry.abilities import AbilityWatch
 from tests.brokers.amqp.served import client as amqp_client
 from tests.brokers.kinds import real_date
 from tests.brokers.pairs import BACKLOG_QUEUES, pair_of, syphon_of
@@ -31,6 +31,7 @@ from tests.e2e.processes import broker_config, open_gateways
 from tests.e2e.rest import KEY, KEY_NAME
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker
+from tests.harness.watched import watched
 
 ORDERS = EntityPath("orders")
 NEW = EntityPath("new")
@@ -227,8 +228,8 @@ async def test_through_all_wrappers_at_once_the_pair_says_who_accepted(sides):
 
     async with pair_of(sides.primary, sides.secondary, sides.clock) as pair:
         await sides.primary.create_queue(ORDERS, QueueProperties())
-        watched = Watched(pair.broker, AbilityWatch(clock=sides.clock))
-        announced = InterceptedBroker(watched, [Announcing(lambda queue, size: None)])
+        seen = watched(pair.broker, AbilityWatch(clock=sides.clock))
+        announced = InterceptedBroker(seen, [Announcing(lambda queue, size: None)])
         store = MemoryClaimStore(sides.clock)
         broker = packing(claimed(announced, store, sides.clock, Events(), above=4))
         await send(broker, "healthy")

@@ -26,11 +26,12 @@ from gateway.domain.identity import Identity
 from gateway.domain.message import Complete, Message
 from gateway.offering import capabilities_of, offered, required
 from gateway.pairing.sending import send_in_time
-from gateway.ports import Receiver
-from gateway.telemetry.abilities import AbilityWatch, Watched
+from gateway.ports import Broker, Receiver
+from gateway.telemetry.abilities import AbilityWatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Hang, Operation, Refuse
 from tests.harness.remembering import RememberingBroker
+from tests.harness.watched import watched
 from tests.pairing.harness import Events
 
 ORDERS = EntityPath("orders")
@@ -40,10 +41,11 @@ YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
 @attrs.frozen
 class Stand:
     faulty: FaultyBroker
-    broker: Watched
+    broker: Broker
+    watch: AbilityWatch
 
     def states(self) -> dict[str, Answer]:
-        told = self.broker.watch.tell().items()
+        told = self.watch.tell().items()
         return {name: one.state for name, one in told if one.state is not UNKNOWN}
 
     def breaks(self, operation: Operation, fault: object) -> None:
@@ -57,7 +59,8 @@ async def stand(nursery: trio.Nursery) -> Stand:
     await store.create_queue(ORDERS, QueueProperties())
     faulty = FaultyBroker(inner=store)
     await nursery.start(faulty.run)
-    return Stand(faulty, Watched(faulty, AbilityWatch(clock=clock)))
+    watch = AbilityWatch(clock=clock)
+    return Stand(faulty, watched(faulty, watch), watch)
 
 
 async def test_what_is_done_is_seen(stand: Stand, autojump_clock: MockClock) -> None:
@@ -97,7 +100,7 @@ async def test_a_call_that_is_given_up_had_no_answer_unless_it_was_soon(
 
     assert soon == {}
     assert stand.states() == {"send": NO, "reach": NO}
-    assert stand.broker.watch.tell()["reach"].error == "no answer from orders within 2 s"
+    assert stand.watch.tell()["reach"].error == "no answer from orders within 2 s"
 
 
 async def test_a_receiver_that_waits_for_a_while_is_evidence(
@@ -141,7 +144,7 @@ async def test_the_receiver_can_do_what_the_namespaces_can(
     kinds = capabilities_of(Receiver)
     async with (
         stand.faulty.inner.open_receiver(ORDERS) as inner,
-        Watched(stand.faulty.inner, stand.broker.watch).open_receiver(ORDERS) as receiver,
+        watched(stand.faulty.inner, stand.watch).open_receiver(ORDERS) as receiver,
     ):
         able = [offered(receiver, kind) is not None for kind in kinds]
         expected = [offered(inner, kind) is not None for kind in kinds]
@@ -156,7 +159,7 @@ async def test_a_namespace_that_fails_fast_does_so(
 ) -> None:
     fast = RememberingBroker(inner=stand.faulty.inner, rng=random.Random(0))
     await nursery.start(fast.run)
-    seen = Watched(fast, stand.broker.watch)
+    seen = watched(fast, stand.watch)
 
     await required(seen, FailsFast).try_send(ORDERS, [Message()])
     assert stand.states() == {"send": YES, "reach": YES}
@@ -172,14 +175,14 @@ async def test_a_look_asks_for_what_nothing_has_shown_at_most_once_a_minute(
         asked.append(operation)
 
     stand.faulty.fault = note
-    await stand.broker.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.look(stand.broker, ORDERS, 3.0)
     first, told = list(asked), stand.states()
-    await stand.broker.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.look(stand.broker, ORDERS, 3.0)
     again = len(asked)
     await trio.sleep(50.0)
     await stand.broker.send(ORDERS, [Message()])
     await trio.sleep(15.0)
-    await stand.broker.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.look(stand.broker, ORDERS, 3.0)
 
     assert sorted(each.value for each in first) == ["manage", "probe"]
     assert told == {"send": YES, "manage": YES, "reach": YES}
@@ -193,7 +196,7 @@ async def test_a_look_at_what_hangs_takes_no_longer_than_it_may(
     stand.faulty.fault = lambda *_: Hang()
     began = trio.current_time()
 
-    await stand.broker.watch.look(stand.broker, ORDERS, 3.0)
+    await stand.watch.look(stand.broker, ORDERS, 3.0)
 
     assert trio.current_time() - began == pytest.approx(3.0)
     assert stand.states() == {"send": NO, "manage": NO, "reach": NO}
@@ -204,7 +207,7 @@ async def test_a_look_raises_nothing(stand: Stand, autojump_clock: MockClock) ->
 
     with trio.fail_after(10.0):
         try:
-            await stand.broker.watch.look(stand.broker, ORDERS, 3.0)
+            await stand.watch.look(stand.broker, ORDERS, 3.0)
         except BrokerError:
             pytest.fail("it is only a look")
 
@@ -213,7 +216,7 @@ async def test_a_namespace_that_is_lost_and_back_is_told_once_each(
     stand: Stand, autojump_clock: MockClock
 ) -> None:
     told = Events()
-    watch = stand.broker.watch
+    watch = stand.watch
     watch.name, watch.address, watch.observer = "east", "east.example:5672", told
     await stand.broker.send(ORDERS, [Message()])
     stand.breaks(Operation.SEND, Refuse(lambda: Unreachable("refused")))
@@ -250,7 +253,7 @@ async def test_a_namespace_that_is_lost_and_back_is_told_once_each(
 async def test_what_concerns_a_namespace_names_its_address_and_the_entity(
     stand: Stand, autojump_clock: MockClock, error: BrokerError, text: str
 ) -> None:
-    stand.broker.watch.address = "east.example:5672"
+    stand.watch.address = "east.example:5672"
     stand.breaks(Operation.SEND, Refuse(lambda: error))
 
     with pytest.raises(type(error)) as raised:
@@ -262,7 +265,7 @@ async def test_what_concerns_a_namespace_names_its_address_and_the_entity(
 async def test_a_receiver_that_fails_names_address_and_entity(
     stand: Stand, autojump_clock: MockClock
 ) -> None:
-    stand.broker.watch.address = "east.example:5672"
+    stand.watch.address = "east.example:5672"
     stand.breaks(Operation.RECEIVE, Refuse(lambda: Unavailable("HTTP status 503")))
 
     async with stand.broker.open_receiver(ORDERS) as receiver:
@@ -271,13 +274,13 @@ async def test_a_receiver_that_fails_names_address_and_entity(
 
 
 async def test_a_time_out_names_address_and_entity(stand: Stand, autojump_clock: MockClock) -> None:
-    stand.broker.watch.address = "east.example:5672"
+    stand.watch.address = "east.example:5672"
     stand.breaks(Operation.SEND, Hang())
 
     with pytest.raises(NoAnswer, match=r"^east\.example:5672: no answer from orders within 2 s$"):
-        await send_in_time(stand.broker, ORDERS, [Message()], 2.0)
+        await send_in_time(watched(stand.faulty, stand.watch), ORDERS, [Message()], 2.0)
 
-    told = stand.broker.watch.tell()["reach"].error
+    told = stand.watch.tell()["reach"].error
     assert told == "east.example:5672: no answer from orders within 2 s"
 
 
@@ -297,7 +300,7 @@ async def test_a_question_who_the_namespace_is_shows_whether_it_can_be_reached(
         async def identity(self) -> Identity:
             raise error
 
-    broker = Watched(Nameless(inner=stand.faulty.inner), stand.broker.watch)
+    broker = watched(Nameless(inner=stand.faulty.inner), stand.watch)
 
     with pytest.raises(type(error)):
         await required(broker, Identifies).identity()
@@ -309,7 +312,7 @@ async def test_a_remembered_failure_from_before_the_last_success_loses_no_namesp
     stand: Stand, autojump_clock: MockClock
 ) -> None:
     told = Events()
-    stand.broker.watch.observer = told
+    stand.watch.observer = told
     error = Unreachable("refused")
     error.since = trio.current_time()
     await trio.sleep(1)

@@ -23,9 +23,11 @@ from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
 from gateway.domain.status.pair import SendCount
 from gateway.domain.status.process import OperationDuration, Status
 from gateway.offering import required
-from gateway.telemetry.abilities import AbilityWatch, Watched
+from gateway.ports import Broker
+from gateway.telemetry.abilities import AbilityWatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, T, Work
+from tests.harness.watched import watched
 from tests.telemetry.metrics import value
 
 ORDERS = EntityPath("orders")
@@ -55,10 +57,11 @@ class Stand:
     """A namespace in memory that answers late, and its measured times."""
 
     faulty: FaultyBroker
-    broker: Watched
+    broker: Broker
+    watch: AbilityWatch
 
     def told(self) -> dict[tuple[str, str], Distribution]:
-        read: Sequence[OperationDuration] = self.broker.watch.times.read()
+        read: Sequence[OperationDuration] = self.watch.times.read()
         return {(each.name, each.error): each.seconds for each in read}
 
 
@@ -69,7 +72,8 @@ async def stand(nursery: trio.Nursery) -> Stand:
     await store.create_queue(ORDERS, QueueProperties())
     faulty = FaultyBroker(inner=store)
     await nursery.start(faulty.run)
-    return Stand(faulty, Watched(faulty, AbilityWatch(clock=clock)))
+    watch = AbilityWatch(clock=clock)
+    return Stand(faulty, watched(faulty, watch), watch)
 
 
 async def test_a_receive_takes_until_its_messages_are_there(

@@ -19,9 +19,10 @@ from gateway.capabilities import SettlesMany
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, Settlement
+from gateway.interception import InterceptedBroker
 from gateway.offering import required
 from gateway.ports import Broker
-from gateway.telemetry.spans import SpanMaker, Traced, creation_context
+from gateway.telemetry.spans import SpanInterceptor, SpanMaker, creation_context
 from gateway.telemetry.trace_export import TraceExport
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.harness.clocks import VirtualClock
@@ -57,9 +58,10 @@ class Recorded:
     def __attrs_post_init__(self) -> None:
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
 
-    def around(self, broker: Broker, address: str = "") -> Traced:
+    def around(self, broker: Broker, address: str = "") -> InterceptedBroker:
         tracer = self.provider.get_tracer("test")
-        return Traced(broker, SpanMaker(tracer=tracer, system="pairgate", address=address))
+        spans = SpanMaker(tracer=tracer, system="pairgate", address=address)
+        return InterceptedBroker(broker, [SpanInterceptor(spans)])
 
     def take(self) -> list[ReadableSpan]:
         found = list(self.exporter.get_finished_spans())

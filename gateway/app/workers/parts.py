@@ -38,12 +38,13 @@ from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
+from gateway.interception import InterceptedBroker
 from gateway.net.clients import Clients
 from gateway.pairing.drill.cut import Cut
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
 from gateway.ports import Broker, Service
-from gateway.telemetry.abilities import Counted
+from gateway.telemetry.abilities import SendInterceptor
 
 
 async def make_parts(
@@ -142,7 +143,7 @@ def _watched(sides: Sides, home: Namespace, other: Namespace, runtime: Runtime) 
 
 
 def _watch_alone(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
-    return Counted(watch(broker, namespace, runtime), runtime.sends)
+    return InterceptedBroker(watch(broker, namespace, runtime), [SendInterceptor(runtime.sends)])
 
 
 async def _enter(
