@@ -9,8 +9,8 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.assembly.parts import Parts
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Basis, Makings, Server, Tls, make_server
 from gateway.config.checks import requires_tls

@@ -11,7 +11,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.files import StoreError, StoreInUse
-from gateway.brokers.local.broker import LocalBroker
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.registry import Adapter, BrokerDependencies, build
 from gateway.config.options import Namespace
 from gateway.config.places import authority_of, hosts_of, is_loopback, is_own_url
@@ -68,9 +68,14 @@ def why_no_store(namespace: Namespace) -> str:
     )
 
 
-async def enter(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -> Adapter:
+async def enter(
+    stack: AsyncExitStack,
+    namespace: Namespace,
+    runtime: Runtime,
+    hooks: LocalHooks | None = None,
+) -> Adapter:
     """
-    Open a namespace until the stack is closed.
+    Open a namespace until the stack is closed. `hooks` are for a store of this process.
 
     Raises:
         Failure: the store is in use (temporary), damaged, or missing and not to be created; or the
@@ -79,11 +84,13 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -
     if is_to_come(namespace) and not runtime.makes_stores:
         raise Failure(why_no_store(namespace), ExitCode.WRONG)
     namespace = _with_credentials(namespace)
+    abilities = make_abilities(namespace, runtime)
     dependencies = BrokerDependencies(
         clock=runtime.now,
         rng=runtime.rng(namespace.name),
         observer=runtime.observer,
         token_expiries=runtime.token_expiries,
+        hooks=attrs.evolve(hooks or LocalHooks(), heard=abilities.heard),
     )
     try:
         adapter = build(namespace.url, namespace.name, dependencies, namespace.options)
@@ -97,25 +104,28 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
     except (StoreError, OSError) as error:
         raise Failure(f"namespace {namespace.name}: {error}") from error
-    register(opened, namespace, runtime)
+    register(opened, abilities, runtime)
     return opened
 
 
-def register(opened: Adapter, namespace: Namespace, runtime: Runtime) -> None:
-    """Measure the operations on an open namespace from now on."""
-    opened.meter.start()
-    runtime.meters[namespace.name] = opened.meter
-    if isinstance(opened, EmbeddedBroker):
-        runtime.commits[namespace.name] = opened.commits
-    runtime.abilities[namespace.name] = abilities = AbilityWatch(
+def make_abilities(namespace: Namespace, runtime: Runtime) -> AbilityWatch:
+    """The watch of a namespace that isn't open yet."""
+    return AbilityWatch(
         clock=runtime.now,
         abilities=Abilities(rights=rights_of(namespace)),
         name=namespace.name,
         address=authority_of(namespace),
         observer=runtime.observer,
     )
-    if isinstance(opened, LocalBroker):
-        opened.meter.heard = abilities.heard
+
+
+def register(opened: Adapter, abilities: AbilityWatch, runtime: Runtime) -> None:
+    """Measure the operations on an open namespace from now on."""
+    opened.meter.start()
+    runtime.meters[abilities.name] = opened.meter
+    if isinstance(opened, EmbeddedBroker):
+        runtime.commits[abilities.name] = opened.commits
+    runtime.abilities[abilities.name] = abilities
 
 
 async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:

@@ -10,11 +10,11 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.assembly.parts import make_issuers
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.control_calls import of_control, of_process
-from gateway.app.parts import make_issuers
 from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status.board import StatusBoard, make_figures

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.assembly.parts import Parts
 from gateway.app.operations.control_calls import of_process
-from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard, make_figures
 from gateway.app.status.sections import readings

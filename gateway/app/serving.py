@@ -17,6 +17,8 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.assembly.pairs import renew_envelopes
+from gateway.app.assembly.parts import Parts, make_parts
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import (
     OpenEndpoint,
@@ -26,8 +28,6 @@ from gateway.app.endpoints import (
 )
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader, with_reloaded_shards
-from gateway.app.pairs import renew_envelopes
-from gateway.app.parts import Parts, make_parts
 from gateway.app.process import Trimmer, allow_files, collect_seldom, watch_signals
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime

@@ -9,12 +9,13 @@ from functools import partial
 import attrs
 import trio
 
+from gateway.app.assembly.interceptors import Interception
+from gateway.app.assembly.pairs import make_envelope, make_heartbeats, renew_envelopes
+from gateway.app.assembly.parts import make_announcers, make_sharding, stores_among
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
 from gateway.app.logs import Reloader, with_reloaded_shards
 from gateway.app.namespaces import enter
-from gateway.app.pairs import make_envelope, make_heartbeats, renew_envelopes
-from gateway.app.parts import announced, make_announcers, make_sharding, stores_among, watch
 from gateway.app.process import collect_seldom, watch_signals
 from gateway.app.process_admin import ProcessAdmin
 from gateway.app.process_control import ProcessControl
@@ -23,6 +24,8 @@ from gateway.app.serving import watch_store
 from gateway.app.status.board import LoneSyphon, StatusBoard
 from gateway.app.status.sections import readings
 from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.local.hooks import LocalHooks
+from gateway.brokers.registry import Adapter
 from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.file import Loaded
 from gateway.config.options import SYPHON, Config, Pairing
@@ -62,22 +65,24 @@ async def syphon(
         runtime.observer.report(Doubtful(text=warning))
     label = label or pairing.options.label
     async with AsyncExitStack() as stack:
-        source = await enter(stack, config.namespaces[pairing.secondary], runtime)
-        primary: Broker = source
-        if target != pairing.secondary:
-            primary = await enter(stack, config.namespaces[target], runtime)
-        announcements, announcers = Announcements(), list[Service]()
-        if target == pairing.primary:  # listeners of any other namespace aren't informed
-            keepers = {pairing.secondary: source, target: primary}
-            announcers = await make_announcers(stack, config, runtime, announcements, keepers)
-            primary = announced(primary, announcements) if announcers else primary
-        seen = watch(primary, config.namespaces[target], runtime)
-        sharding, adapters = await _enter_shards(stack, config, target, runtime, announcements)
+        announcements = Announcements() if target == pairing.primary and config.triggers else None
+        publish = None if announcements is None else announcements.publish
+        hooks = LocalHooks(announce=publish)
+        source, primary = await _enter_sides(stack, config, target, runtime, hooks)
+        keepers = {pairing.secondary: source, target: primary}
+        announcers = await make_announcers(stack, config, runtime, announcements, keepers)
+        interception = Interception(
+            runtime=runtime,
+            announce=publish,
+            announced={target, *config.shard_namespaces},
+        )
+        seen = interception.around(primary, config.namespaces[target])
+        sharding, adapters = await _enter_shards(stack, config, target, interception, hooks)
         destination = await find_destination(
             config, pairing, seen, runtime, adopted=adopted, name=target
         )
         destination.takes_all = to is not None
-        seen_source = watch(source, config.namespaces[pairing.secondary], runtime)
+        seen_source = interception.around(source, config.namespaces[pairing.secondary])
         service = Syphon(
             primary=sharding.places(seen),
             source=seen_source,
@@ -96,18 +101,32 @@ async def syphon(
             pairing, source, runtime, service.pauses, process=SYPHON, label=label
         )
         collect_seldom()
-        services = [*announcers, *heartbeats, *_traces_of(runtime), service]
-        await _run(services, stores_among(primary, source, *adapters), ending, admin, loaded)
+        stores = stores_among(primary, source, *adapters)
+        await _run(
+            [*announcers, *heartbeats, *_traces_of(runtime), service], stores, ending, admin, loaded
+        )
     if ending.failure is not None:
         raise ending.failure
+
+
+async def _enter_sides(
+    stack: AsyncExitStack, config: Config, target: str, runtime: Runtime, hooks: LocalHooks
+) -> tuple[Adapter, Adapter]:
+    """Open the secondary, and the target with these hooks; they may be the same namespace."""
+    assert config.pairing is not None, "it has a syphon"
+    secondary = config.pairing.secondary
+    source = await enter(stack, config.namespaces[secondary], runtime)
+    if target == secondary:
+        return source, source
+    return source, await enter(stack, config.namespaces[target], runtime, hooks)
 
 
 async def _enter_shards(
     stack: AsyncExitStack,
     config: Config,
     target: str,
-    runtime: Runtime,
-    announcements: Announcements,
+    interception: Interception,
+    hooks: LocalHooks,
 ) -> tuple[Sharding, Sequence[Broker]]:
     """
     The shards of the namespace `target`, none unless it is the primary, and the other namespaces
@@ -118,9 +137,9 @@ async def _enter_shards(
         config = attrs.evolve(config, sharding=())
     found = dict[str, Broker]()
     for name in config.shard_namespaces:
-        adapter = await enter(stack, config.namespaces[name], runtime)
-        found[name] = announced(adapter, announcements) if config.triggers else adapter
-    sharding = make_sharding(config, found, runtime, watch, watches_drains=False)
+        namespace = config.namespaces[name]
+        found[name] = await enter(stack, namespace, interception.runtime, hooks)
+    sharding = make_sharding(config, found, interception, watches_drains=False)
     return sharding, list(found.values())
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from gateway.config.options import Config, Namespace
 from gateway.config.places import authority_of
-from gateway.interception import InterceptedBroker
-from gateway.ports import Broker, Observer
+from gateway.interception import Interceptor
+from gateway.ports import Observer
 
 if TYPE_CHECKING:
     from gateway.telemetry.trace_export import TraceExport
@@ -39,16 +39,17 @@ def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | N
         export.close()
 
 
-def traced(broker: Broker, namespace: Namespace, export: "TraceExport | None") -> Broker:
-    """The namespace, whose operations have spans if there is an export."""
+def make_spans(namespace: Namespace, export: "TraceExport | None") -> Interceptor | None:
+    """The interceptor that makes the spans of a namespace's operations, if there is an export."""
     if export is None:
-        return broker
+        return None
     from gateway.telemetry.spans import SpanInterceptor, SpanMaker
 
-    spans = SpanMaker(
-        tracer=export.tracer, system=_system_of(namespace), address=authority_of(namespace)
+    return SpanInterceptor(
+        SpanMaker(
+            tracer=export.tracer, system=_system_of(namespace), address=authority_of(namespace)
+        )
     )
-    return InterceptedBroker(broker, [SpanInterceptor(spans)])
 
 
 def _system_of(namespace: Namespace) -> str:

@@ -18,8 +18,7 @@ class Meter:
     """
 
     clock: Callable[[], float] = trio.current_time  # seconds, never going back
-    # Called with each operation.
-    heard: Callable[[Operation], None] = attrs.field(default=lambda _: None, init=False)
+    heard: Callable[[Operation], None] | None = None  # called with each operation
     _operations: OperationCounter = attrs.field(factory=OperationCounter, init=False)
 
     def start(self) -> None:
@@ -30,7 +29,8 @@ class Meter:
         """Count a request that is billed as one operation, whatever its content."""
         operation, messages = _judged(operation, messages)
         self._operations.count(operation, self.clock(), messages=messages)
-        self.heard(operation)
+        if self.heard is not None:
+            self.heard(operation)
 
     def carried(self, operation: Operation, messages: int, size: int) -> None:
         """
@@ -40,12 +40,14 @@ class Meter:
         now, billed = self.clock(), units(messages, size)
         operation, messages = _judged(operation, messages)
         self._operations.count(operation, now, billed, messages)
-        self.heard(operation)
+        if self.heard is not None:
+            self.heard(operation)
 
     def settled(self, messages: int) -> None:
         """Count settlements, each billed by itself even if one request carried several."""
         self._operations.count(Operation.SETTLE, self.clock(), messages)
-        self.heard(Operation.SETTLE)
+        if self.heard is not None:
+            self.heard(Operation.SETTLE)
 
     def usage(self) -> UsageReport:
         """The operations counted up to now."""

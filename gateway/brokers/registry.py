@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 import attrs
 
 from gateway.brokers.entra.options import SERVICE_BUS_SCOPE, STORAGE_SCOPE, CredentialOptions
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.meter import Meter
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
@@ -57,6 +58,7 @@ class BrokerDependencies:
     observer: Observer
     # The expiry of each credential's token, by the namespace's name. Each credential adds its own.
     token_expiries: dict[str, Callable[[], datetime | None]] = attrs.field(factory=dict)
+    hooks: LocalHooks = attrs.field(factory=LocalHooks)  # of a store of this process
 
 
 @attrs.frozen(kw_only=True)
@@ -96,9 +98,8 @@ def _memory() -> Kind:
         if address.rest:
             raise InvalidRequest(f"namespace {address.name}: nothing expected after 'memory:'")
         dependencies = address.dependencies
-        return MemoryBroker(
-            dependencies.clock, dependencies.rng, address.options, dependencies.observer
-        )
+        hooks = attrs.evolve(dependencies.hooks, observer=dependencies.observer)
+        return MemoryBroker(dependencies.clock, dependencies.rng, address.options, hooks)
 
     return Kind(options=LocalOptions, make=make)
 
@@ -112,13 +113,14 @@ def _embedded() -> Kind:
         if not address.rest:
             raise InvalidRequest(f"namespace {address.name}: a path expected after 'embedded:'")
         dependencies = address.dependencies
+        hooks = attrs.evolve(dependencies.hooks, observer=dependencies.observer)
         path = Path(address.rest)
         return EmbeddedBroker(
             path,
             dependencies.clock,
             dependencies.rng,
             address.options,
-            dependencies.observer,
+            hooks,
             Disk(boot=this_boot),
         )
 

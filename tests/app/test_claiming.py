@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.assembly.parts import make_parts
 from gateway.app.failure import Failure
 from gateway.app.operations.checking import Grade, check
 from gateway.app.operations.targets import open_target
 from gateway.app.operations.ways_in import find_way_in
-from gateway.app.parts import make_parts
 from gateway.app.runtime import Runtime
 from gateway.config.file import Loaded, parse
 from gateway.config.problems import ConfigError

@@ -16,12 +16,12 @@ import attrs
 import pytest
 import trio
 
+from gateway.app.assembly.parts import make_issuers
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_at
 from gateway.app.operations.asking import give, give_to
 from gateway.app.operations.certificates import make_certificates
 from gateway.app.operations.control_calls import of_backlog
-from gateway.app.parts import make_issuers
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.config.file import parse

@@ -4,8 +4,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
+from gateway.app.assembly.parts import make_parts
 from gateway.app.operations.checking import Grade, check
-from gateway.app.parts import make_parts
 from gateway.app.runtime import Runtime
 from gateway.config.file import parse
 from gateway.domain.entity import EntityPath, QueueProperties

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.app.late_setup import BacklogSetup, LateSetup
-from gateway.app.pairs import find_backlog
+from gateway.app.assembly.late_setup import BacklogSetup, LateSetup
+from gateway.app.assembly.pairs import find_backlog
 from gateway.app.runtime import Runtime
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.options import Namespace, Pairing

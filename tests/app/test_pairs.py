@@ -5,8 +5,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from gateway.app.assembly.pairs import make_envelope, renew_envelopes
 from gateway.app.failure import Failure
-from gateway.app.pairs import make_envelope, renew_envelopes
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath

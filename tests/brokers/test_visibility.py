@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.local.visibility import CLEAR_STEP, LocalVisibility
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
@@ -445,7 +446,7 @@ async def test_poison_is_in_one_queue_after_a_restart_and_reported(tmp_path: Pat
 
     def opened() -> EmbeddedBroker:
         path, clock = tmp_path / "store.db", VirtualClock()
-        return EmbeddedBroker(path, clock, random.Random(1), observer=events)
+        return EmbeddedBroker(path, clock, random.Random(1), hooks=LocalHooks(observer=events))
 
     async with opened() as broker:
         await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))

@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 import trio
 
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.local.recent import Recent
 from gateway.brokers.local.visibility import LocalVisibility
@@ -142,12 +143,14 @@ async def open_client(
     """
     clock = VirtualClock(timedelta(seconds=ahead))
     ids = (UUID(int=number, version=4) for number in count(1))
-    namespace = MemoryBroker(VirtualClock(), random.Random(1))
+    hooks = LocalHooks(recent=Recent() if paired else None)
+    namespace = MemoryBroker(VirtualClock(), random.Random(1), hooks=hooks)
     async with namespace as broker, trio.open_nursery() as nursery:
         broker.recent = Recent() if paired else None
         faulty = FaultyBroker(inner=broker, fault=fault)
         await nursery.start(faulty.run)
         leases = Leases(broker if fault is no_fault else faulty, clock)
+        leases = Leases(broker, clock)
         await nursery.start(leases.run)
         lent = LeasedVisibility(broker, leases, clock)
         await nursery.start(lent.run)

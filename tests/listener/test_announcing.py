@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import FailsFast
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -91,11 +92,11 @@ async def test_a_namespace_that_fails_fast_does_so_and_is_announced(
     assert offered(announcing(broker, lambda *_: None), FailsFast) is None
 
 
-async def test_a_store_of_our_own_announces_what_can_be_received(
-    broker: MemoryBroker, autojump_clock: MockClock
-) -> None:
+async def test_a_store_of_our_own_announces_what_can_be_received(autojump_clock: MockClock) -> None:
     announced: list[float] = []
-    broker.announce = lambda queue: announced.append(trio.current_time())
+    hooks = LocalHooks(announce=lambda queue: announced.append(trio.current_time()))
+    broker = MemoryBroker(wall_clock, random.Random(1), hooks=hooks)
+    await broker.create_queue(ORDERS, QueueProperties())
     due = wall_clock() + timedelta(hours=1)
 
     async with broker.open_receiver(ORDERS) as receiver:

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, InternalError, MessageError
@@ -138,7 +139,8 @@ async def open_harness(folder: Path) -> AsyncIterator[Harness]:
 
     def store(name: str) -> EmbeddedBroker:
         rng = random.Random(name)
-        return EmbeddedBroker(folder / name, real_date, rng, EmbeddedOptions(), Observer(events))
+        hooks = LocalHooks(observer=Observer(events))
+        return EmbeddedBroker(folder / name, real_date, rng, EmbeddedOptions(), hooks)
 
     async with (
         store("east.db") as east,

@@ -12,6 +12,7 @@ import pytest
 from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.broker import LocalBroker
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InternalError
@@ -40,9 +41,9 @@ def real_date() -> datetime:
 async def opened(kind: str, folder: Path, heard: Heard) -> AsyncIterator[LocalBroker]:
     rng = random.Random(0)
     if kind == "memory":
-        broker: LocalBroker = MemoryBroker(real_date, rng, observer=heard)
+        broker: LocalBroker = MemoryBroker(real_date, rng, hooks=LocalHooks(observer=heard))
     else:
-        broker = EmbeddedBroker(folder / "a.db", real_date, rng, observer=heard)
+        broker = EmbeddedBroker(folder / "a.db", real_date, rng, hooks=LocalHooks(observer=heard))
     async with broker:
         await broker.create_queue(ORDERS, QueueProperties())
         yield broker

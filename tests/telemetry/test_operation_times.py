@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.app.parts import Parts, make_parts
+from gateway.app.assembly.parts import Parts, make_parts
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard
 from gateway.brokers.local.memory import MemoryBroker

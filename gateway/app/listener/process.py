@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.assembly.parts import stores_among
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.listener.feeds import Source, make_feeds
 from gateway.app.listener.figures import ListenerFigures, with_metrics
@@ -25,7 +26,6 @@ from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
-from gateway.app.parts import stores_among
 from gateway.app.process import watch_signals
 from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from gateway.app.claiming import check_claims
+from gateway.app.assembly.claiming import check_claims
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import about_primary, identity_of, judge_backlog, likeness
 from gateway.app.listener.waking import expected_wake

@@ -8,12 +8,12 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.assembly.pairs import make_redrive
+from gateway.app.assembly.parts import spool_namespace
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, find_admin
 from gateway.app.operations.asking import give_to
-from gateway.app.pairs import make_redrive
-from gateway.app.parts import spool_namespace
 from gateway.app.process import reload_nothing, watch_signals
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Namespace, Pairing

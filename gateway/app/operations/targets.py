@@ -9,7 +9,7 @@ from urllib.parse import quote
 import attrs
 import trio
 
-from gateway.app.claiming import with_claims
+from gateway.app.assembly.claiming import with_claims
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, is_to_come

@@ -8,9 +8,9 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.assembly.parts import SPOOL, Parts
 from gateway.app.certificates import CertificateWatch
 from gateway.app.operations.control_calls import Executors
-from gateway.app.parts import SPOOL, Parts
 from gateway.app.runtime import Runtime
 from gateway.config.options import SERVE, Config, Pairing
 from gateway.domain.entity import EntityPath

@@ -1,6 +1,6 @@
 """
-The parts of a worker: those of `gateway/app/parts.py` without the parts that the parent runs for
-all.
+The parts of a worker: those of `gateway/app/assembly/parts.py` without the parts that the parent
+runs for all.
 """
 
 from collections.abc import Mapping
@@ -10,23 +10,22 @@ from pathlib import Path
 import attrs
 import trio
 
-from gateway.app.claiming import with_claims
-from gateway.app.identities import find_destination
-from gateway.app.late_setup import BacklogSetup
-from gateway.app.namespaces import Sides, enter
-from gateway.app.pairs import make_gauge, make_pair
-from gateway.app.parts import (
+from gateway.app.assembly.claiming import with_claims
+from gateway.app.assembly.interceptors import Interception
+from gateway.app.assembly.late_setup import BacklogSetup
+from gateway.app.assembly.pairs import make_gauge, make_pair
+from gateway.app.assembly.parts import (
     Parts,
-    announced,
-    behind_cuts,
+    intercepted,
     joined_in_pair,
     make_cuts,
     make_issuers,
     make_sharding,
     make_visibility,
     spool_namespace,
-    watch,
 )
+from gateway.app.identities import find_destination
+from gateway.app.namespaces import Sides, enter
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.app.workers.stores import enter_store
@@ -38,13 +37,11 @@ from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
-from gateway.interception import InterceptedBroker
 from gateway.net.clients import Clients
 from gateway.pairing.drill.cut import Cut
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
 from gateway.ports import Broker, Service
-from gateway.telemetry.abilities import SendInterceptor
 
 
 async def make_parts(
@@ -69,19 +66,24 @@ async def make_parts(
     await trio.lowlevel.checkpoint()
     announcements, home, pairing = Announcements(), config.home, config.pairing
     adapter = await _enter(stack, home, runtime, stores)
-    # A store announces its new messages by itself, in the parent.
-    seen = adapter if home.name in stores else announced(adapter, announcements)
     pair, gauge, services = None, None, list[Service]()
-    cuts: Mapping[str, Cut] = {}
-    sharding = await _enter_shards(stack, config, runtime, stores, announcements)
+    cuts: Mapping[str, Cut] = {} if pairing is None else make_cuts(config, pairing)
+    interception = Interception(
+        runtime=runtime,
+        is_alone=pairing is None,
+        cuts=cuts,
+        announce=announcements.publish,
+        # A store announces its new messages by itself, in the parent.
+        announced={home.name, *config.shard_namespaces}.difference(stores),
+    )
+    sharding = await _enter_shards(stack, config, stores, interception)
     if pairing is None:
-        namespaces: dict[str, Broker] = {home.name: _watch_alone(seen, home, runtime)}
+        namespaces: dict[str, Broker] = {home.name: interception.around(adapter, home)}
         broker: Broker = sharding.joined(sharding.places(namespaces[home.name]))
     else:
         space = config.namespaces[pairing.secondary]
-        cuts = make_cuts(config, pairing)
-        sides = Sides(primary=seen, secondary=await _enter(stack, space, runtime, stores))
-        sides = _watched(behind_cuts(sides, pairing, cuts), home, space, runtime)
+        sides = Sides(primary=adapter, secondary=await _enter(stack, space, runtime, stores))
+        sides = intercepted(sides, config, pairing, interception)
         namespaces = {home.name: sides.primary, space.name: sides.secondary}
         if pairing.spool is not None:
             spool = spool_namespace(pairing.spool)
@@ -119,31 +121,16 @@ async def make_parts(
 async def _enter_shards(
     stack: AsyncExitStack,
     config: Config,
-    runtime: Runtime,
     stores: Mapping[str, Path],
-    announcements: Announcements,
+    interception: Interception,
 ) -> Sharding:
     """The shards. The namespaces with shards, besides the primary, are opened as the primary is."""
     await trio.lowlevel.checkpoint()
     found = dict[str, Broker]()
     for name in config.shard_namespaces:
         namespace = config.namespaces[name]
-        adapter = await _enter(stack, namespace, runtime, stores)
-        found[name] = adapter if name in stores else announced(adapter, announcements)
-    observe = watch if config.pairing else _watch_alone
-    return make_sharding(config, found, runtime, observe, watches_drains=False)
-
-
-def _watched(sides: Sides, home: Namespace, other: Namespace, runtime: Runtime) -> Sides:
-    return attrs.evolve(
-        sides,
-        primary=watch(sides.primary, home, runtime),
-        secondary=watch(sides.secondary, other, runtime),
-    )
-
-
-def _watch_alone(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
-    return InterceptedBroker(watch(broker, namespace, runtime), [SendInterceptor(runtime.sends)])
+        found[name] = await _enter(stack, namespace, interception.runtime, stores)
+    return make_sharding(config, found, interception, watches_drains=False)
 
 
 async def _enter(

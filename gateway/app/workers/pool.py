@@ -14,9 +14,9 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.app.assembly.parts import Parts
 from gateway.app.endpoints import OpenEndpoint, crash_reporter
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.status.sections import SECTIONS
 from gateway.app.workers.channel import Channel, Values

@@ -12,8 +12,8 @@ from typing import Final
 
 import attrs
 
-from gateway.app.namespaces import is_own, register
-from gateway.app.parts import SPOOL, Parts
+from gateway.app.assembly.parts import SPOOL, Parts
+from gateway.app.namespaces import is_own, make_abilities, register
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Makings, Server, make_server
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_socket
@@ -104,5 +104,5 @@ async def enter_store(
     """Open a store of the parent until the stack is closed."""
     rng = runtime.rng(namespace.name)
     adapter = await stack.enter_async_context(open_socket(path, CONNECTION, runtime.now, rng))
-    register(adapter, namespace, runtime)
+    register(adapter, make_abilities(namespace, runtime), runtime)
     return adapter

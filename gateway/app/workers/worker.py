@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.app.assembly.parts import Parts
 from gateway.app.endpoints import (
     OpenEndpoint,
     crash_reporter,
@@ -21,7 +22,6 @@ from gateway.app.endpoints import (
 )
 from gateway.app.failure import Failure
 from gateway.app.logs import Reloader, open_log
-from gateway.app.parts import Parts
 from gateway.app.process import allow_files, collect_seldom, reload_nothing, watch_signals
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server

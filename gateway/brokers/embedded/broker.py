@@ -20,6 +20,7 @@ from gateway.brokers.embedded.files import Disk, StoreError
 from gateway.brokers.embedded.store import Store
 from gateway.brokers.embedded.writer import Writer
 from gateway.brokers.local.broker import LocalBroker, LocalOptions
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.lock_tokens import lock_tokens
 from gateway.brokers.local.step import Step
 from gateway.domain.clocks.clock_note import ClockNote
@@ -30,7 +31,7 @@ from gateway.domain.message import Message
 from gateway.engine.content_needs import Packing
 from gateway.engine.namespace import Namespace
 from gateway.moments import Moments
-from gateway.ports import Observer, WallClock
+from gateway.ports import WallClock
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
@@ -64,10 +65,10 @@ class EmbeddedBroker(LocalBroker):
         clock: WallClock,
         rng: random.Random,
         options: EmbeddedOptions | None = None,
-        observer: Observer | None = None,
+        hooks: LocalHooks | None = None,
         disk: Disk | None = None,
     ) -> None:
-        super().__init__(Moments(clock), observer)
+        super().__init__(Moments(clock), hooks or LocalHooks())
         self._path = path
         self._rng = rng
         self._options = options or EmbeddedOptions()
@@ -96,9 +97,9 @@ class EmbeddedBroker(LocalBroker):
         opened = to_micros(self._clock())
         self._moments.begin(self._noted.shift_at(opened, self._disk.boot()))
         self._run_due_work()
-        if self._observer is not None:
+        if self.hooks.observer is not None:
             for doubt in self._doubts:
-                self._observer.report(Doubtful(text=doubt))
+                self.hooks.observer.report(Doubtful(text=doubt))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.notifier import EVERYBODY, Notifier, Notifiers
 from gateway.brokers.local.queues import LocalQueues
 from gateway.brokers.local.receiver import LocalReceiver, to_delivery
-from gateway.brokers.local.recent import Recent
 from gateway.brokers.local.sending import Packed, check_target, cost_of, send_packed
 from gateway.brokers.local.sessions import LocalSessionReceiver, accept_session
 from gateway.brokers.local.step import STEP_COST, Step
@@ -42,7 +42,6 @@ from gateway.engine.queue import Queue
 from gateway.engine.queue_checks import micros_of
 from gateway.engine.records import DEFERRED_OF, Incoming, Row, State
 from gateway.moments import Moments
-from gateway.ports import Observer
 
 T = TypeVar("T")
 
@@ -65,16 +64,13 @@ class LocalBroker(LocalQueues):
     """Implements `ports.Broker` and its capabilities, except for where a step runs."""
 
     _moments: Moments
-    _observer: Observer | None = None
-    # For clients that name messages by id.
-    recent: Recent | None = attrs.field(default=None, init=False)
-    # Called with a queue's path whenever a message in it becomes available.
-    announce: Callable[[EntityPath], None] | None = attrs.field(default=None, init=False)
-    meter: Meter = attrs.field(factory=Meter, init=False)
+    hooks: LocalHooks = attrs.field(factory=LocalHooks, on_setattr=attrs.setters.frozen)
+    meter: Meter = attrs.field(init=False)
     _timer: Timer = attrs.field(init=False)
     _notifiers: Notifiers = attrs.field(factory=Notifiers, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.meter = Meter(heard=self.hooks.heard)
         self._timer = Timer(self._run_due_work)
 
     @abstractmethod
@@ -205,9 +201,9 @@ class LocalBroker(LocalQueues):
         self, entity: EntityPath, messages: Sequence[Message], numbers: Sequence[int]
     ) -> None:
         """Note the sequence numbers of sent messages, for clients that name messages by id."""
-        if self.recent is not None:
+        if self.hooks.recent is not None:
             ids = (message.message_id for message in messages)
-            self.recent.note(entity.key, zip(ids, numbers, strict=True))
+            self.hooks.recent.note(entity.key, zip(ids, numbers, strict=True))
 
     @asynccontextmanager
     async def open_receiver(
@@ -342,8 +338,8 @@ class LocalBroker(LocalQueues):
 
     def report(self, event: Event) -> None:
         """Report an event to the observer of this namespace."""
-        if self._observer is not None:
-            self._observer.report(event)
+        if self.hooks.observer is not None:
+            self.hooks.observer.report(event)
 
     # --- for the receivers
 
@@ -391,7 +387,7 @@ class LocalBroker(LocalQueues):
         True if a task waits for changes of the entity with this key. A receiver registers before it
         looks for messages, so that it misses none. May be called by any thread.
         """
-        return self.announce is not None or key in self._notifiers
+        return self.hooks.announce is not None or key in self._notifiers
 
     def _tell(self, report: Report) -> None:
         """Wake the tasks that the report concerns, and report failures."""
@@ -402,8 +398,8 @@ class LocalBroker(LocalQueues):
                 self._report_damage(path, news)
                 for session in news.sessions:
                     self._notify(_session_key(path, session), State.ACTIVE)
-                if news.active and self.announce is not None:
-                    self.announce(path)
+                if news.active and self.hooks.announce is not None:
+                    self.hooks.announce(path)
             notifier = self._notifiers.get(path.key)
             if notifier is not None:
                 _notify(notifier, news)
@@ -419,12 +415,12 @@ class LocalBroker(LocalQueues):
             self.report(RequestFailed(entity=path, traceback=text))
 
     def _report_damage(self, path: EntityPath, news: News) -> None:
-        if self._observer is None:
+        if self.hooks.observer is None:
             return
         for sequence in news.quarantined:
-            self._observer.report(Quarantined(queue=path, sequence_number=sequence))
+            self.hooks.observer.report(Quarantined(queue=path, sequence_number=sequence))
         for session in news.damaged:
-            self._observer.report(SessionStateDamaged(queue=path, session_id=session))
+            self.hooks.observer.report(SessionStateDamaged(queue=path, session_id=session))
 
     def _notify(self, key: str, state: State) -> None:
         notifier = self._notifiers.get(key)

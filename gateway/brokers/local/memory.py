@@ -15,6 +15,7 @@ import attrs
 import trio
 
 from gateway.brokers.local.broker import LocalBroker, LocalOptions
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.lock_tokens import lock_tokens
 from gateway.brokers.local.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
 from gateway.brokers.local.step import Fault, Step, attempt, report_of
@@ -28,7 +29,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.namespace import Namespace
 from gateway.engine.records import Storage, Totals
 from gateway.moments import Moments
-from gateway.ports import Observer, WallClock
+from gateway.ports import WallClock
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
@@ -84,10 +85,10 @@ class MemoryBroker(LocalBroker):
         clock: WallClock,
         rng: random.Random,
         options: LocalOptions | None = None,
-        observer: Observer | None = None,
+        hooks: LocalHooks | None = None,
     ) -> None:
         options = options or LocalOptions()
-        super().__init__(Moments(clock), observer)
+        super().__init__(Moments(clock), hooks or LocalHooks())
         # Not derived from `rng`: two brokers with the same seed are two namespaces.
         self._id = Identity(MEMORY, secrets.token_hex(8))
         new_token = lock_tokens(rng)

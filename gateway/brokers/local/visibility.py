@@ -70,7 +70,7 @@ class LocalVisibility:
     async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
         """As `Visibility.sent`, if the broker was told to remember sent messages."""
         await trio.lowlevel.checkpoint()
-        recent = self._broker.recent
+        recent = self._broker.hooks.recent
         number = None if recent is None else recent.number_of(entity.key, message_id)
         return None if number is None else PopReceipt(number, 0)
 

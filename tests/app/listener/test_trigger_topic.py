@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from gateway.app.listener.trigger_topic import TopicAnnouncer, TopicFeed
-from gateway.app.parts import announced
 from gateway.app.runtime import Runtime
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Unavailable
@@ -119,13 +119,14 @@ class Place:
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
     async with trio.open_nursery() as nursery:
-        store = MemoryBroker(VirtualClock(), random.Random(1))
+        announcements = Announcements()
+        hooks = LocalHooks(announce=announcements.publish)
+        store = MemoryBroker(VirtualClock(), random.Random(1), hooks=hooks)
         for queue in (ORDERS, BILLS):
             await store.create_queue(queue, QueueProperties())
         await store.create_topic(TOPIC, TopicProperties())
         await store.create_subscription(TOPIC, WATCH, SubscriptionProperties())
-        place = Place(nursery, store, Frail(store))
-        announced(store, place.announcements)
+        place = Place(nursery, store, Frail(store), announcements)
         yield place
         nursery.cancel_scope.cancel()
 

@@ -13,6 +13,7 @@ import attrs
 from gateway.brokers.embedded import checksums
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.embedded.files import Disk
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message
@@ -33,7 +34,7 @@ def embedded(
         real_date,
         random.Random(0),
         EmbeddedOptions(**{"create_missing": True, **options}),
-        observer,
+        LocalHooks(observer=observer),
         disk,
     )
 

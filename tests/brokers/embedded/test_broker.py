@@ -19,6 +19,7 @@ import trio
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreInUse
 from gateway.brokers.embedded.upkeep import Upkeep
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown, QuotaExceeded, StorageFull, Unavailable
 from gateway.domain.events.stores import Quarantined
@@ -294,7 +295,8 @@ async def test_a_damaged_message_is_put_aside_and_the_others_are_served(tmp_path
     with opened(tmp_path / "a.db") as connection:
         connection.execute("UPDATE message SET content = zeroblob(size) WHERE sequence = 1")
     events = Events()
-    store = EmbeddedBroker(tmp_path / "a.db", real_date, random.Random(0), observer=events)
+    hooks = LocalHooks(observer=events)
+    store = EmbeddedBroker(tmp_path / "a.db", real_date, random.Random(0), hooks=hooks)
     async with store as broker:
         async with broker.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):

@@ -13,6 +13,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.copying import back_up
 from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreError
 from gateway.brokers.embedded.opening import Opened, open_store
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.domain.events.gateway import Doubtful
 from tests.brokers.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
 from tests.brokers.embedded.stores import ORDERS, Events, embedded, numbered, real_date, stored_ids
@@ -39,7 +40,8 @@ async def test_doubts_about_the_place_are_events(tmp_path):
     events = Events()
     disk = Disk(file_system=lambda _path: "tmpfs")
     path = tmp_path / "a.db"
-    async with EmbeddedBroker(path, real_date, random.Random(0), observer=events, disk=disk):
+    hooks = LocalHooks(observer=events)
+    async with EmbeddedBroker(path, real_date, random.Random(0), hooks=hooks, disk=disk):
         [event] = events.seen
 
     assert isinstance(event, Doubtful)

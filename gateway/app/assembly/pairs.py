@@ -10,8 +10,8 @@ from typing import Final
 
 import trio
 
+from gateway.app.assembly.late_setup import BacklogSetup
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.late_setup import BacklogSetup
 from gateway.app.namespaces import Sides, refused
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge, SyphonOfSpool

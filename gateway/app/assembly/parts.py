@@ -9,16 +9,10 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.certificates import CertificateWatch
-from gateway.app.claiming import with_claims
-from gateway.app.entities import make_entities
-from gateway.app.failure import Failure
-from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
-from gateway.app.late_setup import BacklogSetup, LateSetup
-from gateway.app.listener.trigger_topic import TopicAnnouncer
-from gateway.app.namespaces import Sides, check_credentials, enter, is_own
-from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
-from gateway.app.pairs import (
+from gateway.app.assembly.claiming import with_claims
+from gateway.app.assembly.interceptors import Interception
+from gateway.app.assembly.late_setup import BacklogSetup, LateSetup
+from gateway.app.assembly.pairs import (
     make_gauge,
     make_heartbeats,
     make_pair,
@@ -26,14 +20,21 @@ from gateway.app.pairs import (
     make_syphons,
     spool_queue,
 )
+from gateway.app.certificates import CertificateWatch
+from gateway.app.entities import make_entities
+from gateway.app.failure import Failure
+from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
+from gateway.app.listener.trigger_topic import TopicAnnouncer
+from gateway.app.namespaces import Sides, check_credentials, enter, is_own
+from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.app.status.sections import DRILL, ORDER
-from gateway.app.traces import traced
 from gateway.app.workers.clusters import make_cluster
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.broker import LocalBroker
+from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.recent import Recent
 from gateway.brokers.local.visibility import LocalVisibility
 from gateway.brokers.registry import Adapter
@@ -57,8 +58,6 @@ from gateway.frontends.issuers import Issuers
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
-from gateway.interception import InterceptedBroker
-from gateway.listener.announcing import Announcing
 from gateway.net.clients import Clients
 from gateway.pairing.control import Control
 from gateway.pairing.drill.cut import Cut
@@ -70,7 +69,6 @@ from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.purge import Purge
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
-from gateway.telemetry.abilities import AbilityInterceptor, ReceiveInterceptor, SendInterceptor
 
 ReadWorkers = Callable[[], Awaitable[Workers]]
 # The spool's name among the namespaces; the configuration can't have that name.
@@ -137,11 +135,17 @@ async def make_parts(
     if config.pairing is None:
         namespace = config.home
         announcements = Announcements()
-        late = list[Service]()
-        adapter = announced(await _enter_ready(stack, namespace, runtime, late), announcements)
-        observed = watch_alone(adapter, namespace, runtime)
-        adapters = await enter_shards(stack, config, runtime, late, announcements)
-        sharding = make_sharding(config, adapters, runtime, watch_alone)
+        late, hooks = list[Service](), LocalHooks(announce=announcements.publish)
+        adapter = await _enter_ready(stack, namespace, runtime, late, hooks)
+        interception = Interception(
+            runtime=runtime,
+            is_alone=True,
+            announce=announcements.publish,
+            announced={namespace.name, *config.shard_namespaces},
+        )
+        observed = interception.around(adapter, namespace)
+        adapters = await enter_shards(stack, config, runtime, late, hooks)
+        sharding = make_sharding(config, adapters, interception)
         keepers = {namespace.name: adapter}
         announcers = await make_announcers(stack, config, runtime, announcements, keepers)
         joined = sharding.joined(sharding.places(observed))
@@ -189,8 +193,9 @@ async def _make_paired_parts(
     adopted: Collection[str],
 ) -> Parts:
     announcements, late = Announcements(), list[Service]()
-    sides = await enter_sides(stack, config, pairing, runtime, late)
-    sides = attrs.evolve(sides, primary=announced(sides.primary, announcements))
+    hooks = LocalHooks(announce=announcements.publish)
+    of_primary = attrs.evolve(hooks, recent=Recent() if _has_storage(config) else None)
+    sides = await enter_sides(stack, config, pairing, runtime, late, of_primary)
     keepers = {pairing.primary: sides.primary, pairing.secondary: sides.secondary}
     announcers = await make_announcers(stack, config, runtime, announcements, keepers)
     destination = await find_destination(config, pairing, sides.primary, runtime, adopted=adopted)
@@ -202,14 +207,15 @@ async def _make_paired_parts(
         cuts=make_cuts(config, pairing),
         longest=config.drill.max_duration,
     )
-    cut_sides = behind_cuts(sides, pairing, drills.cuts)
-    observed = attrs.evolve(
-        cut_sides,
-        primary=watch(cut_sides.primary, config.namespaces[pairing.primary], runtime),
-        secondary=watch(cut_sides.secondary, config.namespaces[pairing.secondary], runtime),
+    interception = Interception(
+        runtime=runtime,
+        cuts=drills.cuts,
+        announce=announcements.publish,
+        announced={pairing.primary, *config.shard_namespaces},
     )
-    adapters = await enter_shards(stack, config, runtime, late, announcements)
-    sharding = make_sharding(config, adapters, runtime, watch)
+    observed = intercepted(sides, config, pairing, interception)
+    adapters = await enter_shards(stack, config, runtime, late, hooks)
+    sharding = make_sharding(config, adapters, interception)
     placed = attrs.evolve(observed, primary=sharding.places(observed.primary))
     gauge = make_gauge(pairing, sides, runtime)
     setup = BacklogSetup(
@@ -223,8 +229,6 @@ async def _make_paired_parts(
     cluster = make_cluster(config, runtime)
     leases = _make_leases(config, seen, runtime, cluster)
     visibility = make_visibility(sides.primary, seen, leases, runtime)
-    if isinstance(sides.primary, LocalBroker) and _has_storage(config):
-        sides.primary.recent = Recent()
     refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
     syphons = make_syphons(pairing, placed, runtime, pair, gauge)
     heartbeats = list[Service]()
@@ -309,14 +313,14 @@ def make_cuts(config: Config, pairing: Pairing) -> Mapping[str, Cut]:
     return {name: Cut() for name in names}
 
 
-def behind_cuts(sides: Sides, pairing: Pairing, cuts: Mapping[str, Cut]) -> Sides:
-    """The same namespaces; drills can cut the way to them, if they are allowed."""
-    if not cuts:
-        return sides
+def intercepted(
+    sides: Sides, config: Config, pairing: Pairing, interception: Interception
+) -> Sides:
+    """The same namespaces, with their interceptors."""
     return attrs.evolve(
         sides,
-        primary=InterceptedBroker(sides.primary, [cuts[pairing.primary]]),
-        secondary=InterceptedBroker(sides.secondary, [cuts[pairing.secondary]]),
+        primary=interception.around(sides.primary, config.namespaces[pairing.primary]),
+        secondary=interception.around(sides.secondary, config.namespaces[pairing.secondary]),
     )
 
 
@@ -324,19 +328,19 @@ async def make_announcers(
     stack: AsyncExitStack,
     config: Config,
     runtime: Runtime,
-    announcements: Announcements,
+    announcements: Announcements | None,
     opened: Mapping[str, Broker],
 ) -> list[Service]:
     """
     Services that send the announcements to the topic of `[triggers]`, directly to its namespace,
-    whether or not that is among `opened`: triggers are never diverted.
+    whether or not that is among `opened`: triggers are never diverted. None without announcements.
 
     Raises:
         Failure: that namespace can't be opened, or refuses the credentials.
     """
     await trio.lowlevel.checkpoint()
     triggers = config.triggers
-    if triggers is None:
+    if triggers is None or announcements is None:
         return []
     name = triggers.namespace or config.home.name
     late = list[Service]()
@@ -360,7 +364,7 @@ async def enter_shards(
     config: Config,
     runtime: Runtime,
     late: list[Service],
-    announcements: Announcements,
+    hooks: LocalHooks,
 ) -> dict[str, Broker]:
     """
     The namespaces that have shards, besides the primary, opened as the primary is.
@@ -371,25 +375,23 @@ async def enter_shards(
     await trio.lowlevel.checkpoint()
     found = dict[str, Broker]()
     for name in config.shard_namespaces:
-        opened = await _enter_ready(stack, config.namespaces[name], runtime, late)
-        found[name] = announced(opened, announcements)
+        found[name] = await _enter_ready(stack, config.namespaces[name], runtime, late, hooks)
     return found
 
 
 def make_sharding(
     config: Config,
     adapters: Mapping[str, Broker],
-    runtime: Runtime,
-    observe: Callable[[Broker, Namespace, Runtime], Broker],
+    interception: Interception,
     *,
     watches_drains: bool = True,
 ) -> Sharding:
     """
-    The sharded queues. `adapters` are the open namespaces that have shards, besides the primary;
-    `observe` is `watch` or `watch_alone`.
+    The sharded queues. `adapters` are the open namespaces that have shards, besides the primary.
     """
+    runtime = interception.runtime
     others = {
-        name: observe(adapter, config.namespaces[name], runtime)
+        name: interception.around(adapter, config.namespaces[name])
         for name, adapter in adapters.items()
     }
     return Sharding(
@@ -410,36 +412,6 @@ def joined_in_pair(sharding: Sharding, broker: Broker, pair: Pair) -> Broker:
         is_healthy=lambda shard: states.state_of(shard) is State.PRIMARY,
         keeps_order=pair.broker.keeps_order,
     )
-
-
-def announced(namespace: Broker, announcements: Announcements) -> Broker:
-    """The namespace; each message that enters it through this gateway is announced."""
-    if not isinstance(namespace, LocalBroker):
-        return InterceptedBroker(namespace, [Announcing(announcements.publish)])
-    namespace.announce = announcements.publish
-    return namespace
-
-
-def watch(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
-    """The namespace; its operations for this process are measured from now on, and traced."""
-    abilities = runtime.abilities[namespace.name]
-    around = [AbilityInterceptor(abilities), ReceiveInterceptor(abilities)]
-    watched = InterceptedBroker(broker, around, address=abilities.address)
-    return traced(watched, namespace, runtime.traces)
-
-
-def watch_alone(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
-    """
-    As `watch`, for the only namespace of a gateway, whose sends are counted as well. A local
-    namespace reports its operations itself, except the times of receives and settlements.
-    """
-    if not isinstance(broker, LocalBroker):
-        return InterceptedBroker(
-            watch(broker, namespace, runtime), [SendInterceptor(runtime.sends)]
-        )
-    receives = ReceiveInterceptor(runtime.abilities[namespace.name])
-    counted = InterceptedBroker(broker, [SendInterceptor(runtime.sends), receives])
-    return traced(counted, namespace, runtime.traces)
 
 
 def make_visibility(
@@ -470,15 +442,16 @@ async def enter_sides(
     pairing: Pairing,
     runtime: Runtime,
     late: list[Service],
+    hooks: LocalHooks,
 ) -> Sides:
     """
-    Open both namespaces and the spool. Embedded ones get their missing queues now, the others as
-    soon as they answer, by services that are added to `late`.
+    Open both namespaces and the spool; `hooks` are the primary's. Embedded ones get their missing
+    queues now, the others as soon as they answer, by services that are added to `late`.
 
     Raises:
         Failure: a namespace can't be opened, or refuses the credentials.
     """
-    primary = await _enter_ready(stack, config.namespaces[pairing.primary], runtime, late)
+    primary = await _enter_ready(stack, config.namespaces[pairing.primary], runtime, late, hooks)
     namespace = config.namespaces[pairing.secondary]
     secondary = await _enter_ready(stack, namespace, runtime, late)
     if is_own(namespace):
@@ -515,9 +488,13 @@ async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, runtime: Runtime
 
 
 async def _enter_ready(
-    stack: AsyncExitStack, namespace: Namespace, runtime: Runtime, late: list[Service]
+    stack: AsyncExitStack,
+    namespace: Namespace,
+    runtime: Runtime,
+    late: list[Service],
+    hooks: LocalHooks | None = None,
 ) -> Adapter:
-    adapter = await enter(stack, namespace, runtime)
+    adapter = await enter(stack, namespace, runtime, hooks)
     if not is_own(namespace):
         doubt = await check_credentials(adapter, namespace)
         if doubt is not None:
