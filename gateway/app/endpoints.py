@@ -4,7 +4,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import attrs
 import trio
@@ -17,7 +17,6 @@ from gateway.config.checks import requires_tls
 from gateway.config.options import SERVE, Config
 from gateway.config.places import host_of_bind, is_loopback, moved
 from gateway.domain.access import Refusal
-from gateway.domain.bounded import Bounded
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.cluster.cluster import ClusterPort
@@ -39,9 +38,6 @@ from gateway.net.listeners import (
 from gateway.net.tls import TlsFileError, server_context
 from gateway.net.tls_handshake import UntrustedCertificate
 from gateway.net.visits import host_of
-
-# The number of entities, the last used ones, for which advice is taken.
-MOST_ANSWERS: Final = 10_000
 
 
 @attrs.frozen(kw_only=True)
@@ -149,11 +145,6 @@ async def open_cluster_port(
     server = cluster.server(parts.leases, parts.held)
     if (pair := parts.pair) is not None:
         server = cluster.server(parts.leases, parts.held, pair.states.advise, pair.broker)
-        if pair.leases is not None and pair.broker.options.forwards_sends:
-            pair.leases.peers = cluster.peers
-        pair.states.tell = cluster.advice.tell
-        if cluster.takes_advice:
-            pair.states.answers = Bounded(MOST_ANSWERS, renews=True)
     return ClusterPort(bind, listener, server, on_open)
 
 

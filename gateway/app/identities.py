@@ -57,8 +57,8 @@ async def find_destination(
     """
     The primary as envelopes name it, and its identity, if it answers soon.
 
-    `adopted` are fingerprints of primaries that it replaces. `name` selects another namespace as
-    the destination of the backlog.
+    `adopted` are fingerprints of primaries that it replaces. `name` is the namespace that an
+    operator chose for the backlog: it accepts all messages. None: the primary.
 
     Raises:
         Failure: one of `adopted` isn't a fingerprint.
@@ -71,6 +71,7 @@ async def find_destination(
         adopted=frozenset(adopted),
         observer=runtime.observer,
         rng=runtime.rng("identity"),
+        takes_all=name is not None,
     )
     if name in {None, pairing.primary}:
         found.restore(_remembered(pairing.state))

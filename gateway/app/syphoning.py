@@ -79,9 +79,8 @@ async def syphon(
         seen = interception.around(primary, config.namespaces[target])
         sharding, adapters = await _enter_shards(stack, config, target, interception, hooks)
         destination = await find_destination(
-            config, pairing, seen, runtime, adopted=adopted, name=target
+            config, pairing, seen, runtime, adopted=adopted, name=to
         )
-        destination.takes_all = to is not None
         seen_source = interception.around(source, config.namespaces[pairing.secondary])
         service = Syphon(
             primary=sharding.places(seen),

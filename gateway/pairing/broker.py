@@ -95,7 +95,8 @@ class PairedBroker(ForwardingBroker):
     to_primary: PrimarySender
     to_backlog: BacklogSender
     to_spool: BacklogSender | None = None
-    ordered: OrderedSends | None = None  # None: no entity keeps its order
+    # None: no entity keeps its order.
+    ordered: OrderedSends | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
     destination: Destination
     inflight: InFlight
     moments: Moments

@@ -92,7 +92,8 @@ class BacklogDepth:
     page: int = PAGE  # queues per request
     most_queues: int = MOST_QUEUES  # further ones aren't counted
     history: DepthHistory = attrs.field(factory=DepthHistory)
-    waiting: Counts | None = None  # are compared with each reading
+    # Are compared with each reading.
+    waiting: Counts | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
     _heartbeats: HeartbeatReader = attrs.field(init=False)
     _last: Reading = attrs.field(factory=Reading, init=False)
     _asked: float = attrs.field(default=-inf, init=False)  # trio.current_time()

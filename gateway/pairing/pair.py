@@ -8,6 +8,7 @@ import attrs
 import trio
 
 from gateway.capabilities import address_of
+from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.message import AcceptedBy
@@ -18,12 +19,13 @@ from gateway.pairing.backlog import BacklogSender, Rotation
 from gateway.pairing.backlog_limit import BacklogLimit, no_setup
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.busy_pauses import BusyPauses
-from gateway.pairing.depth import BacklogDepth, DepthSampler
+from gateway.pairing.depth import BacklogDepth, Counts, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.hedging import HedgeBudget
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnLeaseLost, Oversized, PairOptions
 from gateway.pairing.order.lease import OrderLeases
+from gateway.pairing.order.peers import OrderPeers
 from gateway.pairing.order.sends import OrderedSends
 from gateway.pairing.order.watch import OrderWatch
 from gateway.pairing.primary import PrimarySender
@@ -31,7 +33,7 @@ from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog
 from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.state_file import StateFile
-from gateway.pairing.states import EntityStates
+from gateway.pairing.states import MOST_ANSWERS, EntityStates, keep_to_oneself
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.orphans import OrphanWatch
 from gateway.pairing.syphon.pauses import Pauses
@@ -116,6 +118,15 @@ class Pair:
 
 
 @attrs.frozen(kw_only=True)
+class PairPeers:
+    """The other gateways with the same pair, as far as this process talks to them."""
+
+    tell: Callable[[EntityPath, float, str], None] = keep_to_oneself  # as `EntityStates.tell`
+    takes_advice: bool = False  # their suspicions are adopted
+    orderers: OrderPeers | None = None  # None: sends in order aren't forwarded to them
+
+
+@attrs.frozen(kw_only=True)
 class PairParts:
     """The parts that a pair is assembled from."""
 
@@ -129,6 +140,8 @@ class PairParts:
     spool: Spool | None = None
     # Sets up the backlog later, if the secondary was unavailable at the start.
     setup: Callable[[], Awaitable[None]] = no_setup
+    peers: PairPeers = attrs.field(factory=PairPeers)
+    waiting: Counts | None = None  # as `BacklogDepth.waiting`
     destination: Destination = attrs.field()
 
     @destination.default
@@ -147,27 +160,20 @@ class PairParts:
             rng=dependencies.rng,
             address=address_of(self.primary),
             is_known=lambda entity: entity_cache.of(entity) is not None,
+            tell=self.peers.tell,
+            answers=Bounded(MOST_ANSWERS, renews=True) if self.peers.takes_advice else None,
         )
         rotation = self._rotation(self.backlog.queues)
-        broker = self._broker(states, entity_cache, rotation)
         order = self._order(states)
         leases = None if order is None else self._leases(order)
-        if order is not None:
-            broker.ordered = OrderedSends(
-                patterns=options.ordered,
-                watch=order,
-                states=states,
-                to_primary=broker.to_primary,
-                to_backlog=broker.to_backlog,
-                new_id=dependencies.new_id,
-                leases=leases,
-            )
+        broker = self._broker(states, entity_cache, rotation, (order, leases))
         depth = BacklogDepth(
             secondary=self.secondary,
             rotation=rotation,
             label=options.label,
             clock=dependencies.clock,
             ordered=() if order is None else [queue.path for queue in order.queues],
+            waiting=self.waiting,
         )
         return Pair(
             broker=broker,
@@ -211,6 +217,7 @@ class PairParts:
             new_id=self.dependencies.new_id,
             rng=self.dependencies.rng,
             observer=self.dependencies.observer,
+            peers=self.peers.orderers if self.options.forwards_sends else None,
         )
 
     def _limit(self, admission: Admission) -> BacklogLimit:
@@ -224,9 +231,27 @@ class PairParts:
         )
 
     def _broker(
-        self, states: EntityStates, entity_cache: EntityCache, rotation: Rotation
+        self,
+        states: EntityStates,
+        entity_cache: EntityCache,
+        rotation: Rotation,
+        order: tuple[OrderWatch | None, OrderLeases | None],
     ) -> PairedBroker:
         dependencies, options = self.dependencies, self.options
+        to_primary = self._primary_sender(states, entity_cache)
+        to_backlog = self._sender(self.secondary, rotation, AcceptedBy.BACKLOG)
+        watch, leases = order
+        ordered = None
+        if watch is not None:
+            ordered = OrderedSends(
+                patterns=options.ordered,
+                watch=watch,
+                states=states,
+                to_primary=to_primary,
+                to_backlog=to_backlog,
+                new_id=dependencies.new_id,
+                leases=leases,
+            )
         return PairedBroker(
             primary=self.primary,
             destination=self.destination,
@@ -238,26 +263,29 @@ class PairParts:
                 backlog_limit=self.backlog.max_message_size,
                 primary_only=options.oversized is Oversized.PRIMARY_ONLY,
             ),
-            to_primary=PrimarySender(
-                primary=self.primary,
-                options=options,
-                states=states,
-                entity_cache=entity_cache,
-                pauses=BusyPauses(
-                    least=options.busy_pause, rng=dependencies.rng, observer=dependencies.observer
-                ),
-                watch=SlowWatch(
-                    options=options,
-                    states=states,
-                    budget=HedgeBudget(options.hedge_budget),
-                ),
-                observer=dependencies.observer,
-            ),
-            to_backlog=self._sender(self.secondary, rotation, AcceptedBy.BACKLOG),
+            to_primary=to_primary,
+            to_backlog=to_backlog,
             to_spool=self._spool_sender(),
+            ordered=ordered,
             inflight=InFlight(options.max_inflight),
             moments=Moments(dependencies.clock),
             new_id=dependencies.new_id,
+            observer=dependencies.observer,
+        )
+
+    def _primary_sender(self, states: EntityStates, entity_cache: EntityCache) -> PrimarySender:
+        dependencies, options = self.dependencies, self.options
+        return PrimarySender(
+            primary=self.primary,
+            options=options,
+            states=states,
+            entity_cache=entity_cache,
+            pauses=BusyPauses(
+                least=options.busy_pause, rng=dependencies.rng, observer=dependencies.observer
+            ),
+            watch=SlowWatch(
+                options=options, states=states, budget=HedgeBudget(options.hedge_budget)
+            ),
             observer=dependencies.observer,
         )
 

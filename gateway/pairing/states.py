@@ -57,6 +57,7 @@ PROBED: Final = FAILED_OVER | {State.SUSPECT}
 DIVERTED: Final = frozenset({State.SECONDARY, State.HALF_OPEN, State.PINNED})
 FAILURES: Final = frozenset({Event.FAILED, Event.SUSPECTED})
 FORCED: Final = "forced by an operator"
+MOST_ANSWERS: Final = 10_000  # entities, the last used ones, for which advice is taken
 
 
 def _keep(entity: EntityPath) -> None:
@@ -67,7 +68,7 @@ def _keep_pins() -> None:
     """Do nothing, as no other process shares the states."""
 
 
-def _keep_to_oneself(entity: EntityPath, began: float, reason: str) -> None:
+def keep_to_oneself(entity: EntityPath, began: float, reason: str) -> None:
     """Do nothing, as this gateway knows no other one."""
 
 
@@ -92,11 +93,13 @@ class EntityStates:
     share_pins: Callable[[], None] = _keep_pins
     # Called when this gateway comes to suspect a healthy entity by evidence of its own, with the
     # start of the request that shows a failure, and the reason.
-    tell: Callable[[EntityPath, float, str], None] = _keep_to_oneself
+    tell: Callable[[EntityPath, float, str], None] = attrs.field(
+        default=keep_to_oneself, on_setattr=attrs.setters.frozen
+    )
     # Returns True if the primary has had the entity.
     is_known: Callable[[EntityPath], bool] = _know_none
     # The start of the newest answered request by entity, for `advise`; None: advice is ignored.
-    answers: Bounded[str, float] | None = None
+    answers: Bounded[str, float] | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
     _records: Records = attrs.field(init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
     evidence: Evidence = attrs.field(init=False)

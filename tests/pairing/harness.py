@@ -39,7 +39,7 @@ from gateway.domain.message import AcceptedBy, Complete, Delivery, Message, Valu
 from gateway.moments import Moments
 from gateway.pairing.control import Control
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairDependencies, PairParts, Spool
+from gateway.pairing.pair import Pair, PairDependencies, PairParts, PairPeers, Spool
 from gateway.pairing.provision import Backlog
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backlog_message import Progress
@@ -280,6 +280,7 @@ class Harness:
         limit: int | None = None,
         spool: bool = False,
         encrypts: bool = False,
+        peers: PairPeers | None = None,
         **options: Any,
     ) -> PairParts:
         return PairParts(
@@ -296,6 +297,7 @@ class Harness:
                 measure=encoded_size,
             ),
             spool=Spool(broker=self.spool.broker, queue=QUEUE) if spool else None,
+            peers=peers or PairPeers(),
         )
 
     async def pair(self, *, state: Path | None = None, **options: Any) -> Pair:

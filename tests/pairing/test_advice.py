@@ -4,12 +4,11 @@ import attrs
 import pytest
 import trio
 
-from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import Failover, State
 from gateway.frontends.cluster.advice import MOST_UNTOLD
 from gateway.pairing.entity_record import SharedState
-from gateway.pairing.pair import Pair
+from gateway.pairing.pair import Pair, PairPeers
 from tests.frontends.cluster.gateways import Network, Node
 from tests.harness.clocks import START
 from tests.harness.faults import Hang
@@ -45,10 +44,10 @@ async def gateways(
     found = []
     for address in ADDRESSES[:number]:
         node = await network.start(address, peers=ADDRESSES[:number])
-        pair = await harness.pair(queues=1)
+        advice = node.cluster.advice
+        peers = PairPeers(tell=advice.tell, takes_advice=True) if advised else PairPeers()
+        pair = await harness.pair(queues=1, peers=peers)
         if advised:
-            pair.states.tell = node.cluster.advice.tell
-            pair.states.answers = Bounded(100, renews=True)
             node.advise = pair.states.advise
         found.append(Gateway(node, pair))
     return found
@@ -163,8 +162,7 @@ async def test_advice_isnt_passed_on(two: Two) -> None:
 
 async def test_a_suspicion_of_a_worker_is_told_with_the_start_of_its_send(two: Two) -> None:
     told = list[tuple[EntityPath, float, str]]()
-    states = two.one.pair.states
-    states.tell = lambda *row: told.append(row)
+    states = attrs.evolve(two.one.pair.states, tell=lambda *row: told.append(row))
     failover = Failover(state=State.SUSPECT, failing_since=-0.5, last_failure=-0.5)
 
     states.adopt(SharedState(entity=ORDERS, since=START, reason="no answer", failover=failover))

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -39,10 +40,10 @@ async def secondary() -> MemoryBroker:
     return broker
 
 
-def depth_of(secondary: Broker, **bounds: int) -> BacklogDepth:
+def depth_of(secondary: Broker, **options: Any) -> BacklogDepth:
     rotation = Rotation(queues=QUEUES, cooldown=30, rng=random.Random(1), observer=Events())
     return BacklogDepth(
-        secondary=secondary, rotation=rotation, label=LABEL, clock=VirtualClock(), **bounds
+        secondary=secondary, rotation=rotation, label=LABEL, clock=VirtualClock(), **options
     )
 
 
@@ -104,8 +105,8 @@ async def test_a_message_that_this_process_dead_letters_is_time_for_a_new_readin
 async def test_a_reading_without_messages_is_soon_repeated_if_some_were_diverted_since(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
-    depth, counts = depth_of(secondary), WaitingCounts(trio.current_time)
-    depth.waiting = counts
+    counts = WaitingCounts(trio.current_time)
+    depth = depth_of(secondary, waiting=counts)
     await depth.read(3, troubled=False)
     await secondary.send(QUEUES[0], [Message()])
     counts.diverted(EntityPath("orders"), 1)
@@ -219,8 +220,7 @@ async def test_without_the_right_to_list_ordered_queues_count_as_well(
     await nursery.start(faulty.run)
     no = Refuse(lambda: NotAuthorized("no"))
     faulty.fault = lambda _operation, entity: no if entity == NAMESPACE else None
-    depth = depth_of(faulty)
-    depth.ordered = ordered
+    depth = depth_of(faulty, ordered=ordered)
 
     assert (await depth.read(3, troubled=False)).pending == there
 

@@ -31,6 +31,7 @@ from gateway.pairing.broker import PairedBroker
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
 from gateway.pairing.order import forward, lease
 from gateway.pairing.order.keys import key_of
+from gateway.pairing.pair import PairPeers
 from gateway.wire.pairgate.cluster_requests import LARGEST
 from tests.frontends.cluster.gateways import Network, Node
 from tests.harness.faults import Hang, Operation, Refuse
@@ -106,10 +107,10 @@ class Cluster:
             connect_timeout=self.connect_timeout,
         )
         options = {"order_lease": OrderLeaseMode.FORWARD, **options}
-        started = await gateway(self.harness, switch, **options)
+        peers = PairPeers(orderers=node.cluster.peers) if knows else PairPeers()
+        started = await gateway(self.harness, switch, peers=peers, **options)
         self.nodes[started] = node
         if knows:
-            started.pair.leases.peers = node.cluster.peers
             node.orders = Orders(started.pair.broker)
         return started
 

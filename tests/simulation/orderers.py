@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -30,7 +30,7 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, SyphonOptions
 from gateway.pairing.order.keys import key_of
-from gateway.pairing.pair import Pair, PairDependencies
+from gateway.pairing.pair import PairDependencies, PairPeers
 from gateway.ports import Broker
 from gateway.wire.amqp.message import encoded_size
 from tests.harness.clocks import VirtualClock
@@ -98,11 +98,8 @@ class _Network(Installation):
     rng: random.Random
     world: "Orderers"
 
-    def pair(self, origin: str, *arguments: Any) -> Pair:
-        pair = super().pair(origin, *arguments)
-        if pair.leases is not None and self.world.forwards:
-            pair.leases.peers = _Channel(self, origin)
-        return pair
+    def peers(self, origin: str) -> PairPeers:
+        return PairPeers(orderers=_Channel(self, origin) if self.world.forwards else None)
 
     async def connect(self, process: str, namespace: str) -> FaultyBroker:
         gateway = process.removeprefix("syphon in ")

@@ -27,7 +27,7 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.offering import required
 from gateway.pairing.gathering import GatheringBroker
-from gateway.pairing.pair import Pair, PairDependencies, PairParts
+from gateway.pairing.pair import Pair, PairDependencies, PairParts, PairPeers
 from gateway.pairing.provision import Backlog
 from gateway.pairing.state_file import SavedState, StateFile, build, parse
 from gateway.pairing.states import EntityStates
@@ -116,6 +116,10 @@ class Installation:
             encrypts=self.scenario.parts.encrypts,
         )
 
+    def peers(self, origin: str) -> PairPeers:
+        """The other gateways that the gateway at `origin` talks to: none."""
+        return PairPeers()
+
     def pair(
         self,
         origin: str,
@@ -132,6 +136,7 @@ class Installation:
             envelope=self.envelope(origin),
             destination=self.destination(primary, dependencies),
             dependencies=dependencies,
+            peers=self.peers(origin),
         ).assemble()
         state = KeptState(
             path=Path("state.json"),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
 from gateway.app.assembly.late_setup import BacklogSetup
@@ -22,9 +23,10 @@ from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.domain.operators.control import EVERYTHING
+from gateway.frontends.cluster.cluster import Cluster
 from gateway.net.secret_files import check_secret_file
 from gateway.pairing.options import BacklogTimeToLive
-from gateway.pairing.pair import Pair, PairDependencies, PairParts, Spool
+from gateway.pairing.pair import Pair, PairDependencies, PairParts, PairPeers, Spool
 from gateway.pairing.provision import Backlog, usable_backlog
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.heartbeats import Heartbeats
@@ -121,20 +123,34 @@ async def find_backlog(
     return found
 
 
-async def make_pair(
-    pairing: Pairing,
-    sides: Sides,
-    destination: Destination,
-    runtime: Runtime,
-    setup: BacklogSetup,
-    gauge: SpoolGauge | None = None,
-) -> Pair:
+@attrs.frozen(kw_only=True)
+class PairInputs:
+    """The parts of a process that its pair is made for."""
+
+    sides: Sides
+    destination: Destination
+    setup: BacklogSetup
+    gauge: SpoolGauge | None = None  # measures the spool, if there is one
+    peers: PairPeers = attrs.field(factory=PairPeers)
+
+
+def peers_of(config: Config, cluster: Cluster | None) -> PairPeers:
+    """The other gateways of the configured cluster, if there is one."""
+    if config.cluster is None or cluster is None:
+        return PairPeers()
+    return PairPeers(
+        tell=cluster.advice.tell, takes_advice=cluster.takes_advice, orderers=cluster.peers
+    )
+
+
+async def make_pair(pairing: Pairing, inputs: PairInputs, runtime: Runtime) -> Pair:
     """
-    Create the pair; nothing of it runs yet. `gauge` measures the spool, if there is one.
+    Create the pair; nothing of it runs yet.
 
     Raises:
         Failure: the pair can't work as configured.
     """
+    sides, setup, gauge = inputs.sides, inputs.setup, inputs.gauge
     found = await find_backlog(sides.secondary, pairing, runtime, setup)
     parts = PairParts(
         primary=sides.primary,
@@ -143,7 +159,7 @@ async def make_pair(
         backlog=found,
         setup=setup.run,
         envelope=make_envelope(pairing, pairing.options.label, runtime),
-        destination=destination,
+        destination=inputs.destination,
         dependencies=PairDependencies(
             clock=runtime.now,
             rng=runtime.rng("pair"),
@@ -153,10 +169,10 @@ async def make_pair(
         ),
         state=pairing.state,
         spool=Spool(broker=sides.spool, queue=spool_queue(pairing)) if sides.spool else None,
+        peers=inputs.peers,
+        waiting=runtime.observer.waiting,
     )
-    pair = parts.assemble()
-    pair.depth.waiting = runtime.observer.waiting
-    return pair
+    return parts.assemble()
 
 
 def spool_queue(pairing: Pairing) -> EntityPath:

@@ -13,11 +13,13 @@ from gateway.app.assembly.claiming import with_claims
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.late_setup import BacklogSetup, LateSetup
 from gateway.app.assembly.pairs import (
+    PairInputs,
     make_gauge,
     make_heartbeats,
     make_pair,
     make_redrive,
     make_syphons,
+    peers_of,
     spool_queue,
 )
 from gateway.app.certificates import CertificateWatch
@@ -221,12 +223,19 @@ async def _make_paired_parts(
     setup = BacklogSetup(
         secondary=sides.secondary, pairing=pairing, observer=runtime.observer, note=note
     )
-    pair = await make_pair(pairing, placed, destination, runtime, setup, gauge)
+    cluster = make_cluster(config, runtime)
+    inputs = PairInputs(
+        sides=placed,
+        destination=destination,
+        setup=setup,
+        gauge=gauge,
+        peers=peers_of(config, cluster),
+    )
+    pair = await make_pair(pairing, inputs, runtime)
     gathering = GatheringBroker(pair=pair.broker, namespaces=[placed.primary, placed.secondary])
     seen, services = await with_claims(
         stack, config, joined_in_pair(sharding, gathering, pair), runtime
     )
-    cluster = make_cluster(config, runtime)
     leases = _make_leases(config, seen, runtime, cluster)
     visibility = make_visibility(sides.primary, seen, leases, runtime)
     refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)

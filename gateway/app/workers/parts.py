@@ -13,7 +13,7 @@ import trio
 from gateway.app.assembly.claiming import with_claims
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.late_setup import BacklogSetup
-from gateway.app.assembly.pairs import make_gauge, make_pair
+from gateway.app.assembly.pairs import PairInputs, make_gauge, make_pair
 from gateway.app.assembly.parts import (
     Parts,
     intercepted,
@@ -157,5 +157,6 @@ async def _make_pair(
         observer=runtime.observer,
         note=trio.lowlevel.checkpoint,
     )
-    pair = await make_pair(pairing, sides, destination, runtime, setup, gauge)
+    inputs = PairInputs(sides=sides, destination=destination, setup=setup, gauge=gauge)
+    pair = await make_pair(pairing, inputs, runtime)
     return attrs.evolve(pair, state=None, orphans=None, sampler=None)  # the parent has these parts

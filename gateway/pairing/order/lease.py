@@ -346,7 +346,8 @@ class OrderLeases:
     new_id: NewId
     rng: random.Random
     observer: Observer
-    peers: OrderPeers | None = None  # None: sends aren't forwarded
+    # None: sends aren't forwarded.
+    peers: OrderPeers | None = attrs.field(default=None, on_setattr=attrs.setters.frozen)
     _gateway: str = attrs.field(init=False)  # the id of this gateway, in this life
     _leases: Sequence[OrderLease] = attrs.field(init=False)
 
