@@ -36,6 +36,20 @@ PROBE: Final = b"Pairgate has looked whether it can write here."
 
 
 async def with_claims(
+    stack: AsyncExitStack, config: Config, broker: Broker, runtime: Runtime
+) -> tuple[Broker, Sequence[Service]]:
+    """
+    The broker with claim check and packing, and the services that must run for them.
+
+    Raises:
+        Failure: as `with_claim_check`.
+    """
+    claimed, services = await with_claim_check(stack, config, broker, runtime)
+    packed, further = with_packing(config, claimed, runtime)
+    return packed, [*services, *further]
+
+
+async def with_claim_check(
     stack: AsyncExitStack,
     config: Config,
     broker: Broker,
@@ -44,8 +58,9 @@ async def with_claims(
     collects: bool = True,
 ) -> tuple[Broker, Sequence[Service]]:
     """
-    The broker as clients see it, and the services that must run for it; the stack closes the store.
-    `collects`: bodies that no message needs are deleted here, not by another process.
+    The broker with the claim check, if it is configured, and the services that must run for it; the
+    stack closes the store. `collects`: bodies that no message needs are deleted here, not by
+    another process.
 
     If a remote store doesn't answer, its state is assumed to be right: a start during an outage
     must work.
@@ -54,27 +69,32 @@ async def with_claims(
         Failure: the store's folder can't be created, or the service refuses the credentials.
     """
     await trio.lowlevel.checkpoint()
-    seen, services = broker, list[Service]()
-    if config.claims is not None:
-        pairing = config.pairing
-        restarts = pairing is not None and pairing.syphon.backlog_ttl is BacklogTimeToLive.RESTART
-        claim_check = await _open_claim_check(stack, config.claims, runtime, lives_anew=restarts)
-        dependencies = ClaimDependencies(
-            clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
-        )
-        seen = ClaimedBroker(broker=seen, claim_check=claim_check, dependencies=dependencies)
-        if collects:
-            services.append(Collector(claim_check))
-    if config.packing:
-        seen = packed = PackedBroker(
-            broker=seen,
-            rules=config.packing,
-            codec=CODEC,
-            clock=runtime.now,
-            new_id=runtime.new_id,
-        )
-        services.append(packed)
-    return seen, services
+    if config.claims is None:
+        return broker, ()
+    pairing = config.pairing
+    restarts = pairing is not None and pairing.syphon.backlog_ttl is BacklogTimeToLive.RESTART
+    claim_check = await _open_claim_check(stack, config.claims, runtime, lives_anew=restarts)
+    dependencies = ClaimDependencies(
+        clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
+    )
+    claimed = ClaimedBroker(broker=broker, claim_check=claim_check, dependencies=dependencies)
+    return claimed, [Collector(claim_check)] if collects else []
+
+
+def with_packing(
+    config: Config, broker: Broker, runtime: Runtime
+) -> tuple[Broker, Sequence[Service]]:
+    """The broker with packing, if it is configured, and the services that must run for it."""
+    if not config.packing:
+        return broker, ()
+    packed = PackedBroker(
+        broker=broker,
+        rules=config.packing,
+        codec=CODEC,
+        clock=runtime.now,
+        new_id=runtime.new_id,
+    )
+    return packed, [packed]
 
 
 async def _open_claim_check(

@@ -9,7 +9,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.assembly.claiming import with_claims
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.late_setup import BacklogSetup, LateSetup
 from gateway.app.assembly.pairs import (
@@ -22,6 +21,7 @@ from gateway.app.assembly.pairs import (
     peers_of,
     spool_queue,
 )
+from gateway.app.assembly.wrappers import Wrapping, wrapped
 from gateway.app.certificates import CertificateWatch
 from gateway.app.entities import make_entities
 from gateway.app.failure import Failure
@@ -50,7 +50,6 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
-from gateway.domain.failover import State
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
 from gateway.frontends.admin.announcements import Announcements
@@ -64,7 +63,6 @@ from gateway.net.clients import Clients
 from gateway.pairing.control import Control
 from gateway.pairing.drill.cut import Cut
 from gateway.pairing.drill.drills import Drills
-from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.pauses import Pauses
@@ -150,8 +148,8 @@ async def make_parts(
         sharding = make_sharding(config, adapters, interception)
         keepers = {namespace.name: adapter}
         announcers = await make_announcers(stack, config, runtime, announcements, keepers)
-        joined = sharding.joined(sharding.places(observed))
-        seen, services = await with_claims(stack, config, joined, runtime)
+        wrapping = Wrapping(stack=stack, config=config, runtime=runtime, sharding=sharding)
+        seen, services = await wrapped(sharding.places(observed), wrapping)
         cluster = make_cluster(config, runtime)
         leases = _make_leases(config, seen, runtime, cluster)
         refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
@@ -232,10 +230,15 @@ async def _make_paired_parts(
         peers=peers_of(config, cluster),
     )
     pair = await make_pair(pairing, inputs, runtime)
-    gathering = GatheringBroker(pair=pair.broker, namespaces=[placed.primary, placed.secondary])
-    seen, services = await with_claims(
-        stack, config, joined_in_pair(sharding, gathering, pair), runtime
+    wrapping = Wrapping(
+        stack=stack,
+        config=config,
+        runtime=runtime,
+        sharding=sharding,
+        pair=pair,
+        namespaces=[placed.primary, placed.secondary],
     )
+    seen, services = await wrapped(pair.broker, wrapping)
     leases = _make_leases(config, seen, runtime, cluster)
     visibility = make_visibility(sides.primary, seen, leases, runtime)
     refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
@@ -410,16 +413,6 @@ def make_sharding(
         rng=runtime.rng("sharding"),
         observer=runtime.observer,
         watches_drains=watches_drains,
-    )
-
-
-def joined_in_pair(sharding: Sharding, broker: Broker, pair: Pair) -> Broker:
-    """As `Sharding.joined`: each shard is an entity of the pair, which `broker` sends to."""
-    states = pair.states
-    return sharding.joined(
-        broker,
-        is_healthy=lambda shard: states.state_of(shard) is State.PRIMARY,
-        keeps_order=pair.broker.keeps_order,
     )
 
 

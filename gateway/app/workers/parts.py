@@ -3,27 +3,26 @@ The parts of a worker: those of `gateway/app/assembly/parts.py` without the part
 runs for all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import attrs
 import trio
 
-from gateway.app.assembly.claiming import with_claims
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.late_setup import BacklogSetup
 from gateway.app.assembly.pairs import PairInputs, make_gauge, make_pair
 from gateway.app.assembly.parts import (
     Parts,
     intercepted,
-    joined_in_pair,
     make_cuts,
     make_issuers,
     make_sharding,
     make_visibility,
     spool_namespace,
 )
+from gateway.app.assembly.wrappers import Wrapping, wrapped
 from gateway.app.identities import find_destination
 from gateway.app.namespaces import Sides, enter
 from gateway.app.runtime import Runtime
@@ -39,7 +38,6 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
 from gateway.pairing.drill.cut import Cut
-from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
 from gateway.ports import Broker, Service
 
@@ -79,7 +77,8 @@ async def make_parts(
     sharding = await _enter_shards(stack, config, stores, interception)
     if pairing is None:
         namespaces: dict[str, Broker] = {home.name: interception.around(adapter, home)}
-        broker: Broker = sharding.joined(sharding.places(namespaces[home.name]))
+        broker = sharding.places(namespaces[home.name])
+        both: Sequence[Broker] = ()
     else:
         space = config.namespaces[pairing.secondary]
         sides = Sides(primary=adapter, secondary=await _enter(stack, space, runtime, stores))
@@ -92,9 +91,17 @@ async def make_parts(
         gauge = make_gauge(pairing, sides, runtime)
         pair = await _make_pair(config, pairing, sides, runtime, (identity, gauge))
         both = [sides.primary, sides.secondary]
-        gathering, services = GatheringBroker(pair=pair.broker, namespaces=both), [pair]
-        broker = joined_in_pair(sharding, gathering, pair)
-    shown, further = await with_claims(stack, config, broker, runtime, collects=False)
+        broker, services = pair.broker, [pair]
+    wrapping = Wrapping(
+        stack=stack,
+        config=config,
+        runtime=runtime,
+        sharding=sharding,
+        pair=pair,
+        namespaces=both,
+        collects=False,
+    )
+    shown, further = await wrapped(broker, wrapping)
     leases = Leases(shown, runtime.now, config.limits.leases, cluster.peers)
     refusals, issuers = Refusals(runtime.observer), make_issuers(config, runtime)
     visibility = make_visibility(adapter, shown, leases, runtime)
