@@ -1,4 +1,4 @@
-"""What stands between an endpoint and an adapter, printed from the lists that the program uses."""
+"""The wrappers and interceptors of a process, printed from the lists that it uses."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a store of this process does for the process besides storing."""
+"""The calls that a store of this process makes, besides storing."""
 
 from collections.abc import Callable
 
