@@ -146,11 +146,9 @@ async def open_client(
     hooks = LocalHooks(recent=Recent() if paired else None)
     namespace = MemoryBroker(VirtualClock(), random.Random(1), hooks=hooks)
     async with namespace as broker, trio.open_nursery() as nursery:
-        broker.recent = Recent() if paired else None
         faulty = FaultyBroker(inner=broker, fault=fault)
         await nursery.start(faulty.run)
         leases = Leases(broker if fault is no_fault else faulty, clock)
-        leases = Leases(broker, clock)
         await nursery.start(leases.run)
         lent = LeasedVisibility(broker, leases, clock)
         await nursery.start(lent.run)
