@@ -395,8 +395,9 @@ class LeasedVisibility:
             self._held[key] = left
 
     def _find(self, entity: EntityPath, receipt: PopReceipt) -> _Held:
-        of_number = self._held.get((entity.key, receipt.sequence))
-        if of_number is None:
+        of_number = self._held.get((entity.key, receipt.sequence), [])
+        # A lease that is older than the receipt tells nothing about it.
+        if all(each.stamp < receipt.stamp for each in of_number):
             raise MessageNotFound(
                 f"{entity}: message {receipt.sequence} isn't locked through this gateway"
             )

@@ -15,6 +15,7 @@ from gateway.capabilities import Batches, send_each
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Message
+from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, WallClock
 from tests.simulation import rest, storage_queue
@@ -79,19 +80,24 @@ class Endpoint:
     clock: WallClock
     rng: random.Random
     send_timeout: float
-    note_put: storage_queue.NotePut
+    note_put: storage_queue.NotePut = storage_queue.hear_nothing
+    receives: bool = False  # clients receive, too
     _home: trio.Nursery | None = attrs.field(default=None, init=False)
     _serve_connection: Serve = attrs.field(init=False)
     _leases: Leases = attrs.field(init=False)
+    _visibility: LeasedVisibility = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._leases = Leases(self.broker, self.clock)
+        self._visibility = LeasedVisibility(self.broker, self._leases, self.clock)
         serving: Callable[..., Serve]
         match self.front:
             case Front.REST:
                 serving = rest.serving
             case Front.STORAGE_QUEUE:
-                serving = partial(storage_queue.serving, note_put=self.note_put)
+                serving = partial(
+                    storage_queue.serving, note_put=self.note_put, visibility=self._visibility
+                )
             case Front.AMQP:
                 serving = _amqp().serving
         self._serve_connection = serving(
@@ -105,6 +111,8 @@ class Endpoint:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as self._home:
             await self._home.start(self._leases.run)
+            if self.receives:
+                await self._home.start(self._visibility.run)
             task_status.started()
             await trio.sleep_forever()
 

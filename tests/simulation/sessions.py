@@ -114,8 +114,11 @@ class LateStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         data = await self._inner.receive_some(max_bytes)
-        await trio.sleep(self._rng.choice([0.0, 0.0, self._rng.uniform(0.0, LATENCY)]))
+        await trio.sleep(self._delay())
         return data
+
+    def _delay(self) -> float:
+        return self._rng.choice([0.0, 0.0, self._rng.uniform(0.0, LATENCY)])
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -28,6 +28,10 @@ NotePut = Callable[[str, bytes], None]
 """Hears of each put: the id that the gateway gives it, and the text."""
 
 
+def hear_nothing(message_id: str, text: bytes) -> None:
+    """Do nothing with the news of a put."""
+
+
 @attrs.define(eq=False, kw_only=True)
 class WatchedOperations(StorageOperations):
     """The same operations; somebody hears which message a put becomes."""
@@ -51,6 +55,7 @@ def serving(
     rng: random.Random,
     send_timeout: float,
     note_put: NotePut,
+    visibility: LeasedVisibility,
 ) -> Serve:
     """
     Return the function that serves a connection. A put is retried for at most `send_timeout`
@@ -60,7 +65,7 @@ def serving(
     frontend = StorageQueueFrontend(
         operations=WatchedOperations(
             broker=broker,
-            visibility=LeasedVisibility(broker, leases, clock),
+            visibility=visibility,
             sends=True,
             wall_clock=clock,
             marks=accounts.marks,

@@ -13,7 +13,6 @@ import trio
 from gateway.brokers.amqp.peer import Connections, Peer
 from gateway.brokers.amqp.senders import attach_watch
 from gateway.domain.errors import BrokerError
-from gateway.domain.health.trust import SILENCE
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.links import ReceivingLink
 
@@ -59,7 +58,7 @@ class ReceivingConnections(Connections):
         """
         self._asked.add(peer)
         try:
-            if (is_sure or not await _answers(peer)) and await self._can_open(peer):
+            if (is_sure or not await self._answers(peer)) and await self._can_open(peer):
                 peer.replace()
         finally:
             self._asked.discard(peer)
@@ -90,26 +89,28 @@ class ReceivingConnections(Connections):
         while any(not link.is_left or link.is_holding for link in _receivers(peer)):
             with trio.move_on_after(ASKED_AFTER):
                 await peer.client.wait_ended()
-            if not await _answers(peer):
+            if not await self._answers(peer):
                 break
         await super()._leave(peer)
+
+    async def _answers(self, peer: Peer) -> bool:
+        """
+        True if the peer attaches one more link to a receiver's queue in the time that each link has
+        for that, or nobody receives there.
+        """
+        await trio.lowlevel.checkpoint()
+        address = next((link.address for link in _receivers(peer) if link.address), None)
+        if address is None:
+            return True
+        with trio.move_on_after(self._options.connect_timeout):
+            try:
+                (await attach_watch(peer, address)).close()
+            except BrokerError as error:
+                return not error.counts_as_outage
+            return True
+        return False
 
 
 def _receivers(peer: Peer) -> list[ReceivingLink]:
     """The links of receivers: those of requests and watches are of other classes."""
     return [each for each in peer.client.links.values() if type(each) is ReceivingLink]
-
-
-async def _answers(peer: Peer) -> bool:
-    """True if the peer attaches one more link to a receiver's queue in time, or there is none."""
-    await trio.lowlevel.checkpoint()
-    address = next((link.address for link in _receivers(peer) if link.address), None)
-    if address is None:
-        return True
-    with trio.move_on_after(SILENCE):
-        try:
-            (await attach_watch(peer, address)).close()
-        except BrokerError as error:
-            return not error.counts_as_outage
-        return True
-    return False

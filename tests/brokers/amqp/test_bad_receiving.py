@@ -11,7 +11,7 @@ import trio
 from trio.testing import memory_stream_pair
 
 from gateway.brokers.amqp.broker import AmqpBroker
-from gateway.brokers.amqp.options import AmqpNamespaceOptions
+from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
 from gateway.brokers.amqp.peer import Access
 from gateway.brokers.amqp.receiving import ASKED_AFTER
 from gateway.brokers.amqp.servicebus import ServiceBusBroker
@@ -35,7 +35,8 @@ from tests.harness.chaos_proxy import HEARTBEATS
 from tests.simulation.sessions import adapter_on
 
 ORDERS, CHATS = EntityPath("orders"), EntityPath("chats")
-REPLACED = ASKED_AFTER + SILENCE + 1.0  # seconds after which a silent connection is replaced
+PATIENCE = LinkOptions().connect_timeout  # seconds for an attach
+REPLACED = ASKED_AFTER + PATIENCE + 1.0  # seconds after which a silent connection is replaced
 LOCK = timedelta(minutes=5)
 
 
@@ -167,7 +168,7 @@ async def test_an_open_is_let_go_from_a_connection_that_answers_nothing(house, a
         with pytest.raises(BrokerError):
             async with house.adapter.open_receiver(ORDERS):
                 pass
-        await trio.sleep(SILENCE + 1.0)
+        await trio.sleep(PATIENCE + 1.0)
         async with house.adapter.open_receiver(ORDERS):
             pass
     assert len(house.lines.made) == 2
@@ -208,7 +209,7 @@ async def test_a_settlement_without_an_answer_is_the_last_one_on_its_connection(
 async def test_the_replaced_connection_is_closed(house, autojump_clock):
     async with house.adapter.open_receiver(ORDERS) as receiver, receiving(receiver):
         house.lines.go_deaf()
-        await trio.sleep(REPLACED + ASKED_AFTER + SILENCE + 10.0)
+        await trio.sleep(REPLACED + ASKED_AFTER + PATIENCE + 10.0)
 
         assert [each.is_closed for each in house.lines.made] == [True, False]
 
