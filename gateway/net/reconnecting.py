@@ -4,6 +4,8 @@ A connection shared by many callers: dialled on demand, with a backoff after fai
 A failed dial is remembered for a pause. During the pause, a caller with an alternative gets that
 failure at once; a caller without an alternative passes the time of its request, and waits for a
 dial that begins later.
+
+A dial goes on when its caller is cancelled, as `gateway.net.attempts` says.
 """
 
 import math
@@ -16,6 +18,7 @@ import trio
 
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError, Unavailable
+from gateway.net.attempts import Attempts, Spawn
 
 
 class Ends(Protocol):
@@ -23,6 +26,10 @@ class Ends(Protocol):
 
     @property
     def is_over(self) -> bool: ...
+
+    def replaced(self) -> None:
+        """Note that another one is used from now on."""
+        ...
 
 
 C = TypeVar("C", bound=Ends)
@@ -97,8 +104,13 @@ class Reconnecting(Generic[C]):
 
     _dial: Callable[[], Awaitable[C]]
     _failures: Failures
+    _spawn: Spawn
     _current: C | None = attrs.field(default=None, init=False)
     _dialling: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _dials: Attempts[C] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._dials = Attempts(open=self._dial, use=self._use, spawn=self._spawn)
 
     @property
     def current(self) -> C | None:
@@ -107,7 +119,7 @@ class Reconnecting(Generic[C]):
 
     async def get(self, since: float = ANY_TIME) -> C:
         """
-        Return a live connection. If a caller is cancelled while it dials, the next caller dials.
+        Return a live connection. If a caller is cancelled while it dials, the dial goes on.
 
         Raises:
             BrokerError: the failure of a dial that began at `since` or later; by default of the
@@ -118,7 +130,7 @@ class Reconnecting(Generic[C]):
             self._failures.check(since)
             async with self._dialling:
                 if self.current is None:
-                    self._current = await self._try(since)
+                    await self._try(since)
         connection = self.current
         if connection is None:
             raise Unavailable("the connection was lost as soon as it was opened")
@@ -129,13 +141,18 @@ class Reconnecting(Generic[C]):
         if self._current is connection:
             self._current = None
 
-    async def _try(self, since: float) -> C:
+    async def _try(self, since: float) -> None:
         await self._failures.begin(since)
         try:
-            connection = await self._dial()
+            await self._dials.opened()
         except BrokerError as error:
             self._failures.add(error)
             raise
+
+    def _use(self, connection: C) -> None:
+        if self.current is not None:  # two opened in the same moment
+            connection.replaced()
+            return
+        self._current = connection
         self._failures.connected()
         self._failures.clear()
-        return connection

@@ -7,6 +7,7 @@ from itertools import pairwise
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError, Unavailable
@@ -17,6 +18,9 @@ from gateway.net.reconnecting import Failures, Reconnecting
 class Connection:
     is_over: bool = False
 
+    def replaced(self) -> None:
+        self.is_over = True
+
 
 @attrs.define(eq=False)
 class Server:
@@ -25,17 +29,24 @@ class Server:
     is_up: bool = False
     seconds: float = 0.0
     dials: list[float] = attrs.field(factory=list)  # when each began
+    dialling: int = 0
 
     async def dial(self) -> Connection:
         self.dials.append(trio.current_time())
-        await trio.sleep(self.seconds)
+        self.dialling += 1
+        try:
+            await trio.sleep(self.seconds)
+        finally:
+            self.dialling -= 1
         if not self.is_up:
             raise Unavailable("refused")
         return Connection()
 
     def connections(self) -> Reconnecting[Connection]:
         failures = Failures(backoff=Backoff(first=0.1, cap=5.0, jitter=0.0), rng=random.Random(0))
-        return Reconnecting(dial=self.dial, failures=failures)
+        return Reconnecting(
+            dial=self.dial, failures=failures, spawn=trio.lowlevel.spawn_system_task
+        )
 
 
 async def refused(get: Callable[[], Awaitable[Connection]]) -> bool:
@@ -134,6 +145,37 @@ async def test_a_dial_that_was_cancelled_speaks_for_nobody(autojump_clock) -> No
     server.is_up = True
 
     await connections.get(since=asked)
+
+
+async def test_a_dial_that_takes_longer_than_its_callers_have_goes_on_for_the_next(
+    autojump_clock,
+) -> None:
+    server = Server(is_up=True, seconds=3.0)
+    connections = server.connections()
+    began = trio.current_time()
+    while connections.current is None:
+        with trio.move_on_after(1.0):
+            await connections.get()
+        await trio.sleep(0.1)
+        assert server.dialling <= 1
+
+    assert trio.current_time() - began < 4.0
+    assert server.dialling == 0
+
+
+async def test_a_dial_that_hangs_keeps_nobody_from_another_one(autojump_clock) -> None:
+    server = Server(is_up=True, seconds=60.0)
+    connections = server.connections()
+    with trio.move_on_after(1.0):
+        await connections.get()
+    server.seconds = 0.1
+    began = trio.current_time()
+
+    await connections.get()
+
+    assert trio.current_time() - began == pytest.approx(0.1)
+    await trio.testing.wait_all_tasks_blocked()
+    assert server.dialling == 0  # nobody needs the other any more
 
 
 async def test_there_are_never_more_than_ten_dials_a_second(autojump_clock) -> None:

@@ -21,6 +21,7 @@ from gateway.domain.health.trust import Trust
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
 from gateway.net.amqp.links import LinkVoid, SendingLink
+from gateway.net.attempts import Attempts
 from gateway.net.dialing import Place, dial
 from gateway.net.hosts import Hosts
 from gateway.net.reconnecting import ANY_TIME, Failures
@@ -237,7 +238,8 @@ class Access:
 @attrs.define(eq=False, kw_only=True)
 class Connections:
     """
-    A pool of connections, each opened when the links of the others are used up.
+    A pool of connections, each opened when the links of the others are used up. A dial goes on when
+    its caller is cancelled, as `gateway.net.attempts` says.
 
     A connection that ends soon after it was opened counts as a failure, as one that couldn't be
     opened. If one has gone bad, all on which no send has succeeded since are replaced.
@@ -251,8 +253,14 @@ class Connections:
     _dialling: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     _hosts: Hosts = attrs.field(init=False)
     _failures: Failures = attrs.field(init=False)
+    _dials: Attempts[Peer] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._dials = Attempts(
+            open=self._dial,
+            use=lambda _: self._failures.connected(),
+            spawn=self._nursery.start_soon,
+        )
         self._hosts = Hosts(places=self._access.places, rng=self._rng)
         self._failures = Failures(backoff=_BACKOFF, rng=self._rng)
 
@@ -272,9 +280,10 @@ class Connections:
             return await self._open()
 
     def _has_room(self, client: AmqpClient) -> bool:
-        return (
-            len(client.links) < self._options.max_links and client.free_sessions >= _SESSIONS_NEEDED
-        )
+        if not client.links:
+            return True
+        has_sessions = client.free_sessions >= _SESSIONS_NEEDED
+        return has_sessions and len(client.links) < self._options.max_links
 
     async def close(self) -> None:
         """Close all connections in order, concurrently."""
@@ -298,13 +307,14 @@ class Connections:
 
     async def _open(self) -> Peer:
         try:
-            seconds = _CONNECT_SHARE * self._options.connect_timeout
-            peer = await self._hosts.first(self._begin, seconds)
+            return await self._dials.opened()
         except BrokerError as error:
             self._failures.add(error)
             raise
-        self._failures.connected()
-        return peer
+
+    async def _dial(self) -> Peer:
+        seconds = _CONNECT_SHARE * self._options.connect_timeout
+        return await self._hosts.first(self._begin, seconds)
 
     async def _begin(self, place: Place, seconds: float) -> Peer:
         peer: Peer = await self._nursery.start(self._serve, place, seconds)

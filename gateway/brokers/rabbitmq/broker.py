@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import unquote
 
 import attrs
@@ -286,6 +286,7 @@ class RabbitmqBroker:
             deliveries=deliveries,
             token_prefix=token_prefix(self._rng.getrandbits(60)),
             work=self._work,
+            spawn=self._spawn,
         )
         self._nursery.start_soon(receiver.tend)
         with self._own.note(receiver, entity):
@@ -489,9 +490,13 @@ class RabbitmqBroker:
         async def dial() -> RabbitmqConnection:
             return await hosts.first(try_host, self._options.connect_timeout)
 
-        made = Reconnecting(dial=dial, failures=Failures(backoff=_BACKOFF, rng=self._rng))
+        failures = Failures(backoff=_BACKOFF, rng=self._rng)
+        made = Reconnecting(dial=dial, failures=failures, spawn=self._spawn)
         self._connections.append(made)
         return made
+
+    def _spawn(self, *task: Any) -> None:
+        self._nursery.start_soon(*task)
 
     def _prepared(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[Outgoing]:
         if entity.is_dead_letter or entity.is_subscription:

@@ -6,6 +6,8 @@ the receive's limit.
   a delivery     goes to the buffer; a waiting receive takes it from there
   none waits     a moment later the consumer is cancelled and the buffer returned to the
   queue, so that no message is kept from other receivers
+  cut too early  a receive that ends before the broker's answer leaves its consumer, with the
+  messages, to the next receive, which would begin from zero otherwise
   limit reached  the consumer is cancelled, messages in transit are returned; receives wait
   settle         see `held_deliveries`
 """
@@ -44,6 +46,7 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
+from gateway.net.attempts import Spawn
 from gateway.net.rabbitmq.channel import Channel, Unasked
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
@@ -51,11 +54,24 @@ from gateway.wire.rabbitmq.properties import read
 from gateway.wire.rabbitmq.queues import ConsumeQueue
 
 _LINGER: Final = 0.05  # seconds that a consumer stays after a receive was given up
+# Seconds that it stays if that receive didn't wait for the broker's answer. A client that polls has
+# asked again by then.
+LINGER_IF_CUT: Final = 5.0
 # Seconds that the application may work on its messages before others get the rest.
 WORK: Final = 1.0
 # Seconds without a delivery, after which the broker is assumed to have sent all available messages.
 _GAP: Final = 0.005
 _SAME_DATE: Final = 0.01  # seconds in which all deliveries get the date of the first
+
+
+@attrs.define(eq=False)
+class _Subscription:
+    """A task that makes a consumer for a receive."""
+
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    has_begun: bool = False
+    over: trio.Event = attrs.field(factory=trio.Event)
+    error: BrokerError | None = None
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -85,7 +101,9 @@ class RabbitmqReceiver:
     _date_ends: float = -math.inf
     _waiting: int = 0
     _gives_back_at: float = 0.0
+    _spawn: Spawn
     _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
+    _subscriptions: set[_Subscription] = attrs.field(factory=set)
     _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _last_arrival: float = -math.inf  # by Trio's clock
     # Receives that wait until no more messages arrive, or as many as they may take: their limits.
@@ -231,7 +249,7 @@ class RabbitmqReceiver:
             BrokerError: the broker didn't confirm it; it requeues the messages when it notices the
                 end of the channel.
         """
-        self._scope.cancel()
+        self._end_tasks()
         channel, consumer = self._channel, self._consumer
         if channel is None or channel.is_over:
             await trio.lowlevel.checkpoint()
@@ -244,19 +262,61 @@ class RabbitmqReceiver:
 
     def close(self) -> None:
         """Close the channel, by which the broker requeues all of its messages. Doesn't wait."""
-        self._scope.cancel()
+        self._end_tasks()
         if self._channel is not None:
             self._channel.close()
+
+    def _end_tasks(self) -> None:
+        self._scope.cancel()
+        for each in self._subscriptions:
+            each.scope.cancel()
 
     # --- subscribing
 
     async def _wait_for_one(self, limit: int) -> None:
-        async with self._subscribing:
-            if not self._buffer:
-                await self._subscribe(limit)
+        if self._subscribing.locked() or not self._has_consumer:
+            await self._subscribed(limit)
         channel = self._channel
         while not self._buffer and channel is self._channel and self._consumer is not None:
             await self._arrived.park()
+
+    @property
+    def _has_consumer(self) -> bool:
+        """True if there is a consumer that may get messages."""
+        if self._channel is None or self._channel.is_over or self._consumer is None:
+            return False
+        return self._consumer.unsettled < self._consumer.prefetch
+
+    async def _subscribed(self, limit: int) -> None:
+        """As `_subscribe`, which goes on if the receive is cancelled meanwhile."""
+        if self._scope.cancel_called:
+            raise Unavailable("the receiver was closed")
+        subscription = _Subscription()
+        self._subscriptions.add(subscription)
+        self._spawn(self._run, subscription, limit)
+        try:
+            await subscription.over.wait()
+        except trio.Cancelled:
+            if not subscription.has_begun:
+                subscription.scope.cancel()
+            raise
+        if subscription.error is not None:
+            raise subscription.error
+
+    async def _run(self, subscription: _Subscription, limit: int) -> None:
+        try:
+            with subscription.scope:
+                async with self._subscribing:
+                    subscription.has_begun = True
+                    if not self._buffer:
+                        await self._subscribe(limit)
+                    if not self._waiting:
+                        self._gives_back_at = trio.current_time() + LINGER_IF_CUT
+        except BrokerError as error:
+            subscription.error = error
+        finally:
+            self._subscriptions.discard(subscription)
+            subscription.over.set()
 
     async def _gather(self, limit: int) -> None:  # noqa: ASYNC910 its caller has waited
         """
@@ -288,10 +348,10 @@ class RabbitmqReceiver:
         channel = self._channel
         if channel is None or channel.is_over:
             channel = await self._open()
-        consumer = self._consumer
-        if consumer is not None and consumer.unsettled < consumer.prefetch:
+        if self._has_consumer:
             await trio.lowlevel.checkpoint()
             return
+        consumer = self._consumer
         prefetch = limit if consumer is None else max(limit, 2 * consumer.prefetch)
         if consumer is not None:
             with suppress(Unavailable):  # the channel was lost meanwhile
@@ -340,7 +400,7 @@ class RabbitmqReceiver:
         """Cancel the consumer and return the buffer to the queue, unless a receive waits by now."""
         async with self._subscribing:
             channel, consumer = self._channel, self._consumer
-            if channel is None or self._waiting:
+            if channel is None or self._waiting or trio.current_time() < self._gives_back_at:
                 return
             if consumer is not None:
                 try:

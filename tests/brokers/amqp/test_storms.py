@@ -8,9 +8,9 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import Delivery, Message
-from gateway.wire.amqp.events import AmqpError, LinkAttached
+from gateway.wire.amqp.events import AmqpError, ConnectionOpened, LinkAttached
 from gateway.wire.amqp.message import encode_message
-from tests.brokers.amqp.scripted import Served, client, scripted, take
+from tests.brokers.amqp.scripted import Served, client, open_connection, scripted, take
 
 ORDERS = EntityPath("orders")
 ONE = [Message(message_id="1", body=b"x")]
@@ -60,3 +60,21 @@ async def test_a_receiver_whose_callers_have_little_time_is_attached_again():
                         taken = await receiver.receive(1)
 
         assert [each.message.message_id for each in taken] == ["1"]
+
+
+async def test_a_connection_that_takes_longer_than_its_callers_have_is_opened_for_the_next():
+    async with trio.open_nursery() as nursery, scripted() as server, client(server.port) as broker:
+
+        async def open_late(served: Served, opened: ConnectionOpened) -> None:
+            await trio.sleep(1.0)
+            open_connection(served, opened)
+
+        server.on_open = lambda served, opened: nursery.start_soon(open_late, served, opened)
+        sent = False
+        with trio.fail_after(60):
+            while not sent:
+                with trio.move_on_after(0.4):
+                    await broker.send(ORDERS, ONE)
+                    sent = True
+
+        nursery.cancel_scope.cancel()

@@ -1,7 +1,8 @@
 """A receiver of RabbitMQ limits the messages that it takes of a broker that always has more."""
 
+import itertools
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.rabbitmq.deliveries import token_prefix
 from gateway.brokers.rabbitmq.held_deliveries import MAX_DELIVERIES, HeldDeliveries
-from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
+from gateway.brokers.rabbitmq.receiver import LINGER_IF_CUT, RabbitmqReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, ReceiveMode
@@ -31,9 +32,13 @@ DAY = 86400.0
 
 @attrs.define(eq=False)
 class Node:
-    """A queue with messages without end: each consumer gets as many as it may have unsettled."""
+    """
+    A queue with messages without end: each consumer gets as many as it may have unsettled, `delay`
+    seconds after it was asked for.
+    """
 
     body: bytes = BODY
+    delay: float = 0.0
     channel: Channel = attrs.field(init=False)
     unsettled: dict[int, str] = attrs.field(factory=dict)  # tag -> consumer
     prefetch: dict[str, int] = attrs.field(factory=dict)
@@ -41,6 +46,7 @@ class Node:
     most: int = 0  # unsettled at the same time
     _tag: int = 0
     _asked: int = 0
+    _turns: Iterator[int] = attrs.field(factory=itertools.count)
 
     def __attrs_post_init__(self) -> None:
         self.channel = Channel(1, self)
@@ -60,6 +66,17 @@ class Node:
         pass
 
     def write(self, _: int, *methods: base.Frame) -> None:
+        if not self.delay:
+            self._answer_all(methods)
+            return
+
+        async def answer_late(turn: int) -> None:
+            await trio.sleep(self.delay + turn * 1e-6)  # in their order
+            self._answer_all(methods)
+
+        trio.lowlevel.spawn_system_task(answer_late, next(self._turns))
+
+    def _answer_all(self, methods: Sequence[base.Frame]) -> None:
         for method in methods:
             match method:
                 case commands.Basic.Qos(prefetch_count=count):
@@ -120,6 +137,7 @@ async def receiving(
         lock_duration=LOCK,
         deliveries=HeldDeliveries(max_bytes, heaviest, longest_lock=longest_lock),
         token_prefix=token_prefix(1),
+        spawn=trio.lowlevel.spawn_system_task,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(receiver.tend)
@@ -306,3 +324,32 @@ async def test_what_comes_late_of_a_consumer_that_has_ended_is_not_kept(
         await trio.sleep(2)
 
     assert node.returned == 1
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.5, 3.0])
+async def test_receives_that_end_before_the_broker_has_answered_do_not_begin_from_zero(
+    pause: float, node: Node, autojump_clock: MockClock
+) -> None:
+    node.delay = 1.5
+    taken = 0
+    async with receiving(node) as receiver:
+        for _ in range(20):
+            with trio.move_on_after(1.0):
+                taken += len(await receiver.receive(1))
+            await trio.sleep(pause)
+
+    assert taken >= 3
+
+
+async def test_messages_for_a_receive_that_ended_early_are_given_back_if_none_follows(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.delay = 1.5
+    async with receiving(node) as receiver:
+        with trio.move_on_after(1.0):
+            await receiver.receive(1)
+        await trio.sleep(2)
+        held = len(node.unsettled)
+        await trio.sleep(LINGER_IF_CUT + 10 * node.delay)
+
+        assert (held, len(node.unsettled), node.prefetch) == (1, 0, {})

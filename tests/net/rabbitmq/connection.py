@@ -84,7 +84,8 @@ def reconnecting(connection: RabbitmqConnection) -> Reconnecting[RabbitmqConnect
         await trio.lowlevel.checkpoint()
         return connection
 
-    return Reconnecting(dial=dial, failures=Failures(backoff=Backoff(), rng=random.Random(0)))
+    failures = Failures(backoff=Backoff(), rng=random.Random(0))
+    return Reconnecting(dial=dial, failures=failures, spawn=trio.lowlevel.spawn_system_task)
 
 
 def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:

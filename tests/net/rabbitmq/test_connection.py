@@ -254,6 +254,7 @@ async def test_after_a_failure_nobody_dials_for_a_while(autojump_clock) -> None:
     connections: Reconnecting[RabbitmqConnection] = Reconnecting(
         dial=dial,
         failures=Failures(backoff=Backoff(first=1.0, cap=4.0, jitter=0.0), rng=random.Random(0)),
+        spawn=trio.lowlevel.spawn_system_task,
     )
     for _ in range(200):
         with pytest.raises(NotAuthorized, match="wrong password"):
