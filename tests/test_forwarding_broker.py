@@ -30,6 +30,7 @@ from gateway.capabilities import (
     Polls,
     ReceivesAvailable,
     ReceivesDeferred,
+    ReplacesKey,
     Schedules,
     SendsMany,
     SendsTogether,
@@ -71,6 +72,7 @@ EVERYWHERE = {
     Updates,
     Verifies,
 }  # passed on by all brokers
+NOWHERE = {ReplacesKey}  # passed on by none: who opens a namespace asks it alone
 OF_SHARDS: set[type] = {
     Clears,
     DeletesByVersion,
@@ -228,7 +230,8 @@ def able(owner: Any) -> object:
 def test_each_capability_is_changed_passed_on_or_withheld(wrapper: type[Wrapper]) -> None:
     changes, forwards, withholds = WRAPPERS[wrapper]
     is_broker = issubclass(wrapper, ForwardingBroker)
-    forwards = forwards | EVERYWHERE - changes if is_broker else forwards
+    if is_broker:
+        forwards, withholds = forwards | EVERYWHERE - changes, withholds | NOWHERE
     inner = able(Broker if is_broker else Receiver)
     made = around(wrapper, inner)
 

@@ -22,6 +22,7 @@ from gateway.app.listener.handlers import function_named
 from gateway.app.listener.trigger_feed import TriggerFeed
 from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_at, check_authorization
+from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import policy_with
 from gateway.app.process import watch_signals
 from gateway.app.process_admin import ProcessAdmin, idle_control
@@ -68,12 +69,9 @@ async def run_agent(
     agent = loaded.config.agent
     if not agent.listeners:
         raise Failure(f"{loaded.source}: add [[agent.listeners]]", ExitCode.WRONG)
-    url, named = wanted.admin.url or agent.gateway, "--url" if wanted.admin.url else "agent.gateway"
-    if url is not None:
-        check_authorization(admin_at(loaded.config, url, named, wanted.admin), Right.LISTEN)
-    elif loaded.config.access and wanted.admin.token is None:
-        policy_with(loaded.config, "the endpoint `admin`", Right.LISTEN)
-    reader = ScaleReader(config=loaded.config, choice=wanted.admin)
+    _check_right(loaded.config, wanted.admin)
+    keys = GatewayKeys(config=loaded.config, observer=runtime.observer)
+    reader = ScaleReader(keys=keys, choice=wanted.admin)
     pools = dict(
         _make_pool(index, loaded, runtime, wanted, reader) for index in range(len(agent.listeners))
     )
@@ -91,6 +89,7 @@ async def run_agent(
         work=partial(_work, list(pools)),
         reloader=reloader,
     )
+    steering.on_reload(partial(_reload, keys, list(pools)))
     admin = ProcessAdmin(
         process=AGENT,
         board=board,
@@ -112,6 +111,21 @@ async def run_agent(
                     runtime.observer.report(Started(configuration=loaded.source))
                 nursery.cancel_scope.cancel()
             admin.close()
+
+
+def _check_right(config: Config, choice: AdminChoice) -> None:
+    """Raises Failure: there is no credential to listen to the gateway."""
+    url, named = choice.url or config.agent.gateway, "--url" if choice.url else "agent.gateway"
+    if url is not None:
+        check_authorization(admin_at(config, url, named, choice), Right.LISTEN)
+    elif config.access and choice.token is None:
+        policy_with(config, "the endpoint `admin`", Right.LISTEN)
+
+
+def _reload(keys: GatewayKeys, pools: list[ProcessPool], loaded: Loaded) -> None:
+    keys.reload(loaded)
+    for pool in pools:
+        pool.reload()
 
 
 def _work(pools: list[ProcessPool]) -> Workload:
@@ -208,7 +222,7 @@ async def _follow_triggers(
     triggers = Triggers(is_connected=False)
     feed = TriggerFeed(
         place=endpoint.place,
-        authorization=partial(endpoint.authorization, Right.LISTEN),
+        authorization=partial(reader.keys.authorization, endpoint, Right.LISTEN),
         queues=list({queue for watch in pools.values() for queue in watch.queues}),
         triggers=triggers,
         account=ACCOUNT,

@@ -70,6 +70,12 @@ class Process(Protocol):
         it. Called once.
         """
 
+    def reload(self) -> None:
+        """
+        Ask the process to read its configuration again. A process that has just begun, and can't,
+        ends instead. Does nothing if it has ended.
+        """
+
     def terminate(self) -> None:
         """
         Ask the process to drain; at a second call, to cut off running handlers. Does nothing if it
@@ -157,6 +163,11 @@ class ProcessPool:
     def drain(self) -> None:
         """Start no more processes, and let all drain."""
         self._scope.cancel()
+
+    def reload(self) -> None:
+        """Tell all processes to read their configuration again."""
+        for worker in self._workers:
+            worker.process.reload()
 
     def cut(self) -> None:
         """Tell the draining processes to end at once."""

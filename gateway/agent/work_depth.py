@@ -14,7 +14,7 @@ import trio
 from gateway.agent.process_pool import Work
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_at, find_admin
 from gateway.app.operations.asking import ask
-from gateway.config.options import Config
+from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -37,7 +37,7 @@ _IDLE: Final = slice(3, 5)  # idle, and waiting for a disk: proc_stat(5)
 class ScaleReader:
     """Reads the load from the gateway that the configuration names, or from the local one."""
 
-    config: Config
+    keys: GatewayKeys
     choice: AdminChoice = attrs.field(factory=AdminChoice)
     _endpoint: AdminEndpoint | None = attrs.field(default=None, init=False)
     _found: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -79,7 +79,7 @@ class ScaleReader:
 
     async def _ask(self, queues: Sequence[EntityPath]) -> list[Figures]:
         endpoint = self._endpoint or await self._find()
-        text = endpoint.authorization(Right.LISTEN)
+        text = self.keys.authorization(endpoint, Right.LISTEN)
         async with endpoint.client() as client:
             found = await self._ask_all(client, text, queues)
         self._endpoint = endpoint
@@ -102,11 +102,12 @@ class ScaleReader:
         ]
 
     async def _find(self) -> AdminEndpoint:
-        url = self.config.agent.gateway
+        config = self.keys.config
+        url = config.agent.gateway
         if url is not None and self.choice.url is None:
             await trio.lowlevel.checkpoint()
-            return admin_at(self.config, url, "agent.gateway", self.choice)
-        endpoint = await find_admin(self.config, self.choice)
+            return admin_at(config, url, "agent.gateway", self.choice)
+        endpoint = await find_admin(config, self.choice)
         if endpoint is None:
             raise Unavailable("no gateway answers at an `admin` endpoint of this configuration")
         return endpoint

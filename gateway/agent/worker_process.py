@@ -1,5 +1,6 @@
 """A child process that runs `pairgate listen`, and the stream that connects it to the agent."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -43,6 +44,9 @@ class ListenerProcess:
             code = await self._process.wait()
             nursery.cancel_scope.deadline = trio.current_time() + LAST_REPORT_SECONDS
         return code
+
+    def reload(self) -> None:
+        self._process.send_signal(signal.SIGHUP)
 
     def terminate(self) -> None:
         self._process.terminate()

@@ -32,6 +32,18 @@ def address_of(broker: Broker) -> str:
     return "" if placed is None else placed.address
 
 
+@capability(Broker, "this namespace isn't reached with a policy's key")
+class ReplacesKey(Protocol):
+    """A namespace that is reached with the key of a policy, which may be replaced."""
+
+    def replace_key(self, name: str, key: str) -> None:
+        """
+        Sign with that key of that policy from now on. What is authorized stays so until its
+        signature expires or is refused.
+        """
+        ...
+
+
 @capability(Broker, "this namespace has no identity to report")
 class Identifies(Protocol):
     """A namespace that may report its identity, which is the same at each of its addresses."""

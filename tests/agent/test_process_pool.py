@@ -31,6 +31,7 @@ from gateway.wire.pairgate.listener_report import Report
 
 INTERVAL, IDLE, COOLDOWN, GRACE = 5.0, 60.0, 60.0, 30.0
 ONE_DAY = 86400.0  # virtual seconds, in which every test must end
+RELOADED = -1
 TERMINATED = -15
 KILLED = -9
 
@@ -52,6 +53,9 @@ class FakeProcess:
         await self._ended.wait()
         assert self.code is not None
         return self.code
+
+    def reload(self) -> None:
+        self.signals.append(RELOADED)
 
     def terminate(self) -> None:
         self.signals.append(TERMINATED)

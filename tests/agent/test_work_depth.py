@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from gateway.agent.process_pool import Work
 from gateway.agent.work_depth import ProcessorLoad, ScaleReader, WorkWatch
+from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.file import parse
 from gateway.config.options import Config
@@ -25,6 +26,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.net.http.server import HttpServer
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.pairgate.scale import Figures
+from tests.pairing.harness import Events
 
 URGENT, BULK = EntityPath("urgent"), EntityPath("bulk")
 KEY = "a key of sixteen"
@@ -43,6 +45,10 @@ rights = ["Listen"]
 gateway = "http://127.0.0.1:{port}"
 """
     return parse(text, source="x", folder=Path("/nowhere"), environ={"KEY": key}).config
+
+
+def reader_of(config: Config) -> ScaleReader:
+    return ScaleReader(keys=GatewayKeys(config=config, observer=Events()))
 
 
 @pytest.fixture
@@ -81,7 +87,7 @@ async def test_the_work_of_several_queues_is_all_they_have_and_the_oldest_of_it(
     await broker.send(URGENT, [Message(body=b"1")])
     await broker.send(BULK, [Message(body=b"2"), Message(body=b"3")])
 
-    work = await ScaleReader(config=config_for(port)).look([URGENT, BULK])
+    work = await reader_of(config_for(port)).look([URGENT, BULK])
 
     assert work == Work(depth=3, oldest_age=30.0)
 
@@ -90,25 +96,25 @@ async def test_a_queue_that_gives_nothing_has_no_work(broker: MemoryBroker, port
     await broker.send(URGENT, [Message(body=b"1")])
     await broker.update_queue(URGENT, QueueProperties(status=EntityStatus.RECEIVE_DISABLED))
 
-    work = await ScaleReader(config=config_for(port)).look([URGENT])
+    work = await reader_of(config_for(port)).look([URGENT])
 
     assert work == Work(depth=0, oldest_age=0.0)
 
 
 async def test_a_wrong_key_is_an_error_and_not_an_empty_queue(port: int) -> None:
     with pytest.raises(NotAuthorized):
-        await ScaleReader(config=config_for(port, key="another, also long")).look([URGENT])
+        await reader_of(config_for(port, key="another, also long")).look([URGENT])
 
 
 async def test_if_no_queue_is_there_it_is_an_error(port: int) -> None:
     with pytest.raises(BrokerError):
-        await ScaleReader(config=config_for(port)).look([EntityPath("nowhere"), EntityPath("no")])
+        await reader_of(config_for(port)).look([EntityPath("nowhere"), EntityPath("no")])
 
 
 async def test_a_missing_queue_among_others_is_empty(broker: MemoryBroker, port: int) -> None:
     await broker.send(BULK, [Message()])
 
-    work = await ScaleReader(config=config_for(port)).look([BULK, EntityPath("nowhere")])
+    work = await reader_of(config_for(port)).look([BULK, EntityPath("nowhere")])
 
     assert work == Work(depth=1, oldest_age=30.0)
 
@@ -121,7 +127,7 @@ async def test_a_thousand_queues_are_asked_about_at_once(broker: MemoryBroker, p
     before = broker.meter.usage().total
 
     with trio.fail_after(60):
-        work = await ScaleReader(config=config_for(port)).look(queues)
+        work = await reader_of(config_for(port)).look(queues)
 
     assert work == Work(depth=3, oldest_age=30.0)
     assert broker.meter.usage().total - before < 40  # lists, and a look at the one with messages
@@ -138,7 +144,7 @@ async def test_a_gateway_that_knows_single_queues_only_is_asked_about_each(
 
     monkeypatch.setattr(AdminFrontend, "_scale_all", unknown)
 
-    work = await ScaleReader(config=config_for(port)).look([URGENT, BULK])
+    work = await reader_of(config_for(port)).look([URGENT, BULK])
 
     assert work == Work(depth=1, oldest_age=30.0)
 
@@ -246,12 +252,12 @@ async def test_a_gateway_that_is_away_is_an_error_and_found_again(
     broker: MemoryBroker, port: int
 ) -> None:
     (closed,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    reader = ScaleReader(config=config_for(closed.socket.getsockname()[1]))
+    reader = reader_of(config_for(closed.socket.getsockname()[1]))
     await closed.aclose()
     with pytest.raises(Unavailable):
         await reader.look([URGENT])
 
-    reader.config = config_for(port)
+    reader.keys.config = config_for(port)
     await reader.look([URGENT])
     with trio.fail_after(30):
         assert (await reader.endpoint()).place.port == port

@@ -30,9 +30,9 @@ async def send(
     return status, headers.get("x-pairgate-accepted-by", "")
 
 
-async def send_with(address: str, entity: str, name: str, key: str) -> int:
+async def send_with(address: str, entity: str, name: str, key: str, body: bytes = b"") -> int:
     """Send one message with the key of that policy; return the status."""
-    send_it = partial(_request, address, "POST", f"/{entity}/messages", b"", 20.0, (name, key))
+    send_it = partial(_request, address, "POST", f"/{entity}/messages", body, 20.0, (name, key))
     status, _, _ = await trio.to_thread.run_sync(send_it, abandon_on_cancel=True)
     return status
 

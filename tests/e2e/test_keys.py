@@ -7,6 +7,7 @@ import signal
 from base64 import b64encode
 from typing import Any, Final
 
+import attrs
 import pytest
 import trio
 from click.testing import CliRunner
@@ -156,3 +157,76 @@ async def test_each_process_refuses_the_old_key_at_its_endpoint_after_a_reload(
     after = await status_with(OLD), await status_with(NEW)
 
     assert (before, after) == ((200, 401), (401, 200))
+
+
+AGENT: Final = """
+[agent]
+interval = "200ms"
+max_load = 1.0
+[[agent.listeners]]
+queues = "orders"
+python = "tests.e2e.handlers:note"
+min_processes = 1
+"""
+COMMANDS: Final = {
+    "listen": ("listen", "orders", "--python", "tests.e2e.handlers:note"),
+    "agent": ("agent",),
+}
+
+
+@attrs.define
+class Load:
+    """A client that sends without a pause."""
+
+    gateway: GatewayProcess
+    key: str = OLD
+    sent: list[str] = attrs.field(factory=list)
+    statuses: set[int] = attrs.field(factory=set)
+
+    async def run(self) -> None:
+        while True:
+            body = str(len(self.sent))
+            status = await send_with(
+                self.gateway.address, "orders", "orders", self.key, body.encode()
+            )
+            self.statuses.add(status)
+            self.sent.append(body)
+            await trio.sleep(0.01)
+
+
+async def until_noted(listener: GatewayProcess, load: Load, more: int) -> None:
+    """Return when the listener has worked on that many more messages than were sent by now."""
+    goal, notes = len(load.sent) + more, listener.folder / "notes"
+    with trio.fail_after(60):
+        while True:  # polled: another process writes it
+            if notes.exists() and len(set(notes.read_text().split())) >= goal:
+                return
+            await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ["listen", "agent"])
+async def test_who_receives_from_the_gateway_uses_the_new_key_after_a_reload(
+    gateways: Gateways, kind: str
+) -> None:
+    key = gateways.folder / "orders.key"
+    key.write_text(OLD)
+    key.chmod(0o600)
+    access = ACCESS.replace("orders.key", str(key))
+    gateway = await gateways.start(broker_config("orders") + access, name="gateway")
+    config = gateway.config + (AGENT if kind == "agent" else "")
+    listener = await gateways.start(config, name="listener", command=COMMANDS[kind])
+    load = Load(gateway)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await until_noted(listener, load, 20)
+        await keys(gateway, "orders")
+        load.key = key.read_text().strip()
+        listener.signal(signal.SIGHUP)
+        # The agent passes it on to its process, whose log is in the agent's.
+        await listener.until(lambda: listener.count("reloaded") == (2 if kind == "agent" else 1))
+        await keys(gateway, "orders", "--finish")
+        await until_noted(listener, load, 50)
+        nursery.cancel_scope.cancel()
+    await until_noted(listener, load, 0)
+
+    assert load.statuses == {201}

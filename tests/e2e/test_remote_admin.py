@@ -9,6 +9,7 @@ from gateway.agent.work_depth import ScaleReader
 from gateway.app.failure import Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.certificates import make_certificates
+from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.redriving import Wish, redrive
 from gateway.app.runtime import Runtime
 from gateway.config.file import load
@@ -23,6 +24,7 @@ from tests.e2e.processes import (
     broker_config,
     environment,
 )
+from tests.pairing.harness import Events
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +127,8 @@ async def test_an_agent_and_a_redrive_ask_a_remote_gateway_with_the_same_options
         tls=ClientTlsOptions(ca=certs / "ca.pem"),
         credentials=f"operators:{KEY}",
     )
-    reader = ScaleReader(config=laptop, choice=choice)
+    keys = GatewayKeys(config=laptop, observer=Events())
+    reader = ScaleReader(keys=keys, choice=choice)
     wish = Wish(selection=Selection(), admin=choice)
 
     assert (await reader.look([EntityPath("orders")])).depth == 0

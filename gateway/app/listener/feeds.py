@@ -2,7 +2,7 @@
 Feeds that bring triggers to `pairgate listen`: a topic, or streams of gateways' announcements.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Final
@@ -20,10 +20,11 @@ from gateway.app.operations.admin_endpoint import (
     check_authorization,
     find_admin,
 )
+from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import Target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.runtime import Runtime
-from gateway.config.options import Config, TriggerTopic
+from gateway.config.options import TriggerTopic
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.listener.listener import QueueListener
@@ -47,7 +48,7 @@ class Source:
 
 async def make_feeds(
     stack: AsyncExitStack,
-    config: Config,
+    keys: GatewayKeys,
     runtime: Runtime,
     target: Target,
     listener: QueueListener[Any],
@@ -62,23 +63,25 @@ async def make_feeds(
             the required right.
     """
     await trio.lowlevel.checkpoint()
+    config = keys.config
     if config.triggers is not None and not source.urls:
-        broker, silence = await _keeper(stack, config, config.triggers, runtime, target, source)
+        broker, silence = await _keeper(stack, keys, config.triggers, runtime, target, source)
         return [_topic_feed(broker, config.triggers, runtime, listener, silence)]
     admins = [admin_at(config, url, "--triggers", source.admin) for url in source.urls]
     if not admins and target.running:
         found = await find_admin(config, source.admin)
         admins = [] if found is None else [found]
-    return [feed for each in admins for feed in _stream_feeds(each, runtime, listener)]
+    return [feed for each in admins for feed in _stream_feeds(each, keys, runtime, listener)]
 
 
 def _stream_feeds(
-    admin: AdminEndpoint, runtime: Runtime, listener: QueueListener[Any]
+    admin: AdminEndpoint, keys: GatewayKeys, runtime: Runtime, listener: QueueListener[Any]
 ) -> Sequence[TriggerFeed]:
+    check_authorization(admin, Right.LISTEN)
     assert listener.triggers is not None, "the listener has triggers"
     feed = TriggerFeed(
         place=admin.place,
-        authorization=_authorization(admin),
+        authorization=partial(keys.authorization, admin, Right.LISTEN),
         queues=list(listener.queues),
         triggers=listener.triggers,
         account=listener.account,
@@ -86,17 +89,6 @@ def _stream_feeds(
         rng=runtime.rng(f"triggers/{admin}"),
     )
     return feed.parts()
-
-
-def _authorization(admin: AdminEndpoint) -> Callable[[], str | None]:
-    """
-    The header for each stream.
-
-    Raises:
-        Failure: no configured key has the required right, or the token can't be read.
-    """
-    check_authorization(admin, Right.LISTEN)
-    return partial(admin.authorization, Right.LISTEN)
 
 
 def _topic_feed(
@@ -122,7 +114,7 @@ def _topic_feed(
 
 async def _keeper(
     stack: AsyncExitStack,
-    config: Config,
+    keys: GatewayKeys,
     settings: TriggerTopic,
     runtime: Runtime,
     target: Target,
@@ -134,6 +126,7 @@ async def _keeper(
     open.
     """
     await trio.lowlevel.checkpoint()
+    config = keys.config
     name = settings.namespace or config.home.name
     namespace = config.namespaces[name]
     if name == target.home and not target.running:
@@ -149,5 +142,7 @@ async def _keeper(
             # The listener may use the same gateway, with figures of its own.
             namespace = attrs.evolve(way, name=f"{way.name}, for triggers")
         broker = await enter(stack, namespace, runtime)
+        if name == config.home.name and way is not None:
+            keys.keep(broker, namespace.name, Right.MANAGE)
     poll: float = getattr(namespace.options, "receive_poll", POLL_SECONDS)
     return broker, poll + GRACE_SECONDS

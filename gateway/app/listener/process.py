@@ -24,6 +24,7 @@ from gateway.app.listener.reporting import Measured, Reporter, open_report
 from gateway.app.listener.waking import hears_all_senders
 from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.process import watch_signals
@@ -125,8 +126,8 @@ async def listen(
         ending = Ending(listener=listener, observer=runtime.observer)
         if not wanted.waits_for_queue:
             listener.on_missing = partial(_end_without, ending, target)
-        feeds = await make_feeds(stack, loaded.config, runtime, target, listener, wanted.source)
-        started = Started(configuration=loaded.source)
+        keys = _keys_for(target, loaded.config, runtime)
+        feeds = await make_feeds(stack, keys, runtime, target, listener, wanted.source)
         figures = ListenerFigures(
             config=with_metrics(loaded.config, wanted.metrics), runtime=runtime, listener=listener
         )
@@ -143,11 +144,19 @@ async def listen(
                 reloader=reloader,
             ),
         )
+        admin.steering.on_reload(keys.reload)
         await admin.open(stack)
-        stores = stores_among(target.broker)
         async with trio.open_nursery() as operators:
             await operators.start(admin.run)
-            await _run(ending, admin.steering, [figures, *feeds], reporter, stores, started)
+            stores, services = stores_among(target.broker), [figures, *feeds]
+            await _run(
+                ending,
+                admin.steering,
+                services,
+                reporter,
+                stores,
+                Started(configuration=loaded.source),
+            )
             admin.close()
         figures.report_usage()
     if ending.failure is not None:
@@ -240,6 +249,13 @@ async def _open_target(
             ExitCode.TEMPORARY,
         )
     return target
+
+
+def _keys_for(target: Target, config: Config, runtime: Runtime) -> GatewayKeys:
+    keys = GatewayKeys(config=config, observer=runtime.observer)
+    if target.running:
+        keys.keep(target.broker, target.name, Right.LISTEN)
+    return keys
 
 
 async def find_gateway(config: Config, wanted: Wanted) -> Namespace | None:

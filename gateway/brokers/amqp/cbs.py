@@ -58,7 +58,7 @@ class TokenSource(Protocol):
         """Note that the peer has refused that token."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(eq=False, kw_only=True)
 class Signer:
     """Makes shared access signatures with one policy key."""
 
@@ -81,6 +81,10 @@ class Signer:
 
     def refused(self, token: str) -> None:
         """As `TokenSource.refused`: the next token is a new one in any case."""
+
+    def replace_key(self, name: str, key: str) -> None:
+        """As `ReplacesKey.replace_key`."""
+        self.key_name, self.key = name, key
 
 
 @attrs.frozen(kw_only=True)

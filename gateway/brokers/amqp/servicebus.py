@@ -144,6 +144,7 @@ def _broker(
             dial=ways.dial,
         ),
         access_tokens=access,
+        signers=[each for each in (source, tokens) if isinstance(each, Signer | Tokens)],
         options=options,
         clock=clock,
         rng=rng,
@@ -168,6 +169,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     """`ports.Broker`, with sessions, schedules, topics, transactions, and other capabilities."""
 
     _access_tokens: AccessTokens | None
+    _signers: Sequence[Signer | Tokens]  # none with access tokens
     _web: HttpClient
     _peer: RestPeer
     _locks: Locks = attrs.field(factory=lambda: Bounded(_MOST_LOCKS), init=False)
@@ -175,6 +177,11 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     # The open sessions, by the queue's key and the session's name.
     _sessions: dict[tuple[str, str], ServiceBusSession] = attrs.field(factory=dict, init=False)
     _opened: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
+
+    def replace_key(self, name: str, key: str) -> None:
+        """As `ReplacesKey.replace_key`. With access tokens, there is no key."""
+        for signer in self._signers:
+            signer.replace_key(name, key)
 
     async def __aenter__(self) -> Self:
         if self._access_tokens is not None:

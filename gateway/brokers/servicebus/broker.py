@@ -181,6 +181,11 @@ class ServiceBusRestBroker(RestManagement):
         self._long_polls = LongPolls(self._options.max_polls)
         self._peer = self._peer_by(self._client)
 
+    def replace_key(self, name: str, key: str) -> None:
+        """As `ReplacesKey.replace_key`. With access tokens, there is no key."""
+        if isinstance(self._tokens, Tokens):
+            self._tokens.replace_key(name, key)
+
     async def __aenter__(self) -> Self:
         if self._access is not None:
             await self._opened.enter_async_context(self._access)

@@ -128,6 +128,11 @@ class Tokens:
         """As `Authorization.forget`."""
         self._kept.pop(path, None)
 
+    def replace_key(self, name: str, key: str) -> None:
+        """As `ReplacesKey.replace_key`."""
+        self._key_name, self._key = name, key
+        self._kept.clear()
+
 
 @attrs.define(eq=False, kw_only=True)
 class RestPeer:
