@@ -105,14 +105,15 @@ def fill(path: Path, messages: int) -> None:
     store.begin(Now(now, 0.0))
     properties = QueueProperties(max_size_in_megabytes=_ROOM)
     queue = StoredEntity(path=QUEUE, properties=properties, created=now, updated=now)
-    rows = store.add(queue).rows
+    storage = store.add(queue)
     store.prepare()
     store.commit()
     for first in range(0, messages, _SLICE):
         store.begin(Now(now, 0.0))
-        rows.add(
+        storage.rows.add(
             Row(
                 sequence=store.next_sequence(),
+                number=storage.numbers.next(State.ACTIVE),
                 state=State.ACTIVE,
                 enqueued=now,
                 size=len(content),

@@ -100,15 +100,15 @@ class Dispatch:
 
     def take_deferred(
         self,
-        sequences: Sequence[int],
+        numbers: Sequence[int],
         mode: ReceiveMode,
         now: Now,
         session: HeldSession | None = None,
         state: State = State.DEFERRED,
     ) -> list[Taken]:
         """
-        Deliver deferred messages of that state, all or none. With a session, they stay locked as
-        long as the session.
+        Deliver the deferred messages of that state with these sequence numbers, all or none. With a
+        session, they stay locked as long as the session.
 
         Raises:
             MessageNotFound: a message doesn't exist, has expired, is locked, or belongs to another
@@ -117,8 +117,8 @@ class Dispatch:
         """
         path, find = self._content.entity.path, self._content.find
         rows, left = list[Row](), _MOST_READ
-        for sequence in dict.fromkeys(sequences):
-            rows.append(find(sequence, state))
+        for number in dict.fromkeys(numbers):
+            rows.append(find(number, state))
             left -= rows[-1].size
             if left < 0 and len(rows) > 1:
                 raise QuotaExceeded(
@@ -129,7 +129,7 @@ class Dispatch:
             strange = session is not None and row.session != session.id
             locked = self._content.index.is_locked(row)
             if strange or locked or not self._content.fit(row, now):
-                raise MessageNotFound(f"{path}: there is no deferred message {row.sequence}")
+                raise MessageNotFound(f"{path}: there is no deferred message {row.number}")
         return [self._deliver(row, mode, now, session) for row in rows]
 
     def find(self, token: str | None, now: Now) -> Lock[Row]:

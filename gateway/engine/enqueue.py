@@ -7,12 +7,12 @@ import attrs
 
 from gateway.domain.clocks.times import Now, later
 from gateway.domain.entity import EntityStatus
-from gateway.domain.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
+from gateway.domain.errors import BrokerError, EntityDisabled, MessageTooLarge, QuotaExceeded
 from gateway.domain.message import DeadLetter
-from gateway.engine.duplicates import Duplicates, Numbered
+from gateway.engine.duplicates import Duplicates
 from gateway.engine.queue_checks import accept, check_message
 from gateway.engine.queue_content import NO_SESSION, Copy, Onward, QueueContent, check_changed
-from gateway.engine.records import Incoming, Row, State
+from gateway.engine.records import Incoming, Place, Row, State
 
 _TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISABLED})
 
@@ -66,29 +66,29 @@ class EnqueueRules:
         if index.used + added > quota:
             raise QuotaExceeded(f"{entity.path} holds {index.used} of {quota} bytes")
 
-    def send(self, messages: Sequence[Incoming], now: Now) -> list[int]:
+    def send(self, messages: Sequence[Incoming], now: Now) -> list[Place]:
         """As `Queue.send`, after its sweep."""
         content = self._content
         properties = content.entity.properties
-        numbers, numbered = [], []
         for message in messages:
             self.check_size(message.size)
             check_message(message, properties)
-            number = content.next_sequence()
-            numbers.append(number)
-            numbered.append((number, message))
-        kept: Sequence[Numbered] = numbered
-        if properties.requires_duplicate_detection:
-            kept = self._duplicates.sift(numbered, properties, now)
-        rows = [accept(message, number, properties, now) for number, message in kept]
-        self.check_quota(sum([row.size for row in rows]), now)
+        kept = self._duplicates.sift([*enumerate(messages)], properties, now)
+        self.check_quota(sum([message.size for _, message in kept]), now)
+        mark = content.journal.mark()
+        places = [content.next_place() for _ in messages]
+        rows = [accept(message, places[each], properties, now) for each, message in kept]
         if content.onward is None:
             content.add(rows)
         else:
-            self._forward_new(rows, content.onward, now)
+            try:
+                self._forward_new(rows, content.onward, now)
+            except BrokerError:
+                content.journal.rewind(mark)  # what is refused takes no number
+                raise
         if properties.requires_duplicate_detection:
             self._duplicates.remember([message for _, message in kept], properties, now)
-        return numbers
+        return places
 
     def arrive(self, row: Row, hops: int, now: Now) -> None:
         """As `Target.arrive`."""
@@ -97,16 +97,19 @@ class EnqueueRules:
             return
         life = properties.default_time_to_live
         ends = (row.expires, None if life is None else later(now.own_latest, life))
+        refused = properties.requires_session and row.session is None
+        place = row if refused else self._content.next_place()
         new = attrs.evolve(
             row,
-            sequence=self._content.next_sequence(),
+            sequence=place.sequence,
+            number=place.number,
             state=State.ACTIVE,
             enqueued=now.own,
             expires=min((end for end in ends if end is not None), default=None),
             deliveries=0,
             original=row.first,
         )
-        if properties.requires_session and row.session is None:
+        if refused:
             self._content.dead_letter_new(new, NO_SESSION, hops + 1, now)
         elif self._content.onward is not None:
             self._content.forward(new, self._content.onward, hops + 1, now)
@@ -115,13 +118,7 @@ class EnqueueRules:
 
     def arrive_dead(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
         """Take a message that was forwarded `hops` times as a dead letter; never refuses."""
-        new = attrs.evolve(
-            row,
-            sequence=self._content.next_sequence(),
-            enqueued=now.own,
-            deliveries=0,
-            original=row.first,
-        )
+        new = attrs.evolve(row, enqueued=now.own, deliveries=0, original=row.first)
         self._content.dead_letter_new(new, why, hops + 1, now)
 
     def _forward_new(self, rows: Sequence[Row], onward: Onward, now: Now) -> None:

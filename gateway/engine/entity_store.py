@@ -86,5 +86,5 @@ class EntityStore(Protocol):
         ...
 
     def next_sequence(self) -> int:
-        """Return a sequence number that no message of the namespace ever had."""
+        """Return a sequence that no message of the namespace ever had."""
         ...

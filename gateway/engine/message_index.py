@@ -76,7 +76,7 @@ class MessageIndex:
     rows: Rows
     shared: QuotaUsage | None = None  # of a topic and its subscriptions
     journal: Journal = attrs.field(factory=Journal)
-    _locked: set[int] | None = None  # sequence numbers
+    _locked: set[int] | None = None  # sequences
     bytes: int = 0
     next_due: int | None = None  # a date; no scheduled message is due earlier
     next_visible: int | None = None  # an own date, as all below; no hidden message is due earlier
@@ -84,7 +84,7 @@ class MessageIndex:
     _swept: int = -1  # available messages that expired up to this date are already removed
     _active: Lane | None = None
     _lanes: dict[State, Lane] | None = None  # of the other states
-    _quarantined: list[int] | None = None  # sequence numbers, since `drain_quarantined`
+    _quarantined: list[int] | None = None  # numbers, since `drain_quarantined`
 
     _counted: Totals | None = None  # a count of the messages, if the maker has one
 
@@ -143,7 +143,7 @@ class MessageIndex:
         if self._quarantined is None:
             self._quarantined = []
         self.journal.note(self._quarantined.pop)
-        self._quarantined.append(row.sequence)
+        self._quarantined.append(row.number)
         self._count(row.state, -1)
         self._add_bytes(-row.size)
 
@@ -180,7 +180,7 @@ class MessageIndex:
         lane.cursor = 0
 
     def show(self, old: Row, new: Row) -> None:
-        """Replace a row that isn't available by one that is, with the same sequence number."""
+        """Replace a row that isn't available by one that is, in the same place."""
         self.replace(old, new)
         lane = self._lane(new.state)
         if new.sequence <= lane.cursor:

@@ -29,6 +29,7 @@ from gateway.engine.records import (
     MAX_SEQUENCE,
     MOST_PEEKED,
     Incoming,
+    Place,
     Row,
     State,
     Storage,
@@ -48,7 +49,7 @@ _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_D
 class QueueDependencies:
     """The values and functions that a queue gets from its namespace."""
 
-    next_sequence: Callable[[], int]  # each number is higher than all before
+    next_sequence: Callable[[], int]  # each is higher than all before
     new_token: Callable[[], str]
     packing: Packing
     # Called with the path of each queue that a message was forwarded to.
@@ -108,11 +109,11 @@ class Queue:
 
     # --- sending
 
-    def send(self, messages: Sequence[Incoming], now: Now) -> list[int]:
+    def send(self, messages: Sequence[Incoming], now: Now) -> list[Place]:
         """
-        Add all messages, in this order, or none; return their sequence numbers.
+        Add all messages, in this order, or none; return their places.
 
-        A duplicate is accepted but not stored: no message has its sequence number.
+        A duplicate is accepted but not stored: no message has its place.
         """
         self.enqueue.check_sendable()
         self.sweep(now)
@@ -140,9 +141,9 @@ class Queue:
         """True if the queue forwards its messages."""
         return self._content.onward is not None
 
-    def cancel(self, sequences: Sequence[int], now: Now) -> None:
+    def cancel(self, numbers: Sequence[int], now: Now) -> None:
         """
-        Remove scheduled messages, all or none.
+        Remove the scheduled messages with these sequence numbers, all or none.
 
         Raises:
             MessageNotFound: a message doesn't exist, has become due, or is hidden rather than
@@ -150,10 +151,10 @@ class Queue:
         """
         self.sweep(now)
         find = self._content.find
-        rows = [find(sequence, State.SCHEDULED) for sequence in dict.fromkeys(sequences)]
+        rows = [find(number, State.SCHEDULED) for number in dict.fromkeys(numbers)]
         for row in rows:
             if row.stamp:
-                raise MessageNotFound(f"{self.path}: message {row.sequence} isn't scheduled")
+                raise MessageNotFound(f"{self.path}: message {row.number} isn't scheduled")
         self.entity.touch(now)
         for row in rows:
             self._content.index.remove(row)
@@ -225,7 +226,7 @@ class Queue:
         return self._dispatch.take(lambda more: index.next(state, more), limit, mode, now)
 
     def take_deferred(
-        self, sequences: Sequence[int], mode: ReceiveMode, now: Now, state: State = State.ACTIVE
+        self, numbers: Sequence[int], mode: ReceiveMode, now: Now, state: State = State.ACTIVE
     ) -> list[Taken]:
         """
         Deliver messages that were deferred in this state, all or none. An expired message is
@@ -236,7 +237,7 @@ class Queue:
         """
         self.check_receivable(state)
         self.sweep(now)
-        return self._dispatch.take_deferred(sequences, mode, now, state=DEFERRED_OF[state])
+        return self._dispatch.take_deferred(numbers, mode, now, state=DEFERRED_OF[state])
 
     def delete(
         self, state: State, limit: int, before: int | None, session: str | None, now: Now
@@ -401,8 +402,8 @@ class Queue:
         Rows from that sequence number on, in order, including locked ones, without damaged ones:
         none after those that have `MOST_PEEKED` bytes together.
         """
-        first = min(max(from_sequence, 0), MAX_SEQUENCE)
-        found = (self._rows_after(state, first - 1, limit) for state in states)
+        number = min(max(from_sequence, 0), MAX_SEQUENCE)
+        found = (self._rows_from(state, number, limit) for state in states)
         rows, size = list[Row](), 0
         for row in heapq.merge(*found, key=lambda row: row.sequence):
             if row.damaged:
@@ -413,8 +414,12 @@ class Queue:
                 break
         return rows
 
-    def _rows_after(self, state: State, sequence: int, limit: int) -> Iterator[Row]:
+    def _rows_from(self, state: State, number: int, limit: int) -> Iterator[Row]:
         """The rows of one state, read a few at a time if they are large."""
+        first = self._content.storage.rows.first_from(state, number)
+        if first is None:
+            return
+        sequence = first - 1
         few = wanted = min(_FEW, limit)
         while page := self._content.storage.rows.after(state, sequence, wanted):
             yield from page

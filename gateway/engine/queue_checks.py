@@ -10,7 +10,7 @@ from gateway.domain.clocks.times import Now, later, to_micros
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, SessionRequired
 from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter
-from gateway.engine.records import Incoming, Row, State
+from gateway.engine.records import Incoming, Place, Row, State
 
 _SHORTEST_IDLE: Final = timedelta(minutes=5)
 _LONGEST: Final = {
@@ -107,7 +107,7 @@ def check_session_id(session: str) -> None:
     _check_text("session id", session)
 
 
-def accept(message: Incoming, sequence: int, properties: QueueProperties, now: Now) -> Row:
+def accept(message: Incoming, place: Place, properties: QueueProperties, now: Now) -> Row:
     """
     Make a row of a message: active, or scheduled for its date, with the date at which it expires.
 
@@ -122,7 +122,8 @@ def accept(message: Incoming, sequence: int, properties: QueueProperties, now: N
     if life is None or (longest is not None and longest < life):
         life = longest
     return Row(
-        sequence=sequence,
+        sequence=place.sequence,
+        number=place.number,
         state=state,
         enqueued=enqueued,
         due=due,

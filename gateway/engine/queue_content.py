@@ -20,7 +20,7 @@ from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
 from gateway.engine.content_needs import Packing
 from gateway.engine.journal import Journal
 from gateway.engine.message_index import MessageIndex
-from gateway.engine.records import DEFERRED, Row, State, Storage, with_own_dates
+from gateway.engine.records import DEFERRED, Place, Row, State, Storage, with_own_dates
 from gateway.engine.sessions import Sessions
 
 # The reasons and descriptions that Service Bus sets when it dead-letters a message by itself.
@@ -160,16 +160,22 @@ class QueueContent:
         if self.sessions is not None:
             self.sessions.reload()
 
-    def find(self, sequence: int, state: State) -> Row:
+    def next_place(self, state: State = State.ACTIVE) -> Place:
+        """A place in the queue, or in the sub-queue whose messages are received in that state."""
+        return Place(self.next_sequence(), self.storage.numbers.next(state))
+
+    def find(self, number: int, state: State) -> Row:
         """
         Return the row with this sequence number.
 
         Raises:
             MessageNotFound: no message of that state has this number.
         """
-        row = self.storage.rows.get(sequence)
-        if row is None or row.state is not state:
-            raise MessageNotFound(f"{self.entity.path}: no {state.name.lower()} message {sequence}")
+        rows = self.storage.rows
+        sequence = rows.first_from(state, number)
+        row = None if sequence is None else rows.get(sequence)
+        if row is None or row.number != number:
+            raise MessageNotFound(f"{self.entity.path}: no {state.name.lower()} message {number}")
         return row
 
     # --- in
@@ -298,12 +304,10 @@ class QueueContent:
         Make a scheduled row active, with a new sequence number, as Service Bus does when a
         scheduled message becomes due.
         """
-        active = attrs.evolve(
-            with_own_dates(row, now.shift),
-            sequence=self.next_sequence(),
-            state=State.ACTIVE,
-            due=None,
-            original=row.sequence,
+        active = self.placed(
+            attrs.evolve(
+                with_own_dates(row, now.shift), state=State.ACTIVE, due=None, original=row.number
+            )
         )
         self.index.replace(row, active)
         self._note_session(active)
@@ -322,7 +326,6 @@ class QueueContent:
         """Dead-letter a row, here or in the queue that dead letters are forwarded to."""
         dead = attrs.evolve(
             row,
-            sequence=self.next_sequence(),
             state=State.DEAD,
             expires=None,
             original=row.first,
@@ -330,7 +333,7 @@ class QueueContent:
             description=why.description,
         )
         if self.onward_dead is None or row.state is State.DEAD:
-            self.index.replace(row, dead)
+            self.index.replace(row, self.placed(dead))
             return
         stored = self.storage.rows.get(row.sequence)  # `row` may come without its content
         if stored is None:
@@ -392,7 +395,7 @@ class QueueContent:
             source=self.entity.path.name,
         )
         if self.onward_dead is None:
-            self.add([attrs.evolve(dead, source=row.source)])
+            self.add([self.placed(attrs.evolve(dead, source=row.source))])
         else:
             self.forward(dead, self.onward_dead, hops, now)
 
@@ -404,13 +407,18 @@ class QueueContent:
         try:
             copies = onward.copies(row, hops, now)
         except BrokerError as error:
-            kept = _kept_aside(row, self.next_sequence(), error)
+            kept = self.placed(_kept_aside(row, error))
             self.index.add([kept])
             if kept.deliveries:  # `add` stores no delivery count
                 self.storage.rows.count_delivery(kept, kept.deliveries, durable=False)
             return
         for target, copy in copies:
             target.arrive(copy, hops, now)
+
+    def placed(self, row: Row) -> Row:
+        """The row in a new place of the sub-queue that its state belongs to."""
+        place = self.next_place(row.state)
+        return attrs.evolve(row, sequence=place.sequence, number=place.number)
 
     def _finish(self, *, finished: bool) -> None:
         if self._unfinished is finished:
@@ -452,18 +460,13 @@ def _too_many_deliveries(row: Row) -> DeadLetter:
     )
 
 
-def _kept_aside(row: Row, sequence: int, error: BrokerError) -> Row:
-    """
-    Return the row as it is stored in the transfer dead-letter sub-queue.
-
-    The old row may have been removed just before, so this one needs a new sequence number.
-    """
+def _kept_aside(row: Row, error: BrokerError) -> Row:
+    """The row as it is stored in the transfer dead-letter sub-queue, but for its place there."""
     description = str(error)
     if row.reason is not None:
         description = f"{description}; it was dead-lettered for {row.reason}: {row.description}"
     return attrs.evolve(
         row,
-        sequence=sequence,
         original=row.first,
         state=State.TRANSFER,
         expires=None,

@@ -7,7 +7,7 @@ Dates are microseconds since 1970 UTC as int, which compare alike in SQL and in 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
 
@@ -61,18 +61,30 @@ class Incoming:
     message_id: str | None = None  # as text; None: the message is never a duplicate
 
 
-@value(kw_only=True)
-class Row:
+class Place(NamedTuple):
     """
-    A stored message. `deliveries` counts the deliveries begun so far; `due` is set while it is
-    scheduled or hidden. Dates are own dates (see `Now`), but for a scheduled message: its sender
-    has named a date of the wall clock.
-
-    Each time that a message is hidden it gets a new stamp: `original` is then a number above its
-    own sequence number, unique to that stamp. The stamp stays when the message is visible again.
+    The place of a new message: its `sequence` in the whole namespace, which no other message ever
+    has, and the `number` that clients see. In a queue, and in each of its sub-queues, both rise
+    together. No number is above its sequence.
     """
 
     sequence: int
+    number: int
+
+
+@value(kw_only=True)
+class Row:
+    """
+    A stored message. `sequence` and `number` are those of its `Place`. `deliveries` counts the
+    deliveries begun so far; `due` is set while it is scheduled or hidden. Dates are own dates (see
+    `Now`), but for a scheduled message: its sender has named a date of the wall clock.
+
+    Each time that a message is hidden it gets a new stamp: `original` is then a number above its
+    sequence, unique to that stamp. The stamp stays when the message is visible again.
+    """
+
+    sequence: int
+    number: int
     state: State
     enqueued: int
     size: int
@@ -80,7 +92,8 @@ class Row:
     due: int | None = None
     expires: int | None = None
     deliveries: int = 0
-    # The first sequence number, if the message has another one since; or its stamp.
+    # The first number, perhaps of another entity, if the message has another one since; or its
+    # stamp.
     original: int | None = None
     reason: str | None = None
     description: str | None = None
@@ -108,8 +121,8 @@ class Row:
 
     @property
     def first(self) -> int:
-        """The sequence number that the message had first."""
-        return self.original if self.original and not self.stamp else self.sequence
+        """The number that the message had first."""
+        return self.original if self.original and not self.stamp else self.number
 
 
 def with_own_dates(row: Row, shift: int) -> Row:
@@ -127,6 +140,7 @@ def without_content(row: Row, deliveries: int) -> Row:
     """
     return Row(
         sequence=row.sequence,
+        number=row.number,
         state=row.state,
         enqueued=row.enqueued,
         size=row.size,
@@ -154,7 +168,7 @@ Totals = Mapping[State, Total]
 
 class Rows(Protocol):
     """
-    The messages of one queue, by sequence number. Each query uses an index, never a scan.
+    The messages of one queue, by sequence. Each query uses an index, never a scan.
 
     A change is durable once the batch that it runs in is.
     """
@@ -163,8 +177,15 @@ class Rows(Protocol):
 
     def get(self, sequence: int) -> Row | None: ...
 
+    def first_from(self, state: State, number: int) -> int | None:
+        """
+        The sequence of the first row of one state with that number or a higher one; None: there is
+        none.
+        """
+        ...
+
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
-        """Rows of one state with a higher sequence number, in order."""
+        """Rows of one state with a higher sequence, in order."""
         ...
 
     def due(self, date: int, limit: int, *, hidden: bool) -> Sequence[Row]:
@@ -176,7 +197,7 @@ class Rows(Protocol):
         ...
 
     def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
-        """ACTIVE rows of one session with a higher sequence number, in order."""
+        """ACTIVE rows of one session with a higher sequence, in order."""
         ...
 
     def next_due(self, *, hidden: bool) -> int | None:
@@ -217,7 +238,7 @@ class SessionRecord:
     """
     The stored form of a session.
 
-    `first` is the sequence number of its oldest ACTIVE row, or that of an older row which has been
+    `first` is the sequence of its oldest ACTIVE row, or that of an older row which has been
     removed since; None: the session has no rows.
     """
 
@@ -277,10 +298,25 @@ class SeenIds(Protocol):
         ...
 
 
+class Numbers(Protocol):
+    """
+    The sequence numbers of one entity: each sub-queue has its own. Each begins with 1, and each
+    number is one more than the last one that a step has drawn and wasn't undone.
+    """
+
+    def next(self, state: State) -> int:
+        """
+        Draw a number in the queue (ACTIVE) or in a sub-queue, named by the state in which its
+        messages are received.
+        """
+        ...
+
+
 @attrs.frozen
 class Storage:
     """All storage of one queue."""
 
+    numbers: Numbers
     rows: Rows
     sessions: SessionRows
     seen: SeenIds

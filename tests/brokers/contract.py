@@ -20,6 +20,7 @@ from gateway.ports import Broker, Receiver
 PATIENCE = 60  # seconds until an expected event is missing
 SHORTLY = 0.2  # seconds for something that must not happen
 SECOND = timedelta(seconds=1)
+FAR = timedelta(days=3650)
 RENEWED = 4 * SECOND  # a lock that a test renews and settles in time, on a busy machine, too
 HALF = 2.1  # seconds: more than half of it
 
@@ -65,3 +66,12 @@ async def make(broker: Broker, name: str = "special", **properties: Any) -> Enti
     path = EntityPath.parse(name)
     await broker.create_queue(path, QueueProperties(**properties))
     return path
+
+
+async def now_there(broker: Any, queue: EntityPath) -> Any:
+    """The broker's own date."""
+    await broker.send(queue, numbered("clock"))
+    async with broker.open_receiver(queue) as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Complete())
+    return delivery.enqueued

@@ -73,6 +73,7 @@ class Capability(enum.Flag):
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
     TRANSACTIONS = enum.auto()  # sends and settlements that are done together or not at all
     PROPERTIES = enum.auto()  # of a queue are kept, or refused by name
+    OWN_NUMBERS = enum.auto()  # of each entity, from 1 on, without gaps
     TOKENS = enum.auto()  # any process settles with a delivery's token
 
 

@@ -101,7 +101,6 @@ class Machine(RuleBasedStateMachine):
         self.model = Naive(START)
         self.held: list[Held] = []
         self.sessions: list[Held] = []
-        self.newest = 0
         self.agrees = True
         self.bodies = itertools.count()
 
@@ -262,14 +261,13 @@ class Machine(RuleBasedStateMachine):
     @rule(name=st.sampled_from((*QUEUES, TOPIC)), batch=BATCHES, delay=after(1.25, 8.25, 50.25))
     def schedule(self, name: str, batch: list[Message], delay: timedelta) -> None:
         name = name if name in self.model.places else QUEUES[0]
-        messages, newest = self.stamped(batch, delay), self.newest
+        messages = self.stamped(batch, delay)
         answers = self.both(
             self.broker.schedule(EntityPath(name), messages),
             lambda: self.model.send(name, sized(messages)),
         )
         if answers is not None:
             for number, mail in zip(*answers, strict=True):
-                assert number > newest
                 self.note(mail, number)
 
     @precondition(lambda self: self.model.has(SCHEDULED))
@@ -647,8 +645,10 @@ class Machine(RuleBasedStateMachine):
             states = [dead, DEFERRED_OF[dead]]
         space = self.broker.namespace
         rows: list[Row] = []
-        while page := space.find(path).peek(states, rows[-1].sequence + 1 if rows else 0, 1000):
+        while page := space.find(path).peek(states, rows[-1].number + 1 if rows else 0, 1000):
             rows += page  # one peek shows a bounded number of bytes
+            found = [row.number for row in rows]
+            assert found == sorted(set(found)), f"a number comes twice: {found}"
         return [
             to_delivery(Taken(row, row.deliveries), self.broker.unpack(row.content), 0)
             for row in rows
@@ -658,7 +658,7 @@ class Machine(RuleBasedStateMachine):
         """The dead letters in the real order, as far as time made them: that promises none."""
         names = [delivery.message.properties["name"] for delivery in found]
         if any(mail.by_time for mail in mails):
-            places = sorted(mail.order for mail in mails)
+            places = sorted((mail.order, mail.own) for mail in mails)
             mails = sorted(
                 mails,
                 key=lambda m: (
@@ -667,8 +667,8 @@ class Machine(RuleBasedStateMachine):
                     else 0
                 ),
             )
-            for mail, order in zip(mails, places, strict=True):
-                mail.order = order
+            for mail, place in zip(mails, places, strict=True):
+                mail.order, mail.own = place
         return mails
 
     def compare(self, found: Sequence[Delivery], mails: list[Mail]) -> None:
@@ -678,10 +678,9 @@ class Machine(RuleBasedStateMachine):
             self.note(mail, delivery.sequence_number)
 
     def note(self, mail: Mail, number: int) -> None:
-        """A message keeps its number as long as it stays, and no number comes again."""
-        assert mail.number in (None, number)
+        """The number is the next of its entity or sub-queue, and stays as long as the message."""
+        assert number == mail.own, (number, mail)
         mail.number = number
-        self.newest = max(self.newest, number)
 
     @rule(name=st.sampled_from((*QUEUES, *SUBSCRIPTIONS)), which=INDEX, limit=st.integers(1, 3))
     def peek(self, name: str, which: int, limit: int) -> None:

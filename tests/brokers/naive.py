@@ -64,7 +64,10 @@ class Grip:
 
 @attrs.define(eq=False)
 class Mail:
-    """A message in a place. `number` is its sequence number in the real namespace, once known."""
+    """
+    A message in a place. `own` is its sequence number there, and `number` the one that the real
+    namespace has told.
+    """
 
     message: Message
     size: int
@@ -79,6 +82,7 @@ class Mail:
     source: str | None = None
     grip: Grip | None = None
     number: int | None = None
+    own: int = 0
     by_time: bool = False  # a dead letter that time made: the exact moment doesn't matter
 
 
@@ -95,6 +99,12 @@ class Place:
     states: dict[str, bytes] = attrs.field(factory=dict)
     held: dict[str, Grip] = attrs.field(factory=dict)
     rules: dict[str, Filter] | None = None  # of a subscription
+    drawn: dict[str, int] = attrs.field(factory=dict)  # numbers, in each sub-queue
+
+    def draw(self, state: str) -> int:
+        """The next number of the sub-queue whose messages are received in that state."""
+        self.drawn[state] = self.drawn.get(state, 0) + 1
+        return self.drawn[state]
 
     def __getattr__(self, name: str) -> Any:
         """A property; one that this kind of entity lacks is off."""
@@ -248,7 +258,7 @@ class Naive:
         return sum(mail.size for p in family for mail in p.mails)
 
     def _take_in(self, place: Place, message: Message, size: int, hops: int) -> Mail:
-        mail = Mail(message, size, self._next(), ACTIVE)
+        mail = Mail(message, size, self._next(), ACTIVE, own=place.draw(ACTIVE))
         start = self.now + self._delay(message)
         if start > self.now:
             mail.state, mail.due = SCHEDULED, start
@@ -315,7 +325,7 @@ class Naive:
             name = type(error).__name__
             mail.reason = "MaxTransferHopCountExceeded" if name == "TooManyHops" else name
             mail.state, mail.grip, mail.expires = TRANSFER, None, None
-            mail.order, mail.number = self._next(), None
+            mail.order, mail.number, mail.own = self._next(), None, place.draw(TRANSFER)
             return
         place.mails.remove(mail)
         self._arrive(there, mail, hops + 1)
@@ -336,6 +346,7 @@ class Naive:
             place.mails.append(new)
             self._dead_letter(place, new, "Session ID is null.", hops)
             return
+        new.own = place.draw(ACTIVE)
         self._put(place, new, hops)
 
     def _next(self) -> int:
@@ -464,6 +475,8 @@ class Naive:
         if place.forward_dead_lettered_messages_to:
             mail.source = place.name
             self._forward(place, mail, place.forward_dead_lettered_messages_to, hops)
+        else:
+            mail.own = place.draw(DEAD)
 
     def cancel(self, name: str, orders: list[int]) -> None:
         place = self.find(name)
@@ -569,7 +582,7 @@ class Naive:
     def _enqueue(self, place: Place, mail: Mail) -> None:
         self._use(place)
         mail.state, mail.due = ACTIVE, None
-        mail.order, mail.number = self._next(), None
+        mail.order, mail.number, mail.own = self._next(), None, place.draw(ACTIVE)
         self._settle_down(place, mail)
 
     def restart(self) -> None:

@@ -1,6 +1,5 @@
 """The contract of brokers that defer, cancel schedules, detect duplicates or change queues."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -29,27 +28,18 @@ from gateway.domain.message import (
 )
 from gateway.offering import required
 from tests.brokers.contract import (
+    FAR,
     SECOND,
     ids,
     is_empty,
     make,
+    now_there,
     numbered,
     take,
     take_all,
     take_one,
 )
 from tests.brokers.kinds import Capability, needs, waits
-
-FAR = timedelta(days=3650)
-
-
-async def now_there(broker: Any, queue: EntityPath) -> Any:
-    """The broker's own date."""
-    await broker.send(queue, numbered("clock"))
-    async with broker.open_receiver(queue) as receiver:
-        delivery = await take_one(receiver)
-        await receiver.settle(delivery, Complete())
-    return delivery.enqueued
 
 
 async def deferred(broker: Any, queue: EntityPath, name: str = "1") -> int:

@@ -10,14 +10,21 @@ from hypothesis import strategies as st
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.counters import Counters
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.rows import SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
-from gateway.brokers.local.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
+from gateway.brokers.local.memory_rows import (
+    MemoryNumbers,
+    MemoryRows,
+    MemorySeenIds,
+    MemorySessions,
+)
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
+from gateway.engine.journal import Journal
 from gateway.engine.records import Incoming, State, Storage
 from tests.engine.queue import naive_storage, queue_on
 
@@ -35,6 +42,7 @@ STEPS = st.one_of(
     st.tuples(st.just("renew"), st.integers(0, 9)),
     st.tuples(st.just("take_deferred"), st.lists(st.integers(1, 9), min_size=1, max_size=2)),
     st.tuples(st.just("cancel"), st.lists(st.integers(1, 9), min_size=1, max_size=2)),
+    st.tuples(st.just("peek"), st.sampled_from(State), st.integers(0, 9), st.integers(1, 3)),
     st.tuples(st.just("wait"), SECONDS),
     st.tuples(st.just("restart")),
 )
@@ -79,6 +87,9 @@ class History:
     def take_deferred(self, now: Now, numbers: list[int]) -> Any:
         return self.queue.take_deferred(numbers, ReceiveMode.PEEK_LOCK, now)
 
+    def peek(self, _now: Now, state: State, number: int, limit: int) -> Any:
+        return self.queue.peek([state], number, limit)
+
     def cancel(self, now: Now, numbers: list[int]) -> None:
         self.queue.cancel(numbers, now)
 
@@ -100,11 +111,12 @@ class History:
 
 
 def memory_storage() -> Storage:
-    return Storage(MemoryRows(), MemorySessions(), MemorySeenIds())
+    return Storage(MemoryNumbers(), MemoryRows(), MemorySessions(), MemorySeenIds())
 
 
 def sqlite_storage(connection: apsw.Connection) -> Storage:
     return Storage(
+        Counters(connection, Journal()).begin(1),
         SqliteRows(connection, 1, Changes(connection), DeliveryCounts()),
         SqliteSessions(connection, 1),
         SqliteSeenIds(connection, 1),

@@ -36,7 +36,7 @@ class Way:
 
 
 def forwarded(**fields: object) -> Row:
-    plain = Row(sequence=77, state=State.ACTIVE, enqueued=0, size=10, content=Message())
+    plain = Row(sequence=77, number=7, state=State.ACTIVE, enqueued=0, size=10, content=Message())
     return attrs.evolve(plain, **fields)  # type: ignore[arg-type]
 
 

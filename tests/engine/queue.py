@@ -34,6 +34,11 @@ class NaiveRows:
         self.read += 1
         return self.rows.get(sequence)
 
+    def first_from(self, state: State, number: int) -> int | None:
+        rows = self.rows.values()
+        found = (r.sequence for r in rows if r.state is state and r.number >= number)
+        return min(found, default=None)
+
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         return self._some(lambda row: (row.state is state, row.sequence), sequence, 2**63, limit)
 
@@ -151,8 +156,21 @@ class NaiveSeenIds:
             del self.ids[message_id]
 
 
+@attrs.define
+class NaiveNumbers:
+    """Counts whatever is drawn, as nothing is undone."""
+
+    drawn: list[State] = attrs.field(factory=list)
+
+    def next(self, state: State) -> int:
+        self.drawn.append(state)
+        return self.drawn.count(state)
+
+
 def naive_storage(rows: NaiveRows | None = None) -> Storage:
-    return Storage(NaiveRows() if rows is None else rows, NaiveSessions(), NaiveSeenIds())
+    return Storage(
+        NaiveNumbers(), NaiveRows() if rows is None else rows, NaiveSessions(), NaiveSeenIds()
+    )
 
 
 def _expiry(row: Row) -> tuple[bool, int]:

@@ -20,7 +20,7 @@ from tests.engine.queue import (
 
 
 def row(sequence: int, state: State = State.ACTIVE, **fields: object) -> Row:
-    plain = Row(sequence=sequence, state=state, enqueued=0, size=10, content="a")
+    plain = Row(sequence=sequence, number=sequence, state=state, enqueued=0, size=10, content="a")
     return attrs.evolve(plain, **fields)
 
 

@@ -137,25 +137,26 @@ def test_what_has_expired_needs_no_room():
 
 def test_a_message_that_has_become_due_cannot_be_cancelled():
     queue = make()
-    [number] = queue.send([message("a", due=10)], at(1))
+    [place] = queue.send([message("a", due=10)], at(1))
 
     with pytest.raises(MessageNotFound):
-        queue.cancel([number], at(10))
+        queue.cancel([place.number], at(10))
     assert content(take(queue, at(10))) == ["a"]
 
 
 def test_a_message_that_is_only_hidden_cannot_be_cancelled():
     queue = make()
-    [number] = queue.send([message("a")], at(1))
+    [place] = queue.send([message("a")], at(1))
     queue.visibility.take(1, 60_000_000, at(1))
 
     with pytest.raises(MessageNotFound, match="isn't scheduled"):
-        queue.cancel([number], at(2))
+        queue.cancel([place.number], at(2))
 
 
 def test_scheduled_messages_are_cancelled_all_or_none_and_each_once():
     queue = make()
-    first, second = queue.send([message("a", due=10), message("b", due=10)], at(1))
+    places = queue.send([message("a", due=10), message("b", due=10)], at(1))
+    first, second = (place.number for place in places)
 
     with pytest.raises(MessageNotFound):
         queue.cancel([first, 99], at(2))
@@ -171,7 +172,7 @@ def test_whoever_does_something_with_a_queue_uses_it(what):
     [a] = take(queue, at(2), 1)
     does = {
         "send": lambda: send(queue, "b", now=at(7)),
-        "cancel": lambda: queue.cancel([due], at(7)),
+        "cancel": lambda: queue.cancel([due.number], at(7)),
         "take": lambda: take(queue, at(7)),
         "settle": lambda: queue.settle(a.token, Complete(), at(7)),
     }

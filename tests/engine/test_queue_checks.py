@@ -15,7 +15,7 @@ from gateway.engine.queue_checks import (
     check_session_id,
     check_update,
 )
-from gateway.engine.records import State
+from gateway.engine.records import Place, State
 from tests.engine.queue import at, message
 
 ORDERS = EntityPath("orders")
@@ -71,7 +71,7 @@ def test_an_update_makes_as_much_sense_as_a_new_entity() -> None:
     ("due", "state"), [(4, State.ACTIVE), (5, State.ACTIVE), (6, State.SCHEDULED)]
 )
 def test_what_is_scheduled_for_now_or_before_is_there_at_once(due: int, state: State) -> None:
-    row = accept(message("a", due=due), 1, QueueProperties(), at(5))
+    row = accept(message("a", due=due), Place(1, 1), QueueProperties(), at(5))
 
     assert row.state is state
     assert row.due == (None if state is State.ACTIVE else 6_000_000)

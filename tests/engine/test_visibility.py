@@ -84,12 +84,13 @@ def test_where_there_are_fewer_than_were_asked_for_there_are_no_more():
 
 def test_what_is_hidden_as_it_is_sent_is_so_if_it_is_there():
     queue = make()
-    [number] = queue.send([message("a")], at(1))
+    [place] = queue.send([message("a")], at(1))
     row = queue.peek([State.ACTIVE], 0, 1)[0]
     hidden = queue.visibility.hide_new(row, 10 * SECOND, at(1))
     stranger = forwarded()
 
-    assert (hidden.sequence, hidden.state, hidden.deliveries) == (number, State.SCHEDULED, 0)
+    assert (hidden.sequence, hidden.number) == place
+    assert (hidden.state, hidden.deliveries) == (State.SCHEDULED, 0)
     assert queue.visibility.hide_new(hidden, SECOND, at(1)) is hidden
     assert queue.visibility.hide_new(stranger, SECOND, at(1)) is stranger
 

@@ -34,7 +34,7 @@ from gateway.engine.content_needs import Packing
 from gateway.engine.deliveries import Taken
 from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
-from gateway.engine.records import Incoming, State
+from gateway.engine.records import Incoming, Place, State
 
 NAMES: Final = ("plain", "other", "sessions", "unique")
 _PLAIN: Final = QueueProperties(
@@ -244,8 +244,8 @@ class Work:
         incoming = [self._incoming(name, due) for _ in range(self._rng.randint(1, 4))]
         state = State.ACTIVE if due is None else State.SCHEDULED
 
-        def sent(kept: Kept, numbers: list[int]) -> None:
-            for number, message in zip(numbers, incoming, strict=True):
+        def sent(kept: Kept, places: list[Place]) -> None:
+            for (_, number), message in zip(places, incoming, strict=True):
                 if name == "unique":
                     if message.message_id in kept.seen:
                         continue
@@ -300,7 +300,7 @@ class Work:
                 case DeadLetter():
                     kept.messages[held.row.content] = (State.DEAD, None)
                 case Defer() if held.row.state is not State.DEFERRED:
-                    number = (name, State.DEFERRED, held.row.sequence, held.row.content)
+                    number = (name, State.DEFERRED, held.row.number, held.row.content)
                     self._numbers.append(number)
                     kept.messages[held.row.content] = (State.DEFERRED, None)
 

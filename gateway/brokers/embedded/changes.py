@@ -12,9 +12,9 @@ import attrs
 from gateway.brokers.embedded.read_ahead import ReadAhead
 
 _INSERT: Final = """
-INSERT INTO message (sequence, queue, state, enqueued, due, expires, original, size, reason,
+INSERT INTO message (sequence, number, queue, state, enqueued, due, expires, original, size, reason,
                      description, session, source, checksum, content)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _DELETE: Final = "DELETE FROM message WHERE sequence = ?"
 
@@ -25,7 +25,7 @@ class Changes:
     The added and removed rows of all queues of a store. `flush` writes those that aren't written
     yet, the added ones first.
 
-    That order is correct whatever the order of the calls, because a sequence number is never used
+    That order is correct whatever the order of the calls, because a sequence is never used
     again. Code that changes a row in another way flushes before. Such a change, and the end of the
     transaction, discard the rows that were read ahead.
     """

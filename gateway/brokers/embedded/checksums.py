@@ -16,6 +16,7 @@ _COVERED: Final[Mapping[str, str]] = {
     "rule": "queue, key, rule, filter_values, action_values",
     "session": "queue, id, first, state, updated",
     "seen": "queue, id, until",
+    "counter": "queue, active, dead, transfer",
 }
 
 

@@ -9,6 +9,7 @@ import attrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.checksums import sealing, teach
+from gateway.brokers.embedded.counters import skip
 from gateway.brokers.embedded.files import (
     Disk,
     StoreDamaged,
@@ -128,7 +129,8 @@ def give_new_name(draft: Path, new_id: int) -> None:
             "UPDATE store SET store_id = ?, commits = 0, next_sequence = next_sequence + ?",
             (new_id, schema.EPOCH),
         )
-        connection.execute(sealing("store"))
+        skip(connection, schema.EPOCH)
+        connection.execute(f"{sealing('store')}; {sealing('counter')}")
     finally:
         connection.close()
 

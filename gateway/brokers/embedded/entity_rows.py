@@ -9,6 +9,7 @@ import attrs
 import cattrs
 
 from gateway.brokers.embedded.checksums import fitting, row_checksum
+from gateway.brokers.embedded.counters import LOST
 from gateway.brokers.embedded.entities import (
     kind_of,
     read_properties,
@@ -73,6 +74,8 @@ class EntityRows:
             StoreDamaged: the checksum of a row is wrong, or its content is invalid.
         """
         try:
+            for (name,) in self._connection.execute(LOST):
+                self._check(False, f"counter of {name!r}")
             rules = _OrderedRules(self._load_rules())
             # Entities with equal properties share one value.
             read: dict[tuple[str, str], Properties] = {}

@@ -12,6 +12,7 @@ import cattrs
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.checksums import fitting, sealing
+from gateway.brokers.embedded.counters import LOST, TWICE, skip
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import (
@@ -46,6 +47,7 @@ _RULES: Final = (
 )
 _DAMAGED: Final = {  # names of rows
     "entity": f"SELECT name FROM queue WHERE checksum <> {fitting('queue')}",
+    "counter": LOST,
     "rule": f"SELECT key FROM rule WHERE checksum <> {fitting('rule')}",
     "session": (
         f"SELECT id FROM session WHERE checksum <> {fitting('session')}"
@@ -149,7 +151,8 @@ def _accept(path: Path, disk: Disk) -> None:
                 "UPDATE store SET commits = commits + 1, next_sequence = next_sequence + ?",
                 (schema.EPOCH,),
             )
-            connection.execute(sealing("store"))
+            skip(connection, schema.EPOCH)
+            connection.execute(f"{sealing('store')}; {sealing('counter')}")
         mark, _ = store_row(connection)
     except BaseException:
         schema.forsake(connection)
@@ -181,6 +184,8 @@ class _Look:
             self._check_entities(found.version)
         with self._part("checksums"):
             self._check_checksums(found.version)
+        with self._part("numbers of messages"):
+            self._check_numbers(found.version)
         with self._part("messages"):
             self._check_messages(found.version)
         with self._part("rows of queues"):
@@ -264,6 +269,14 @@ class _Look:
             count = self._connection.execute(statement).get
             if count:
                 self._doubts.append(f"{count} {text}")
+
+    def _check_numbers(self, version: int) -> None:
+        if version != VERSION:
+            return
+        for name, highest, number in self._connection.execute(TWICE):
+            self._problems.append(
+                f"{name}: there is a message {highest}, and {number} is next: numbers come twice"
+            )
 
     def _check_messages(self, version: int) -> None:
         if version != VERSION:

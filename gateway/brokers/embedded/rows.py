@@ -17,10 +17,16 @@ from gateway.engine.records import MAX_SEQUENCE, Row, State, Total, Totals
 TEXTS: Final = "reason, description, session, source"
 _RAW_TEXTS: Final = ", ".join(f"CAST({column} AS BLOB)" for column in TEXTS.split(", "))
 _SELECT: Final = f"""
-SELECT sequence, state, enqueued, size, content, due, expires, times, original, {TEXTS}, checksum
+SELECT sequence, state, enqueued, size, content, due, expires, times, original, number, {TEXTS},
+       checksum
 FROM message LEFT JOIN delivered USING (sequence)
 """
 _GET: Final = f"{_SELECT} WHERE queue = ? AND sequence = ?"
+_NUMBER: Final = "coalesce(number, sequence)"  # as in the index
+_FIRST_FROM: Final = (
+    f"SELECT sequence FROM message WHERE queue = ? AND state = ? AND {_NUMBER} >= ?"
+    f" ORDER BY {_NUMBER} LIMIT 1"
+)
 _AFTER: Final = (
     f"{_SELECT} WHERE queue = ? AND state = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
@@ -46,17 +52,20 @@ _ALL_TOTALS: Final = "SELECT queue, state, count(*), sum(size) FROM message GROU
 _TOTALS: Final = "SELECT state, count(*), sum(size) FROM message WHERE queue = ? GROUP BY state"
 
 _REPLACE: Final = """
-UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, original = ?,
-       reason = ?, description = ?, checksum = ?
+UPDATE message SET sequence = ?, number = ?, state = ?, enqueued = ?, due = ?, expires = ?,
+       original = ?, reason = ?, description = ?, checksum = ?
 WHERE sequence = ?
 """
-_REWRITE: Final = "UPDATE message SET size = ?, checksum = ?, content = ? WHERE sequence = ?"
+_REWRITE: Final = (
+    "UPDATE message SET number = ?, size = ?, checksum = ?, content = ? WHERE sequence = ?"
+)
 _QUARANTINE: Final = (
     "INSERT INTO quarantine SELECT sequence, queue, checksum, content FROM message"
     " WHERE sequence = ?"
 )
 
-_NUMBERS: Final = struct.Struct(">7q")
+_NUMBERS: Final = struct.Struct(">8q")
+_UNNUMBERED: Final = struct.Struct(">7q")  # without the last, as in version 5
 _NEVER: Final = -1
 # Calling `State` takes half as long as the rest of a row. It is called for numbers that aren't
 # states, to raise its ValueError.
@@ -97,6 +106,12 @@ class SqliteRows:
         self._changes.flush()
         found = self._select(_GET, sequence)
         return found[0] if found else None
+
+    def first_from(self, state: State, number: int) -> int | None:
+        self._changes.flush()
+        values = (self._queue, state, number)
+        sequence: int | None = self._connection.execute(_FIRST_FROM, values).get
+        return sequence
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         if limit < 1:
@@ -139,6 +154,7 @@ class SqliteRows:
         self._changes.flush()
         values = (
             new.sequence,
+            new.number,
             new.state,
             new.enqueued,
             new.due,
@@ -162,7 +178,8 @@ class SqliteRows:
             return
         checksum = self._checksum(attrs.evolve(stored, size=size), content)
         checksum = ~checksum if stored.damaged else checksum  # stays wrong, as in `replace`
-        self._connection.execute(_REWRITE, (size, checksum, content, sequence))
+        values = (stored.number, size, checksum, content, sequence)
+        self._connection.execute(_REWRITE, values)
 
     def remove(self, sequence: int) -> None:
         self._changes.remove(sequence)
@@ -199,6 +216,7 @@ class SqliteRows:
     def _values(self, row: Row) -> tuple[Any, ...]:
         return (
             row.sequence,
+            row.number,
             self._queue,
             row.state,
             row.enqueued,
@@ -216,9 +234,10 @@ class SqliteRows:
 
     def _row(self, values: tuple[Any, ...]) -> Row:
         sequence, state, enqueued, size, content, due, expires, times, *rest = values
-        original, reason, description, session, source, checksum = rest
+        original, number, reason, description, session, source, checksum = rest
         row = Row(
             sequence=sequence,
+            number=sequence if number is None else number,
             state=_STATES[state] if state in _STATES else State(state),
             enqueued=enqueued,
             size=size,
@@ -232,7 +251,10 @@ class SqliteRows:
             session=session,
             source=source,
         )
-        return row if self._fits(row, content, checksum) else attrs.evolve(row, damaged=True)
+        fits = checksum == self._checksum(row, content)
+        if not fits and number is None:
+            fits = checksum in self._former_checksums(row, content)
+        return row if fits else attrs.evolve(row, damaged=True)
 
     def _checksum_in_place_of(self, sequence: int, new: Row) -> int | None:
         """
@@ -246,16 +268,14 @@ class SqliteRows:
         checksum = self._checksum(new, stored.content)
         return ~checksum if stored.damaged else checksum
 
-    def _fits(self, row: Row, content: bytes, checksum: int) -> bool:
-        if checksum == self._checksum(row, content):
-            return True
-        # Rows of earlier versions have a checksum of the content alone.
-        return checksum == zlib.crc32(content, self._queue)
+    def _former_checksums(self, row: Row, content: bytes) -> tuple[int, int]:
+        """The checksums that a row without a number may have: of version 5, or of version 1."""
+        return self._checksum(row, content, numbered=False), zlib.crc32(content, self._queue)
 
-    def _checksum(self, row: Row, content: bytes) -> int:
+    def _checksum(self, row: Row, content: bytes, *, numbered: bool = True) -> int:
         """
-        The checksum of the queue's number and of all stored values of a message, except its
-        delivery count.
+        The checksum of the queue's id and of all stored values of a message, except its delivery
+        count.
         """
         about = _NUMBERS.pack(
             row.sequence,
@@ -265,7 +285,9 @@ class SqliteRows:
             _NEVER if row.due is None else row.due,
             _NEVER if row.expires is None else row.expires,
             _NEVER if row.original is None else row.original,
+            row.number,
         )
+        about = about if numbered else about[: _UNNUMBERED.size]
         texts = (row.reason, row.description, row.session, row.source)
         if texts != _NO_TEXTS:
             about += "\0".join("" if text is None else f"={text}" for text in texts).encode()

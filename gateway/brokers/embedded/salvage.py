@@ -17,7 +17,7 @@ from gateway.brokers.embedded.files import Disk, StoreDamaged
 from gateway.brokers.embedded.inspection import alone, readable, rows_of
 from gateway.brokers.embedded.opening import check_log
 from gateway.brokers.embedded.rows import TEXTS
-from gateway.brokers.embedded.tables import VERSION
+from gateway.brokers.embedded.tables import COUNT_ANEW, VERSION
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import MessageError
 
@@ -61,7 +61,7 @@ _MARK_DAMAGED: Final = (
     f"UPDATE session SET checksum = ~{fitting('session')} WHERE queue = ? AND id = ?"
 )
 # Rows that depend on messages are derived from the messages.
-_MEND: Final = """
+_MEND: Final = f"""
 DELETE FROM delivered WHERE sequence NOT IN (SELECT sequence FROM message);
 INSERT INTO session (queue, id, first, updated)
     SELECT queue, session, min(sequence), 0 FROM message
@@ -71,7 +71,9 @@ UPDATE store SET next_sequence = ? + max(
     next_sequence,
     coalesce((SELECT max(sequence) FROM message), 0),
     coalesce((SELECT max(sequence) FROM quarantine), 0)
-)
+);
+DELETE FROM counter;
+{COUNT_ANEW}
 """
 
 

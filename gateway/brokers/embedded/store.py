@@ -15,6 +15,7 @@ import attrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.counters import Counters, SqliteNumbers
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.entity_rows import EntityRows
 from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreLock
@@ -59,6 +60,7 @@ class Store:
     journal: Journal
     _rows: Changes = attrs.field(init=False)
     _entities: EntityRows = attrs.field(init=False)
+    _counters: Counters = attrs.field(init=False)
     _upkeep: Upkeep = attrs.field(init=False)
     _note: ClockNote = attrs.field(factory=ClockNote, init=False)  # of the prepared commit
     _changes: int = 0
@@ -75,6 +77,7 @@ class Store:
     def __attrs_post_init__(self) -> None:
         self._rows = Changes(self._connection)
         self._entities = EntityRows(self._path, self._connection)
+        self._counters = Counters(self._connection, self.journal)
         self._upkeep = Upkeep(self._connection, self._counts)
         self._stored_sequence = self._next_sequence
 
@@ -138,6 +141,7 @@ class Store:
             apsw.Error: as any statement; everything may be undone.
         """
         self._rows.flush()
+        self._counters.save()
         self._saving = self._counts.urgent or self._now.monotonic - self._counted >= _COUNT_EVERY
         if self._saving:
             self._counts.save(self._connection)
@@ -164,6 +168,7 @@ class Store:
         self._commits += 1
         self.clock = self._note
         self._stored_sequence = self._next_sequence
+        self._counters.saved()
         if self._saving:
             self._counts.saved()
             self._counted = self._now.monotonic
@@ -234,10 +239,12 @@ class Store:
             yield entity, totals.get(number, NO_TOTALS)
 
     def storage(self, path: EntityPath) -> Storage:
-        return self._storage(self._entities.number(path))
+        number = self._entities.number(path)
+        return self._storage(number, self._counters.of(number))
 
     def add(self, entity: StoredEntity) -> Storage:
-        return self._storage(self._entities.add(entity))
+        number = self._entities.add(entity)
+        return self._storage(number, self._counters.begin(number))
 
     def update(self, entity: StoredEntity) -> None:
         self._entities.update(entity)
@@ -260,8 +267,9 @@ class Store:
         self._next_sequence += 1
         return sequence
 
-    def _storage(self, number: int) -> Storage:
+    def _storage(self, number: int, numbers: SqliteNumbers) -> Storage:
         return Storage(
+            numbers,
             SqliteRows(self._connection, number, self._rows, self._counts),
             SqliteSessions(self._connection, number),
             SqliteSeenIds(self._connection, number),

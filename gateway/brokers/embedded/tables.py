@@ -5,7 +5,7 @@ from typing import Final
 
 from gateway.brokers.embedded.checksums import SEALED, fitting, sealing
 
-VERSION: Final = 5
+VERSION: Final = 6
 
 # A message that is hidden has a stamp (see `Row`), and is due at an own date of the store; one that
 # is scheduled, at a date of the wall clock.
@@ -23,6 +23,10 @@ CREATE INDEX message_hidden ON message (queue, due) WHERE {HIDDEN};
 # number in the message's row, SQLite would write the whole body again. `quarantine` and `damaged`
 # are for an operator: messages that were set aside, and what a salvage found of other rows, as SQL
 # literals.
+#
+# A message has a `sequence` in the whole store and the `number` in its queue or sub-queue that
+# clients see. In a row of version 5 or earlier that is its sequence, and `number` is null. A row of
+# `counter` has the next number of a queue and of its sub-queues.
 _SINCE_1: Final = f"""
 CREATE TABLE store (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -47,6 +51,7 @@ CREATE TABLE queue (
 ) STRICT;
 CREATE TABLE message (
     sequence INTEGER PRIMARY KEY,
+    number INTEGER,
     queue INTEGER NOT NULL,
     state INTEGER NOT NULL,
     enqueued INTEGER NOT NULL,
@@ -118,13 +123,38 @@ CREATE TABLE damaged (
 ) STRICT;
 """
 
-TABLES: Final = _SINCE_1 + _SINCE_2 + _SINCE_3
+_NEW_IN_6: Final = """
+CREATE INDEX message_number ON message (queue, state, coalesce(number, sequence));
+CREATE TABLE counter (
+    queue INTEGER PRIMARY KEY,
+    active INTEGER NOT NULL,
+    dead INTEGER NOT NULL,
+    transfer INTEGER NOT NULL,
+    checksum INTEGER NOT NULL DEFAULT 0
+) STRICT;
+"""
+
+TABLES: Final = _SINCE_1 + _SINCE_2 + _SINCE_3 + _NEW_IN_6
 _SEAL: Final = ";\n".join(map(sealing, SEALED))
+
+# A counter that is lost begins with a number that nothing in the store ever had.
+COUNT_ANEW: Final = f"""
+INSERT INTO counter (queue, active, dead, transfer)
+    SELECT queue.id, next_sequence, next_sequence, next_sequence FROM queue, store;
+{sealing("counter")};
+"""
+
+_SINCE_6: Final = f"""
+ALTER TABLE message ADD COLUMN number INTEGER;
+{_NEW_IN_6}
+{COUNT_ANEW}
+"""
 
 _SINCE_5: Final = f"""
 ALTER TABLE store ADD COLUMN clock BLOB NOT NULL DEFAULT x'';
 DROP INDEX message_due;
 {_DUE}
+{_SINCE_6}
 """
 
 _SINCE_4: Final = f"""
@@ -172,4 +202,5 @@ UPDATE store SET checksum = {fitting("store")}
 UPDATE store SET checksum = {fitting("store")}
     WHERE checksum = row_checksum(store_id, commits, next_sequence, survivors, identity);
 """,
+    5: _SINCE_6,
 }

@@ -91,6 +91,7 @@ class Upkeep:
         for statement in _REMOVE_OTHERS:
             self._connection.execute(statement, (queue, _SLICE))
         if len(found) < _SLICE and self._connection.total_changes() - changes < _SLICE:
+            self._connection.execute("DELETE FROM counter WHERE queue = ?", (queue,))
             self._connection.execute("DELETE FROM queue WHERE id = ?", (queue,))
 
     # --- free pages

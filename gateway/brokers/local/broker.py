@@ -20,7 +20,7 @@ from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.notifier import EVERYBODY, Notifier, Notifiers
 from gateway.brokers.local.queues import LocalQueues
 from gateway.brokers.local.receiver import LocalReceiver, to_delivery
-from gateway.brokers.local.sending import Packed, check_target, cost_of, send_packed
+from gateway.brokers.local.sending import Packed, Places, check_target, cost_of, send_packed
 from gateway.brokers.local.sessions import LocalSessionReceiver, accept_session
 from gateway.brokers.local.step import STEP_COST, Step
 from gateway.brokers.local.timer import Timer
@@ -112,7 +112,7 @@ class LocalBroker(LocalQueues):
                 message was stored.
             StorageFull: the disk is full; no message was stored.
         """
-        self.note_numbers(entity, messages, await self._send(entity, messages))
+        self.note_places(entity, messages, await self._send(entity, messages))
 
     async def send_many(
         self, entity: EntityPath, batches: Sequence[Sequence[Message]], *, fails_fast: bool = False
@@ -127,7 +127,7 @@ class LocalBroker(LocalQueues):
         for batch, incoming, verdict in zip(batches, packed, verdicts, strict=True):
             if not isinstance(verdict, BrokerError):
                 self.meter.carried(Operation.SEND, len(batch), cost_of(incoming))
-                self.note_numbers(entity, batch, verdict)
+                self.note_places(entity, batch, verdict)
         return [verdict if isinstance(verdict, BrokerError) else None for verdict in verdicts]
 
     async def check_transactions(self) -> None:
@@ -150,7 +150,7 @@ class LocalBroker(LocalQueues):
         """
         if any(message.scheduled is None for message in messages):
             raise InvalidRequest("scheduled: a date expected in each message")
-        return await self._send(entity, messages)
+        return [place.number for place in await self._send(entity, messages)]
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """As `Schedules.cancel_scheduled`."""
@@ -175,20 +175,20 @@ class LocalBroker(LocalQueues):
 
         return await self.run_on(entity, work)
 
-    async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+    async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Places:
         check_target(entity)
         incoming = self.packed(messages)
         if isinstance(incoming, BrokerError):
             raise incoming
 
-        def work(namespace: Namespace, now: Now) -> Sequence[int]:
+        def work(namespace: Namespace, now: Now) -> Places:
             namespace.check_room()
             return namespace.find_or_create(entity, now).send(incoming, now)
 
         size = cost_of(incoming)
-        numbers = await self._run(self._step(entity, work, cost=size + STEP_COST))
+        places = await self._run(self._step(entity, work, cost=size + STEP_COST))
         self.meter.carried(Operation.SEND, len(messages), size)
-        return numbers
+        return places
 
     def packed(self, messages: Sequence[Message]) -> Packed:
         """The messages as they are stored, or the error why they can't be."""
@@ -197,13 +197,12 @@ class LocalBroker(LocalQueues):
         except MessageError as error:
             return InvalidRequest(str(error))
 
-    def note_numbers(
-        self, entity: EntityPath, messages: Sequence[Message], numbers: Sequence[int]
-    ) -> None:
-        """Note the sequence numbers of sent messages, for clients that name messages by id."""
+    def note_places(self, entity: EntityPath, messages: Sequence[Message], places: Places) -> None:
+        """Note the places of sent messages, for clients that name messages by id."""
         if self.hooks.recent is not None:
             ids = (message.message_id for message in messages)
-            self.hooks.recent.note(entity.key, zip(ids, numbers, strict=True))
+            sequences = (place.sequence for place in places)
+            self.hooks.recent.note(entity.key, zip(ids, sequences, strict=True))
 
     @asynccontextmanager
     async def open_receiver(

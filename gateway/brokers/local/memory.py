@@ -17,7 +17,12 @@ import trio
 from gateway.brokers.local.broker import LocalBroker, LocalOptions
 from gateway.brokers.local.hooks import LocalHooks
 from gateway.brokers.local.lock_tokens import lock_tokens
-from gateway.brokers.local.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
+from gateway.brokers.local.memory_rows import (
+    MemoryNumbers,
+    MemoryRows,
+    MemorySeenIds,
+    MemorySessions,
+)
 from gateway.brokers.local.step import Fault, Step, attempt, report_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.identity import MEMORY, Identity
@@ -52,7 +57,12 @@ class MemoryEntityStore:
 
     def add(self, entity: StoredEntity) -> Storage:
         journal = self.journal
-        return Storage(MemoryRows(journal), MemorySessions(journal), MemorySeenIds(journal))
+        return Storage(
+            MemoryNumbers(journal),
+            MemoryRows(journal),
+            MemorySessions(journal),
+            MemorySeenIds(journal),
+        )
 
     def update(self, entity: StoredEntity) -> None:
         """Do nothing: the entity in memory has its properties."""

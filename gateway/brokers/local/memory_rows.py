@@ -59,6 +59,9 @@ class MemoryRows:
     _journal: Journal = attrs.field(factory=Journal)
     _rows: dict[int, Row] = attrs.field(factory=dict)
     _order: dict[State, _Index] = attrs.field(factory=lambda: {state: _Index() for state in State})
+    _numbers: dict[State, _Index] = attrs.field(
+        factory=lambda: {state: _Index() for state in State}
+    )
     _due: _Index = attrs.field(factory=_Index)
     _hidden: _Index = attrs.field(factory=_Index)
     _expiry: _Index = attrs.field(factory=_Index)
@@ -71,6 +74,10 @@ class MemoryRows:
 
     def get(self, sequence: int) -> Row | None:
         return self._rows.get(sequence)
+
+    def first_from(self, state: State, number: int) -> int | None:
+        found = self._numbers[state].between(number - 1, _EVER, 1)
+        return found[0] if found else None
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         return self._found(self._order[state].between(sequence, _EVER, limit))
@@ -142,6 +149,7 @@ class MemoryRows:
 
     def _places(self, row: Row) -> Iterator[tuple[_Index, int]]:
         yield self._order[row.state], row.sequence
+        yield self._numbers[row.state], row.number
         if row.due is not None:
             yield self._hidden if row.is_hidden else self._due, row.due
         elif row.expires is not None and row.state is State.ACTIVE:
@@ -149,6 +157,20 @@ class MemoryRows:
 
     def _found(self, sequences: Iterable[int]) -> list[Row]:
         return [self._rows[sequence] for sequence in sequences]
+
+
+@attrs.define(eq=False)
+class MemoryNumbers:
+    """`Numbers` in a dict."""
+
+    _journal: Journal = attrs.field(factory=Journal)
+    _last: dict[State, int] = attrs.field(factory=dict)
+
+    def next(self, state: State) -> int:
+        last = self._last.get(state)
+        self._journal.note(put_entry, self._last, state, last)
+        self._last[state] = number = (last or 0) + 1
+        return number
 
 
 @attrs.define(eq=False)

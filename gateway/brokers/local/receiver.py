@@ -292,7 +292,7 @@ def to_delivery(taken: Taken, message: Message, shift: int) -> Delivery:
         message = attrs.evolve(message, properties={**message.properties, **why})
     return Delivery(
         message=message,
-        sequence_number=row.sequence,
+        sequence_number=row.number,
         lock_token=taken.token,
         delivery_count=taken.deliveries,
         enqueued=to_date(row.shown(row.enqueued, shift)),

@@ -1,4 +1,4 @@
-"""The sequence numbers of recently sent messages by message id. In memory, and bounded."""
+"""The sequences of recently sent messages by message id. In memory, and bounded."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -13,19 +13,19 @@ _LONGEST: Final = 128  # characters; longer ids aren't remembered
 
 @attrs.define(eq=False)
 class Recent:
-    """Maps a message id to the sequence number of the last message sent with it."""
+    """Maps a message id to the sequence of the last message sent with it."""
 
     most: int = MOST
-    _numbers: Bounded[tuple[str, str], int] = attrs.field(init=False)
+    _sequences: Bounded[tuple[str, str], int] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._numbers = Bounded(self.most)
+        self._sequences = Bounded(self.most)
 
     def note(self, queue: str, sent: Iterable[tuple[Any, int]]) -> None:
-        """Remember the ids and sequence numbers of messages sent to the queue with this key."""
-        for message_id, number in sent:
+        """Remember the ids and sequences of messages sent to the queue with this key."""
+        for message_id, sequence in sent:
             if isinstance(message_id, str) and len(message_id) <= _LONGEST:
-                self._numbers[queue, message_id] = number
+                self._sequences[queue, message_id] = sequence
 
-    def number_of(self, queue: str, message_id: str) -> int | None:
-        return self._numbers.get((queue, message_id))
+    def sequence_of(self, queue: str, message_id: str) -> int | None:
+        return self._sequences.get((queue, message_id))

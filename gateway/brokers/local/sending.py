@@ -12,13 +12,13 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InternalError, InvalidRequest
 from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
-from gateway.engine.records import Incoming
+from gateway.engine.records import Incoming, Place
 
 Packed = Sequence[Incoming] | BrokerError
 """The messages of a batch, or the error that says why they can't be stored."""
 
-Numbers = Sequence[int]
-"""The sequence numbers of the messages of an accepted batch."""
+Places = Sequence[Place]
+"""The places of the messages of an accepted batch."""
 
 
 def check_target(entity: EntityPath) -> None:
@@ -45,16 +45,16 @@ class Runner(Protocol):
     async def run_on(
         self,
         entity: EntityPath,
-        work: Callable[[Namespace, Now], Sequence[Numbers | BrokerError]],
+        work: Callable[[Namespace, Now], Sequence[Places | BrokerError]],
         *,
         cost: int,
         billed: None,
-    ) -> Sequence[Numbers | BrokerError]: ...
+    ) -> Sequence[Places | BrokerError]: ...
 
 
 async def send_packed(
     broker: Runner, entity: EntityPath, batches: Sequence[Packed]
-) -> Sequence[Numbers | BrokerError]:
+) -> Sequence[Places | BrokerError]:
     """
     As `send_each`, in one step. If a bug ends the step, each batch gets a step of its own.
 
@@ -63,7 +63,7 @@ async def send_packed(
     """
     cost = sum(map(cost_of, batches)) + STEP_COST
 
-    def work(space: Namespace, now: Now) -> Sequence[Numbers | BrokerError]:
+    def work(space: Namespace, now: Now) -> Sequence[Places | BrokerError]:
         return send_each(space, entity, batches, now)
 
     try:
@@ -72,7 +72,7 @@ async def send_packed(
         await trio.lowlevel.checkpoint()
         if len(batches) == 1:
             return [error]
-    verdicts: list[Numbers | BrokerError] = []
+    verdicts: list[Places | BrokerError] = []
     for batch in batches:
         verdicts += await send_packed(broker, entity, [batch])
     return verdicts
@@ -80,7 +80,7 @@ async def send_packed(
 
 def send_each(
     namespace: Namespace, entity: EntityPath, batches: Sequence[Packed], now: Now
-) -> Sequence[Numbers | BrokerError]:
+) -> Sequence[Places | BrokerError]:
     """
     Accept or refuse each batch, in this order.
 
@@ -91,16 +91,16 @@ def send_each(
     queue = namespace.find_or_create(entity, now)
     good = [message for batch in batches if not isinstance(batch, BrokerError) for message in batch]
     try:
-        numbers = iter(queue.send(good, now))
+        places = iter(queue.send(good, now))
     except BrokerError:  # caused by one batch; a rule that refuses has changed nothing
         return [_send(queue, batch, now) for batch in batches]
     return [
-        batch if isinstance(batch, BrokerError) else list(islice(numbers, len(batch)))
+        batch if isinstance(batch, BrokerError) else list(islice(places, len(batch)))
         for batch in batches
     ]
 
 
-def _send(queue: Queue, batch: Packed, now: Now) -> Numbers | BrokerError:
+def _send(queue: Queue, batch: Packed, now: Now) -> Places | BrokerError:
     if isinstance(batch, BrokerError):
         return batch
     try:

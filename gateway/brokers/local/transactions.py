@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gateway.brokers.local.receiver import LocalReceiver
-from gateway.brokers.local.sending import Numbers, Packed, check_target, cost_of
+from gateway.brokers.local.sending import Packed, Places, check_target, cost_of
 from gateway.brokers.local.step import STEP_COST
 from gateway.brokers.meter import Meter
 from gateway.capabilities import TransactedSend, TransactedSettlement, TransactedWork
@@ -26,18 +26,18 @@ class Runner(Protocol):
 
     def packed(self, messages: Sequence[Message]) -> Packed: ...
 
-    def note_numbers(
-        self, entity: EntityPath, messages: Sequence[Message], numbers: Sequence[int]
+    def note_places(
+        self, entity: EntityPath, messages: Sequence[Message], places: Places
     ) -> None: ...
 
     async def run_on(
         self,
         entity: EntityPath,
-        work: Callable[[Namespace, Now], Sequence[Numbers]],
+        work: Callable[[Namespace, Now], Sequence[Places]],
         *,
         cost: int,
         billed: None,
-    ) -> Sequence[Numbers]: ...
+    ) -> Sequence[Places]: ...
 
 
 @value
@@ -64,19 +64,19 @@ async def commit_in_one_step(broker: Runner, work: Sequence[TransactedWork]) -> 
     settlements = [each for each in prepared if isinstance(each, _Settlement)]
     sizes = [cost_of(each.incoming) for each in sends]
 
-    def step(namespace: Namespace, now: Now) -> Sequence[Numbers]:
+    def step(namespace: Namespace, now: Now) -> Sequence[Places]:
         with namespace.all_or_nothing():
             return _run(namespace, prepared, now)
 
     cost = sum(sizes) + STEP_COST * (1 + len(prepared))
-    numbers = await broker.run_on(EntityPath(""), step, cost=cost, billed=None)
+    places = await broker.run_on(EntityPath(""), step, cost=cost, billed=None)
     if settlements:
         broker.meter.settled(len(settlements))
     for settled in settlements:
         settled.receiver.forget(settled.asked.delivery)
-    for sent, size, each in zip(sends, sizes, numbers, strict=True):
+    for sent, size, each in zip(sends, sizes, places, strict=True):
         broker.meter.carried(Operation.SEND, len(sent.incoming), size)
-        broker.note_numbers(sent.asked.entity, sent.asked.messages, each)
+        broker.note_places(sent.asked.entity, sent.asked.messages, each)
 
 
 def _prepared(broker: Runner, work: TransactedWork) -> _Send | _Settlement:
@@ -93,8 +93,8 @@ def _prepared(broker: Runner, work: TransactedWork) -> _Send | _Settlement:
 
 def _run(
     namespace: Namespace, prepared: Sequence[_Send | _Settlement], now: Now
-) -> Sequence[Numbers]:
-    numbers: list[Numbers] = []
+) -> Sequence[Places]:
+    places: list[Places] = []
     for each in prepared:
         if isinstance(each, _Settlement):
             each.receiver.settle_in(namespace, each.asked, now)
@@ -102,5 +102,5 @@ def _run(
         namespace.check_room()
         entity = each.asked.entity
         namespace.concern(entity)
-        numbers.append(namespace.find_or_create(entity, now).send(each.incoming, now))
-    return numbers
+        places.append(namespace.find_or_create(entity, now).send(each.incoming, now))
+    return places

@@ -59,8 +59,8 @@ class LocalVisibility:
             # Hidden in this queue: the target of the forwarding wouldn't hide it.
             if span and queue.forwards:
                 sent = attrs.evolve(incoming, scheduled=to_date(now.wall + span))
-            (number,) = queue.send([sent], now)
-            row = accept(sent, number, queue.properties, now)
+            (place,) = queue.send([sent], now)
+            row = accept(sent, place, queue.properties, now)
             return queue.visibility.hide_new(row, span, now) if span else row
 
         row = await self._broker.run_on(entity, work, cost=incoming.size, billed=None)
@@ -71,8 +71,8 @@ class LocalVisibility:
         """As `Visibility.sent`, if the broker was told to remember sent messages."""
         await trio.lowlevel.checkpoint()
         recent = self._broker.hooks.recent
-        number = None if recent is None else recent.number_of(entity.key, message_id)
-        return None if number is None else PopReceipt(number, 0)
+        sequence = None if recent is None else recent.sequence_of(entity.key, message_id)
+        return None if sequence is None else PopReceipt(sequence, 0)
 
     async def take(
         self, entity: EntityPath, limit: int, terms_of: TermsOf
@@ -150,7 +150,7 @@ class LocalVisibility:
                 MovedToPoison(
                     queue=entity,
                     to=poison_queue(entity),
-                    sequence_number=row.sequence,
+                    sequence_number=row.number,
                     deliveries=row.deliveries,
                 )
             )
@@ -168,9 +168,14 @@ class LocalVisibility:
         return TakenMessage(delivery=self._delivery(row, message), receipt=receipt)
 
     def _delivery(self, row: Row, message: Message) -> Delivery:
+        """
+        The message, numbered by its sequence: a queue that is created again begins with 1 again,
+        and Storage Queue's ids are made of the number.
+        """
         shift = self._broker.shift
         until = None if row.due is None else row.shown(row.due, shift)
-        return to_delivery(Taken(row, row.deliveries, locked_until=until), message, shift)
+        unique = attrs.evolve(row, number=row.sequence)
+        return to_delivery(Taken(unique, row.deliveries, locked_until=until), message, shift)
 
 
 def _receivable(space: Namespace, entity: EntityPath, now: Now) -> Queue:

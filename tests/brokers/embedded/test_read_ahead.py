@@ -36,7 +36,14 @@ class Rows:
 
 
 def row(sequence: int, size: int) -> Row:
-    return Row(sequence=sequence, state=State.ACTIVE, enqueued=0, size=size, content=b"")
+    return Row(
+        sequence=sequence,
+        number=sequence,
+        state=State.ACTIVE,
+        enqueued=0,
+        size=size,
+        content=b"",
+    )
 
 
 def test_as_many_rows_are_read_as_the_crowd_before_took():
