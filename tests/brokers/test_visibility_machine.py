@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from typing import Any, Final
 
 import attrs
@@ -43,7 +44,8 @@ class Known:
     """A message as the model has it. Times are Trio's; dates are stored in whole microseconds."""
 
     stamp: PopReceipt
-    visible: float
+    number: int  # of the entity's first message 1, and so on
+    visible: float = 0.0
     locked: float = 0.0
     holder: Delivery | None = None  # the entity whose lock that is, or was
     deliveries: int = 0
@@ -60,7 +62,8 @@ class Run:
     visibility: LocalVisibility
     receiver: Receiver
     rng: random.Random
-    known: dict[int, Known] = attrs.field(factory=dict)
+    known: dict[int, Known] = attrs.field(factory=dict)  # by the sequence in the receipt
+    numbers: Iterator[int] = attrs.field(factory=lambda: count(1))
     receipts: list[PopReceipt] = attrs.field(factory=list)  # stale ones too
     locks: list[Delivery] = attrs.field(factory=list)
 
@@ -70,7 +73,7 @@ class Run:
         self._note(shown.receipt, hidden)
 
     async def take(self, hidden: int) -> None:
-        expected = [number for number, each in self.known.items() if each.can_be_had]
+        expected = [sequence for sequence, each in self.known.items() if each.can_be_had]
         terms = Terms(hidden=timedelta(seconds=hidden))
         taken = await self.visibility.take(ORDERS, 2, lambda _: terms)
         assert [each.delivery.sequence_number for each in taken] == sorted(expected)[:2]
@@ -99,13 +102,14 @@ class Run:
             del self.known[receipt.sequence]
 
     async def receive(self, _: int) -> None:
-        expected = [number for number, each in self.known.items() if each.can_be_had]
+        expected = [each.number for each in self.known.values() if each.can_be_had]
         taken: Any = ()
         with trio.move_on_after(0.001):
             taken = await self.receiver.receive(1)
         assert [each.sequence_number for each in taken] == sorted(expected)[:1]
         for each in taken:
-            known = self.known[each.sequence_number]
+            known = self._numbered(each)
+            assert known is not None
             known.locked, known.holder = trio.current_time() + LOCK, each
             known.deliveries += 1
             self.locks.append(each)
@@ -121,7 +125,7 @@ class Run:
 
     async def check(self) -> None:
         found = await self.visibility.peek(ORDERS, 100)
-        visible = [number for number, each in self.known.items() if each.can_be_had]
+        visible = [sequence for sequence, each in self.known.items() if each.can_be_had]
         assert [each.sequence_number for each in found] == sorted(visible)
         info = await self.broker.inspect(ORDERS)
         assert (info.active or 0) + (info.scheduled or 0) == len(self.known)
@@ -130,7 +134,7 @@ class Run:
         if not self.locks:
             return
         delivery = self.locks.pop(self.rng.randrange(len(self.locks)))
-        known = self.known.get(delivery.sequence_number)
+        known = self._numbered(delivery)
         is_its_own = known is not None and known.holder is delivery
         is_held = known is not None and is_its_own and known.locked > trio.current_time()
         try:
@@ -139,13 +143,20 @@ class Run:
             assert not is_held
             return
         assert is_held
+        assert known is not None
         if isinstance(settlement, Complete):
-            del self.known[delivery.sequence_number]
-        elif known is not None:
+            del self.known[known.stamp.sequence]
+        else:
             known.locked = 0.0
 
+    def _numbered(self, delivery: Delivery) -> Known | None:
+        found = (each for each in self.known.values() if each.number == delivery.sequence_number)
+        return next(found, None)
+
     def _note(self, receipt: PopReceipt, hidden: int) -> None:
-        known = self.known.setdefault(receipt.sequence, Known(receipt, 0.0))
+        if receipt.sequence not in self.known:
+            self.known[receipt.sequence] = Known(receipt, next(self.numbers))
+        known = self.known[receipt.sequence]
         known.stamp, known.visible = receipt, trio.current_time() + hidden
         self.receipts.append(receipt)
 

@@ -411,6 +411,7 @@ async def adapter_on(network: Network, rng: random.Random) -> AsyncIterator[Serv
             dial=dial,
         ),
         access_tokens=None,
+        signers=[signer],
         options=options,
         clock=wall_clock,
         rng=rng,
