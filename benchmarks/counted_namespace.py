@@ -278,6 +278,9 @@ class Connection:
     def is_over(self) -> bool:
         return self.number != self.namespace.resets
 
+    def replaced(self) -> None:
+        """Do nothing, as nothing is left open."""
+
 
 @attrs.define(eq=False, kw_only=True)
 class Link:
@@ -291,7 +294,9 @@ class Link:
 
     def __attrs_post_init__(self) -> None:
         self._connections = Reconnecting(
-            dial=self._dial, failures=Failures(backoff=_DIALS, rng=self.rng)
+            dial=self._dial,
+            failures=Failures(backoff=_DIALS, rng=self.rng),
+            spawn=trio.lowlevel.spawn_system_task,
         )
 
     @property
