@@ -30,6 +30,8 @@ from tests.engine.queue import naive_storage, queue_on
 
 STATES = st.sampled_from([State.ACTIVE, State.DEAD])
 SECONDS = st.integers(0, 30)
+# Of messages, and those that a storage can't be asked for.
+NUMBERS = st.integers(1, 9) | st.sampled_from([-(2**70), 0, 2**63 - 1, 2**63, 2**70])
 STEPS = st.one_of(
     st.tuples(st.just("send"), st.integers(1, 3), st.none() | SECONDS, st.none() | SECONDS),
     st.tuples(st.just("take"), STATES, st.integers(1, 4), st.sampled_from(ReceiveMode)),
@@ -40,8 +42,8 @@ STEPS = st.one_of(
     ),
     st.tuples(st.just("release"), st.integers(0, 9), st.booleans()),
     st.tuples(st.just("renew"), st.integers(0, 9)),
-    st.tuples(st.just("take_deferred"), st.lists(st.integers(1, 9), min_size=1, max_size=2)),
-    st.tuples(st.just("cancel"), st.lists(st.integers(1, 9), min_size=1, max_size=2)),
+    st.tuples(st.just("take_deferred"), st.lists(NUMBERS, min_size=1, max_size=2)),
+    st.tuples(st.just("cancel"), st.lists(NUMBERS, min_size=1, max_size=2)),
     st.tuples(st.just("peek"), st.sampled_from(State), st.integers(0, 9), st.integers(1, 3)),
     st.tuples(st.just("wait"), SECONDS),
     st.tuples(st.just("restart")),

@@ -108,8 +108,10 @@ class SqliteRows:
         return found[0] if found else None
 
     def first_from(self, state: State, number: int) -> int | None:
+        if number > MAX_SEQUENCE:
+            return None  # no message has such a number
         self._changes.flush()
-        values = (self._queue, state, number)
+        values = (self._queue, state, max(number, 0))
         sequence: int | None = self._connection.execute(_FIRST_FROM, values).get
         return sequence
 
