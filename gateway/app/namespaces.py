@@ -81,6 +81,33 @@ async def enter(
         Failure: the store is in use (temporary), damaged, or missing and not to be created; or the
             options don't fit the namespace.
     """
+    adapter, abilities = _built(namespace, runtime, hooks)
+    try:
+        opened = await stack.enter_async_context(adapter)
+    except TlsFileError as error:
+        raise _bad_tls(namespace, error) from error
+    except InvalidRequest as error:
+        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
+    except StoreInUse as error:
+        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
+    except (StoreError, OSError) as error:
+        raise Failure(f"namespace {namespace.name}: {error}") from error
+    register(opened, abilities, runtime)
+    return opened
+
+
+async def enter_later(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -> Adapter:
+    """As `enter`, but the caller opens the namespace, a store, when it can."""
+    await trio.lowlevel.checkpoint()
+    adapter, abilities = _built(namespace, runtime)
+    stack.push_async_exit(adapter)
+    register(adapter, abilities, runtime)
+    return adapter
+
+
+def _built(
+    namespace: Namespace, runtime: Runtime, hooks: LocalHooks | None = None
+) -> tuple[Adapter, AbilityWatch]:
     if is_to_come(namespace) and not runtime.makes_stores:
         raise Failure(why_no_store(namespace), ExitCode.WRONG)
     namespace = _with_credentials(namespace)
@@ -94,18 +121,16 @@ async def enter(
     )
     try:
         adapter = build(namespace.url, namespace.name, dependencies, namespace.options)
-        opened = await stack.enter_async_context(adapter)
     except TlsFileError as error:
-        text = f"namespaces.{namespace.name}.tls.{error.field}: {error}"
-        raise Failure(text, ExitCode.WRONG) from error
+        raise _bad_tls(namespace, error) from error
     except InvalidRequest as error:
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
-    except StoreInUse as error:
-        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
-    except (StoreError, OSError) as error:
-        raise Failure(f"namespace {namespace.name}: {error}") from error
-    register(opened, abilities, runtime)
-    return opened
+    return adapter, abilities
+
+
+def _bad_tls(namespace: Namespace, error: TlsFileError) -> Failure:
+    text = f"namespaces.{namespace.name}.tls.{error.field}: {error}"
+    return Failure(text, ExitCode.WRONG)
 
 
 def make_abilities(namespace: Namespace, runtime: Runtime) -> AbilityWatch:

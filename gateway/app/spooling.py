@@ -1,27 +1,47 @@
-"""Figures of the local spool: its depth, its traffic, and its free space."""
+"""
+The local spool: its figures, and its opening.
 
-from contextlib import suppress
+A new store needs room on its disk. A gateway serves without, as the spool is only its last way; the
+store is made as soon as there is room.
+"""
+
+import random
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.brokers.embedded.files import free_bytes
+from gateway.app.assembly.late_setup import AGAIN
+from gateway.app.namespaces import enter, enter_later
+from gateway.app.runtime import Runtime
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.embedded.files import StoreError, free_bytes
 from gateway.brokers.embedded.store import LOW_WATER
 from gateway.capabilities import Peeks
+from gateway.config.options import Namespace
+from gateway.domain import backlog
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
-from gateway.domain.errors import BrokerError
-from gateway.domain.events.gateway import Diverted, Event, Syphoned
+from gateway.domain.errors import BrokerError, EntityExists, QuotaExceeded
+from gateway.domain.events.gateway import Diverted, Doubtful, Event, Syphoned
 from gateway.domain.health.rate import Rate
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import SpoolStatus
 from gateway.offering import offered
 from gateway.pairing.syphon.dead_letters import count_dead_letters
-from gateway.ports import Broker, Observer, WallClock
+from gateway.ports import Broker, Observer, Service, WallClock
 
 MIB: Final = 1024 * 1024
+
+
+def room_on_disk(folder: Path) -> int:
+    """
+    The bytes that a store in that folder, which may not exist yet, may still take. Raises OSError.
+    """
+    nearest = next(each for each in (folder, *folder.parents) if each.exists())
+    return max(0, free_bytes(nearest) - LOW_WATER)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -66,8 +86,13 @@ class SpoolGauge:
         free: int | None = None
         dead = DeadLetters()
         with trio.move_on_after(seconds), suppress(BrokerError):
-            info = await self.spool.inspect(self.queue)
-            free = await self._free_bytes(info)
+            on_disk = await self._room_on_disk()
+            try:
+                info = await self.spool.inspect(self.queue)
+            except BrokerError:  # its store isn't open: there was no room for a new one
+                free = on_disk
+                raise
+            free = _room_of(info, on_disk)
             age = await self._age()
             dead = await count_dead_letters(self.spool, [info], self.clock())
         return SpoolStatus(
@@ -89,20 +114,20 @@ class SpoolGauge:
             return None
         return max(0.0, (self.clock() - peeked[0].enqueued).total_seconds())
 
-    async def _free_bytes(self, info: EntityInfo) -> int | None:
-        """
-        The free space: the smaller of the room left in the spool's queue and the free space of the
-        disk.
-        """
+    async def _room_on_disk(self) -> int | None:
         await trio.lowlevel.checkpoint()
         try:
-            free = await trio.to_thread.run_sync(free_bytes, self.folder, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(room_on_disk, self.folder, abandon_on_cancel=True)
         except OSError:
             return None
-        left = free - LOW_WATER
-        if info.size is not None and info.properties.max_size_in_megabytes:
-            left = min(left, info.properties.max_size_in_megabytes * MIB - info.size)
-        return max(0, left)
+
+
+def _room_of(info: EntityInfo, on_disk: int | None) -> int | None:
+    """The smaller of the room left in the spool's queue and the room on the disk."""
+    if on_disk is None or info.size is None or not info.properties.max_size_in_megabytes:
+        return on_disk
+    left = info.properties.max_size_in_megabytes * MIB - info.size
+    return max(0, min(on_disk, left))
 
 
 @attrs.frozen(eq=False)
@@ -115,3 +140,83 @@ class SyphonOfSpool:
         if isinstance(event, Syphoned):
             self._gauge.note_moved(event.messages)
         self._gauge.observer.report(event)
+
+
+def has_room(file: Path) -> bool:
+    """True if the store exists, or can be made now. Raises OSError."""
+    return file.exists() or room_on_disk(file.parent) > 0
+
+
+@attrs.define(eq=False, kw_only=True)
+class SpoolSetup:
+    """A service that ends when the spool's store is open, and has its queue."""
+
+    spool: EmbeddedBroker
+    file: Path
+    queue: EntityPath
+    observer: Observer
+    rng: random.Random
+    _told: str = attrs.field(default="", init=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Return when the setup is done. Each reason why it isn't is reported once."""
+        task_status.started()
+        failures = 0
+        while not await self.make():
+            failures += 1
+            await trio.sleep(AGAIN.delay(failures, self.rng))
+
+    async def make(self) -> bool:
+        """Open the store and make its queue; return False if that isn't possible now."""
+        await trio.lowlevel.checkpoint()
+        try:
+            if not self.spool.is_open:
+                if not has_room(self.file):
+                    self._tell("its disk has no room for a new store")
+                    return False
+                await self.spool.open()
+            with suppress(EntityExists):
+                await self.spool.create_queue(self.queue, backlog.QUEUE_PROPERTIES)
+        except (StoreError, OSError, QuotaExceeded) as error:
+            self._tell(str(error))
+            return False
+        return True
+
+    def _tell(self, why: str) -> None:
+        if why != self._told:
+            self._told = why
+            text = f"the spool {self.file} takes nothing: {why}; it is tried again and again"
+            self.observer.report(Doubtful(text=text))
+
+
+async def enter_spool(
+    stack: AsyncExitStack,
+    namespace: Namespace,
+    queue: EntityPath,
+    runtime: Runtime,
+    late: list[Service],
+) -> EmbeddedBroker:
+    """
+    Open the spool; without room for a new store, it is opened by a service that is added to `late`,
+    and raises Unavailable until then.
+
+    Raises:
+        Failure: the store is in use, or damaged.
+    """
+    await trio.lowlevel.checkpoint()
+    file = Path(namespace.url.partition(":")[2])
+    if has_room(file):
+        spool = await enter(stack, namespace, runtime)
+    else:
+        spool = await enter_later(stack, namespace, runtime)
+    assert isinstance(spool, EmbeddedBroker), "its URL says so"
+    setup = SpoolSetup(
+        spool=spool,
+        file=file,
+        queue=queue,
+        observer=runtime.observer,
+        rng=runtime.rng("setup of the spool"),
+    )
+    if not await setup.make():
+        late.append(setup)
+    return spool

@@ -10,6 +10,7 @@ import trio
 from trio.testing import MockClock
 
 from gateway.app.spooling import MIB, SpoolGauge, SyphonOfSpool
+from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
@@ -68,6 +69,20 @@ async def test_the_free_disk_bounds_the_room(stand: Stand, monkeypatch: pytest.M
 
     assert tight == 100
     assert (await stand.gauge.read(60.0)).free_bytes == 0
+
+
+async def test_a_spool_that_is_not_open_has_the_room_of_its_disk(
+    stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gateway.app import spooling
+
+    monkeypatch.setattr(spooling, "free_bytes", lambda _: 0)
+    closed = EmbeddedBroker(tmp_path / "no folder yet" / "a.db", VirtualClock(), random.Random(0))
+    gauge = attrs.evolve(stand.gauge, spool=closed, folder=tmp_path / "no folder yet")
+
+    told = await gauge.read(60.0)
+
+    assert (told.pending, told.free_bytes) == (None, 0)
 
 
 async def test_rates_are_of_the_spool_alone_and_of_the_last_ten_seconds(

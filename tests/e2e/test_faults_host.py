@@ -3,12 +3,15 @@
 import os
 import resource
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 import trio
 
+from gateway.brokers.embedded.store import LOW_WATER
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import AcceptedBy
 from gateway.ports import Broker
@@ -24,7 +27,8 @@ from tests.e2e.harmed import (
     until,
 )
 from tests.e2e.installation import ENTITIES, client
-from tests.e2e.processes import GatewayProcess, Gateways
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.rest import send
 from tests.harness.syscalls import injected
 from tests.harness.wall_clock import WallClock
 
@@ -33,6 +37,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 TWENTY_MINUTES = 1200.0  # seconds
 FIFTY_MINUTES = 3000.0  # a token of an hour is to be renewed then, and still good
 TWO_HOURS = 7200.0
+MIB = 1024 * 1024
 SLOW_SYNC = 200_000  # microseconds
 LEAST_THREADS = 2  # Trio's, and the one that writes the log
 
@@ -75,6 +80,44 @@ async def test_a_primary_whose_disk_is_full_is_left_until_there_is_room(
 
     assert run.traffic.errors == 0
     assert code == 75
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    subprocess.run(mount, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk")
+async def test_a_gateway_serves_without_room_for_its_spool_until_there_is(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    disk, more = tmp_path / "disk", LOW_WATER + 8 * MIB
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    with small_disk(disk, more):
+        filler = disk / "filler"
+        filler.write_bytes(bytes(16 * MIB))
+        spool = {"spool": str(disk / "spool.db"), "enable_syphon": False}
+        config = pair_config(primary.address, secondary.address, **spool)
+        gateway = await gateways.start(config)
+        assert await send(gateway.address, "orders", b"one") == (201, "primary")
+        await primary.kill()
+        await secondary.kill()
+        refused, _ = await send(gateway.address, "orders", b"refused")
+        filler.unlink()
+        spooled = None
+        with trio.fail_after(PATIENCE):
+            while spooled != (201, "spool"):
+                spooled = await send(gateway.address, "orders", b"two")
+        await gateway.kill()
+
+    assert refused == 503
 
 
 async def test_a_primary_whose_disk_can_only_be_read_is_left(gateways: Gateways) -> None:

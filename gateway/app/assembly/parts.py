@@ -31,7 +31,7 @@ from gateway.app.namespaces import Sides, check_credentials, enter, is_own
 from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
-from gateway.app.spooling import SpoolGauge
+from gateway.app.spooling import SpoolGauge, enter_spool
 from gateway.app.status.sections import DRILL, ORDER
 from gateway.app.workers.clusters import make_cluster
 from gateway.brokers.embedded.broker import EmbeddedBroker
@@ -48,7 +48,7 @@ from gateway.claims.packing import PackedBroker
 from gateway.config.options import SERVE, STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityExists
+from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
@@ -468,25 +468,15 @@ async def enter_sides(
             )
         except BrokerError as error:
             raise _not_made(namespace, error) from error
-    return Sides(
-        primary=primary, secondary=secondary, spool=await _enter_spool(stack, pairing, runtime)
-    )
+    spool: Adapter | None = None
+    if pairing.spool is not None:
+        namespace = spool_namespace(pairing.spool)
+        spool = await enter_spool(stack, namespace, spool_queue(pairing), runtime, late)
+    return Sides(primary=primary, secondary=secondary, spool=spool)
 
 
 def spool_namespace(file: Path) -> Namespace:
     return Namespace(name=SPOOL, url=f"embedded:{file}")
-
-
-async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, runtime: Runtime) -> Adapter | None:
-    await trio.lowlevel.checkpoint()
-    if pairing.spool is None:
-        return None
-    spool = await enter(stack, spool_namespace(pairing.spool), runtime)
-    try:
-        await spool.create_queue(spool_queue(pairing), backlog.QUEUE_PROPERTIES)
-    except EntityExists:
-        return spool
-    return spool
 
 
 async def _enter_ready(

@@ -92,7 +92,18 @@ class EmbeddedBroker(LocalBroker):
     def commits(self) -> CommitStats:
         return self._writer.stats
 
-    async def __aenter__(self) -> Self:
+    @property
+    def is_open(self) -> bool:
+        """False until `open` has returned: until then all calls raise `Unavailable`."""
+        return self._writer.is_open
+
+    async def open(self) -> None:
+        """
+        Open the store; again, if that failed. Entering the context does the same.
+
+        Raises:
+            StoreInUse, StoreDamaged, StoreError: it can't be opened.
+        """
         await self._writer.start()
         opened = to_micros(self._clock())
         self._moments.begin(self._noted.shift_at(opened, self._disk.boot()))
@@ -100,6 +111,9 @@ class EmbeddedBroker(LocalBroker):
         if self.hooks.observer is not None:
             for doubt in self._doubts:
                 self.hooks.observer.report(Doubtful(text=doubt))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -66,14 +66,20 @@ class Writer:
     _ended: trio.Event = attrs.field(factory=trio.Event)
     _token: trio.lowlevel.TrioToken | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """True once `start` has returned."""
+        return self._started.is_set() and self._refusal is None
+
     async def start(self) -> None:
         """
         Return once the store is open.
 
         Raises:
-            StoreError: it can't be opened.
+            StoreError: it can't be opened; another call tries again.
         """
         self._token = trio.lowlevel.current_trio_token()
+        self._started, self._ended = trio.Event(), trio.Event()
         thread = threading.Thread(target=self._main, name="pairgate-store", daemon=True)
         try:
             thread.start()
@@ -91,6 +97,9 @@ class Writer:
     async def stop(self) -> None:
         """Accept no more steps, finish the accepted ones, and close the store."""
         self._closed = self._closed or "the store is closed"
+        if self._token is None:  # it was never started
+            await trio.lowlevel.checkpoint()
+            return
         self._asked.put(None)
         with trio.move_on_after(_CLOSE, shield=True):
             await self._ended.wait()

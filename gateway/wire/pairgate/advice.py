@@ -12,7 +12,7 @@ from gateway.domain.health.abilities import Ability, Answer
 from gateway.domain.health.expiry import Expiry, Urgency
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status.listening import Wake
-from gateway.domain.status.pair import Cause, PairStatus, Waiting
+from gateway.domain.status.pair import Cause, PairStatus, SpoolStatus, Waiting
 from gateway.domain.status.process import NamespaceStatus, Status
 
 _REMEDY: Final = "fix the cause, then run `pairgate redrive"
@@ -167,7 +167,16 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
     found += map(_waiting, pair.syphon.waiting)
     found += _dead_letter_problems(pair)
     if pair.spool is not None:
-        found += _dead_letters_in("spool", pair.spool.dead_letters, f"{_REMEDY} --spool`")
+        found += _spool_problems(pair.spool)
+    return found
+
+
+def _spool_problems(spool: SpoolStatus) -> list[str]:
+    found = _dead_letters_in("spool", spool.dead_letters, f"{_REMEDY} --spool`")
+    if spool.free_bytes == 0:
+        found.append(
+            "the spool has no room: sends that both namespaces refuse fail; free space on its disk"
+        )
     return found
 
 

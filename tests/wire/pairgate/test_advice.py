@@ -15,6 +15,7 @@ from gateway.domain.status.pair import (
     BusyEntity,
     Cause,
     PairStatus,
+    SpoolStatus,
     SyphonStatus,
     TroubledEntity,
     Waiting,
@@ -150,6 +151,16 @@ def dead(letters: DeadLetters, dead_lettered: int = 0) -> PairStatus:
         well,
         backlog=attrs.evolve(well.backlog, dead_letters=letters),
         syphon=attrs.evolve(well.syphon, dead_lettered=dead_lettered),
+    )
+
+
+@pytest.mark.parametrize(("free", "count"), [(0, 1), (1, 0), (None, 0)])
+def test_a_spool_without_room_is_a_problem(free: int | None, count: int) -> None:
+    spool = SpoolStatus(pending=None, oldest_age=None, rate_in=0.0, rate_out=0.0, free_bytes=free)
+
+    assert (
+        len([each for each in problems(attrs.evolve(pair(), spool=spool)) if "room" in each])
+        == count
     )
 
 
