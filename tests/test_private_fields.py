@@ -8,8 +8,11 @@ from inspect import getmembers, isclass
 from pathlib import Path
 
 import attrs
+import pytest
 
 from gateway import pairing
+
+pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "gateway"

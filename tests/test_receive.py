@@ -10,6 +10,8 @@ import pytest
 from tests.command_line import PAIR, pairgate
 from tests.stores import make_stores
 
+pytestmark = pytest.mark.slow
+
 BINARY = b"\xff\x00\xfe"
 
 

@@ -6,6 +6,8 @@ import pytest
 from benchmarks.counted_namespace import Fault, Kind
 from benchmarks.thousand_gateways import Load, Plan, Report, run
 
+pytestmark = pytest.mark.slow
+
 FEW = Plan(sidecars=10, syphons=2, queues=50, each=5, calm=40.0, outage=75.0, after=200.0, slow=0)
 
 

@@ -21,6 +21,8 @@ from gateway.wire.pairgate import frames
 from gateway.wire.storage_queue.xml import longest_list
 from tests.brokers.hostile import answer, make_servicebus, make_storage_queue, network_of
 
+pytestmark = pytest.mark.slow
+
 ORDERS: Final = EntityPath("orders")
 MIB: Final = 2**20
 DELIVERY: Final = MIB + 16 * 1024  # bytes that one may take in an answer of Service Bus REST

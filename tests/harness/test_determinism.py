@@ -9,6 +9,8 @@ import trio
 
 from tests.harness.determinism import Standstill, run_seeded
 
+pytestmark = pytest.mark.slow
+
 
 def order_of_tasks(seed, rounds=1):
     order = []

@@ -11,6 +11,8 @@ from tests.simulation.bugs import bug_named
 from tests.simulation.caught import any_deviates
 from tests.simulation.world import run_world
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(21)
 SENT = Invoked(at=1, message_id="1", entity="orders", fingerprint="f")
 ACKED = Acked(at=1, message_id="1")

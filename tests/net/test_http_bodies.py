@@ -14,6 +14,8 @@ from gateway.net.http.server import HttpServerOptions
 from gateway.wire.http.messages import Response
 from tests.net.conftest import read_all, read_response
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
 CHUNKED = b"POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
 OPTIONS = HttpServerOptions(body_wait=3.0, max_body=1000)

@@ -9,7 +9,7 @@ from tests.harness.faults import Hang, Refuse
 from tests.harness.retained import entries
 from tests.pairing.harness import ORDERS, Timed, message, reaches, send, virtual_time
 
-pytestmark = virtual_time
+pytestmark = [virtual_time, pytest.mark.slow]
 
 MINUTES = 60.0
 

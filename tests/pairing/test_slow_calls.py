@@ -27,7 +27,7 @@ from tests.pairing.harness import (
     virtual_time,
 )
 
-pytestmark = virtual_time
+pytestmark = [virtual_time, pytest.mark.slow]
 
 SEND, PROBE = Operation.SEND, Operation.PROBE
 MINUTE = 60.0

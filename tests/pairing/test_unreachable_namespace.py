@@ -26,7 +26,7 @@ from tests.pairing.harness import (
     virtual_time,
 )
 
-pytestmark = virtual_time
+pytestmark = [virtual_time, pytest.mark.slow]
 
 SEND, PROBE = Operation.SEND, Operation.PROBE
 

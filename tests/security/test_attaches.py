@@ -12,6 +12,8 @@ from gateway.wire.amqp.performatives import described, uint
 from tests.wire.amqp.frames import ATTACH, BEGIN, OPEN, anonymous_server, frame, split
 from tests.wire.amqp.pair_of_engines import take_all
 
+pytestmark = pytest.mark.slow
+
 LINKS = 20
 # Each is one byte, and a list of Python once it is decoded.
 EMPTY_LISTS = {symbol("lists"): [[]] * 60_000}

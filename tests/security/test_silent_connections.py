@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 
 from gateway.domain.message import Message
@@ -21,6 +22,8 @@ from tests.security.gateway import (
 )
 from tests.security.slow_clients import PART, SENDER, UNFINISHED
 from tests.wire.amqp.frames import transfer
+
+pytestmark = pytest.mark.slow
 
 ACCEPTED = b"\x53\x24"  # the descriptor of that outcome
 MANY = 1100  # a port takes 1,000

@@ -38,6 +38,8 @@ from tests.security.undone import (
     pack,
 )
 
+pytestmark = pytest.mark.slow
+
 NOW: Final = Now(10**15, 100.0)
 LATER: Final = Now(10**15 + 90 * 10**6, 190.0)  # locks have run out, messages come and go
 MINUTE: Final = timedelta(minutes=1)

@@ -22,6 +22,8 @@ from tests.simulation.seeds import draw
 from tests.simulation.shrink import shrink
 from tests.simulation.world import run_scenario
 
+pytestmark = pytest.mark.slow
+
 BUG = bug_named("a time-out is a failure")
 
 

@@ -14,6 +14,8 @@ from tests.simulation.scenario import Front, Parts
 from tests.simulation.seeds import COMEBACK, ORDERED, draw
 from tests.simulation.world import run_scenario, run_world
 
+pytestmark = pytest.mark.slow
+
 HOURS = 25.0
 PARTS = 4  # each is one test: it counts, so that all of it runs in one process
 STEP = 1000  # between the first seeds of two parts: more than a part runs

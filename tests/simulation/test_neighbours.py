@@ -5,6 +5,8 @@ import pytest
 from tests.simulation.bugs import bug_named
 from tests.simulation.neighbours import FOREIGN, first_given_away, run_neighbours
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(12)
 BUG = bug_named("the syphon doesn't ask for whom a message was meant")
 

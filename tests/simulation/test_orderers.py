@@ -6,6 +6,8 @@ from tests.harness.planted import bugs_below
 from tests.simulation.bugs import PLANTED
 from tests.simulation.orderers import first_overtaken, run_orderers
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(8)
 BUGS = bugs_below(PLANTED / "orderers")
 FORWARDING = bugs_below(PLANTED / "forwarding")

@@ -6,6 +6,8 @@ from tests.harness.planted import bugs_below
 from tests.simulation.bugs import PLANTED
 from tests.simulation.sessions import WAYS, first_broken, run_session
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(12)
 BUGS = bugs_below(PLANTED / "sessions")
 

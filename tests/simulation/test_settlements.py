@@ -6,6 +6,8 @@ from tests.harness.planted import bugs_below
 from tests.simulation.bugs import PLANTED
 from tests.simulation.settlements import WAYS, first_broken, run_settlements
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(6)
 BUGS = bugs_below(PLANTED / "settlements")
 NAMES = [f"{front.value}, {way}" for front, way in WAYS]

@@ -18,6 +18,8 @@ from tests.harness.promtool import ALERTS, ROOT, check_rules, promtool
 from tests.operator_pages import METRICS
 from tests.pages import blocks
 
+pytestmark = pytest.mark.slow
+
 PAGE: Final = ROOT / "docs" / "how-to" / "operate" / "answer-an-alert.md"
 SECTION: Final = re.compile(r"^## (\w+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 BLOCK: Final = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

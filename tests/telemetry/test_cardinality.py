@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import attrs
+import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
@@ -36,6 +37,8 @@ from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
 from tests.telemetry.metrics import value
 from tests.wire.pairgate.status import OUTAGE, SECONDS
+
+pytestmark = pytest.mark.slow
 
 FEW: Final = 100
 MANY: Final = 100_000

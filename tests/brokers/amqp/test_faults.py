@@ -25,6 +25,8 @@ from tests.harness.chaos_proxy import (
     ResetAtOnce,
 )
 
+pytestmark = pytest.mark.slow
+
 DIALS = 6  # that failed: the pause after them is 3.2 s, 20 % more or less
 SHORTEST_PAUSE = 2.5
 

@@ -30,6 +30,8 @@ from gateway.domain.message import (
 from tests.brokers.amqp import rabbit
 from tests.brokers.contract import is_empty, make, take_all, take_one
 
+pytestmark = pytest.mark.slow
+
 ORDERS = EntityPath("orders")
 
 

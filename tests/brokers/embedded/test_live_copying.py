@@ -23,6 +23,8 @@ from gateway.engine.journal import Journal
 from tests.brokers.embedded.crashes import GOOD_DISK, content
 from tests.harness.store_work import Work, connection_of, open_committer, read_world, roomy
 
+pytestmark = pytest.mark.slow
+
 CHUNK = 4096  # so that there is something between
 CLOCK_TICK = 0.02  # seconds, more than that of the kernel's clock for files
 

@@ -12,6 +12,8 @@ import pytest
 from tests.brokers.sharding.random_run import first_broken, judge
 from tests.harness.planted import PlantedBug, bugs_below
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (0, 1, 2, 3, 4, 11)  # in the last a shard is removed, which is rare
 PLANTED = Path(__file__).parents[1] / "planted" / "sharding"
 

@@ -37,6 +37,8 @@ from tests.security.rights.credentials import (
 from tests.security.rights.model import Entity, Kind, Permit
 from tests.security.rights.world import ENTITIES, NAMESPACE, World
 
+pytestmark = pytest.mark.slow
+
 MIN_ROWS = 1000  # of each protocol: a table that lost its rows would show nothing
 OVER_HTTP: dict[str, tuple[tuple[http.Operation, ...], Callable[[World], http.Handle]]] = {
     "rest": (http.REST, http.rest_of),
