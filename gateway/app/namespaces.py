@@ -1,6 +1,7 @@
 """Opens the configured namespaces; failures are reported with the namespace's name."""
 
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -82,16 +83,8 @@ async def enter(
             options don't fit the namespace.
     """
     adapter, abilities = _built(namespace, runtime, hooks)
-    try:
+    with failing_as(namespace):
         opened = await stack.enter_async_context(adapter)
-    except TlsFileError as error:
-        raise _bad_tls(namespace, error) from error
-    except InvalidRequest as error:
-        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
-    except StoreInUse as error:
-        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
-    except (StoreError, OSError) as error:
-        raise Failure(f"namespace {namespace.name}: {error}") from error
     register(opened, abilities, runtime)
     return opened
 
@@ -119,18 +112,25 @@ def _built(
         token_expiries=runtime.token_expiries,
         hooks=attrs.evolve(hooks or LocalHooks(), heard=abilities.heard),
     )
-    try:
+    with failing_as(namespace):
         adapter = build(namespace.url, namespace.name, dependencies, namespace.options)
-    except TlsFileError as error:
-        raise _bad_tls(namespace, error) from error
-    except InvalidRequest as error:
-        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
     return adapter, abilities
 
 
-def _bad_tls(namespace: Namespace, error: TlsFileError) -> Failure:
-    text = f"namespaces.{namespace.name}.tls.{error.field}: {error}"
-    return Failure(text, ExitCode.WRONG)
+@contextmanager
+def failing_as(namespace: Namespace) -> Iterator[None]:
+    """Raise Failure with the namespace's name if its opening fails within the context."""
+    try:
+        yield
+    except TlsFileError as error:
+        text = f"namespaces.{namespace.name}.tls.{error.field}: {error}"
+        raise Failure(text, ExitCode.WRONG) from error
+    except InvalidRequest as error:
+        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
+    except StoreInUse as error:
+        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
+    except (StoreError, OSError) as error:
+        raise Failure(f"namespace {namespace.name}: {error}") from error
 
 
 def make_abilities(namespace: Namespace, runtime: Runtime) -> AbilityWatch:

@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from gateway.app.assembly.late_setup import AGAIN
-from gateway.app.namespaces import enter, enter_later
+from gateway.app.namespaces import enter, enter_later, failing_as
 from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.files import StoreError, free_bytes
@@ -201,11 +201,13 @@ async def enter_spool(
     and raises Unavailable until then.
 
     Raises:
-        Failure: the store is in use, or damaged.
+        Failure: the store is in use, or damaged, or its place can't be read.
     """
     await trio.lowlevel.checkpoint()
     file = Path(namespace.url.partition(":")[2])
-    if has_room(file):
+    with failing_as(namespace):
+        has_place = has_room(file)
+    if has_place:
         spool = await enter(stack, namespace, runtime)
     else:
         spool = await enter_later(stack, namespace, runtime)

@@ -1,6 +1,7 @@
 """The gauge of the local spool: depth, age, rates and room."""
 
 import random
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.app.spooling import MIB, SpoolGauge, SyphonOfSpool
+from gateway.app.assembly.parts import spool_namespace
+from gateway.app.failure import Failure
+from gateway.app.runtime import Runtime
+from gateway.app.spooling import MIB, SpoolGauge, SyphonOfSpool, enter_spool
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain import backlog
@@ -117,3 +121,11 @@ async def test_what_a_spool_does_not_tell_in_time_is_unknown(
 
     assert (told.pending, told.oldest_age, told.free_bytes) == (None, None, None)
     assert timedelta(seconds=trio.current_time() - began) == timedelta(seconds=3)
+
+
+async def test_a_place_that_no_file_can_have_is_a_failure_of_the_spool(tmp_path: Path) -> None:
+    spool = spool_namespace(tmp_path / ("x" * 300))
+
+    async with AsyncExitStack() as stack:
+        with pytest.raises(Failure, match=r"namespace \(spool\): .* File name too long"):
+            await enter_spool(stack, spool, QUEUE, Runtime(), [])
