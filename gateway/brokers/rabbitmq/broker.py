@@ -511,7 +511,7 @@ class RabbitmqBroker:
         outgoing = encoded(message)
         if outgoing.size > self._options.max_message_size:
             raise MessageTooLarge(
-                f"message: {outgoing.size} bytes, at most {self._options.max_message_size} expected"
+                f"message of {outgoing.size} bytes, at most {self._options.max_message_size} expected"
             )
         return outgoing
 

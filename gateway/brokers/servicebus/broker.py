@@ -355,7 +355,7 @@ def _refuse_too_large(messages: Sequence[Message], most: int) -> None:
         size = _size_of(message)
         if size > most:
             raise MessageTooLarge(
-                f"message: {size} bytes, at most {most} (max_message_size) expected"
+                f"message of {size} bytes, at most {most} (max_message_size) expected"
             )
 
 
