@@ -24,17 +24,17 @@ from rich.table import Table
 from benchmarks.listener_idle import HOURS, NAIVE
 from benchmarks.listener_scale import MOST_ROUNDS, SEED, Asked, names_of, store_of
 from benchmarks.report import print_report
-from gateway.agent.process_pool import ProcessPool
-from gateway.agent.work_depth import WorkWatch
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.options import Agent
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message
-from gateway.domain.scaling.autoscaling import Autoscaler, AutoscalingOptions
 from gateway.frontends.admin.scale import ScaleFigures
-from gateway.listener import RAW, Item, ListenerOptions, QueueListener, Trigger, Triggers
+from gateway.listening import RAW, Item, ListenerOptions, QueueListener, Trigger, Triggers
+from gateway.listening.agent.process_pool import ProcessPool
+from gateway.listening.agent.work_depth import WorkWatch
+from gateway.listening.scaling.autoscaling import Autoscaler, AutoscalingOptions
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.pairgate.listener_report import Report as Work
 from tests.harness.clocks import VirtualClock
 from tests.harness.determinism import run_seeded

@@ -25,10 +25,10 @@ from benchmarks.memory import resident
 from benchmarks.report import report_of, show_facts
 from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
-from gateway.brokers.embedded.broker import EmbeddedOptions
 from gateway.demo.machines import broker_config
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
+from gateway.store.embedded.broker import EmbeddedOptions
 
 _AT_ONCE: Final = 2000  # queues that are made in one transaction, roughly
 _STORE: Final = "broker.db"

@@ -10,10 +10,10 @@ import attrs
 from benchmarks.closed_loop import BODY, IN_PROCESS, Client, Way
 from gateway.app.process import collect_seldom
 from gateway.app.runtime import Runtime
-from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
 from gateway.ports import Receiver
+from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
 
 QUEUE: Final = EntityPath("messages")
 _EVERYTHING: Final = 1_000_000_000

@@ -20,14 +20,14 @@ import attrs
 import click
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import Message
 from gateway.interception import InterceptedBroker, Interceptor
-from gateway.listener.announcing import Announcing
+from gateway.listening.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import (
     AbilityInterceptor,
     AbilityWatch,

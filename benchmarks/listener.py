@@ -36,7 +36,7 @@ from benchmarks.stopwatch import processor_time
 from benchmarks.targets import Target, show_targets
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
-from gateway.listener import Item
+from gateway.listening import Item
 from gateway.ports import Broker
 from tests.e2e.installation import client
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, broker_config, open_gateways

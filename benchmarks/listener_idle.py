@@ -11,11 +11,11 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
-from gateway.listener import RAW, Item, ListenerOptions, QueueListener, Triggers
+from gateway.listening import RAW, Item, ListenerOptions, QueueListener, Triggers
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.polled import PolledBroker
 

@@ -28,13 +28,13 @@ from rich.table import Table
 
 from benchmarks.listener_idle import HOURS, NAIVE
 from benchmarks.report import print_report
-from gateway.agent.work_depth import WorkWatch
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
 from gateway.frontends.admin.scale import ScaleFigures
-from gateway.listener import RAW, Item, ListenerOptions, QueueListener, Triggers
+from gateway.listening import RAW, Item, ListenerOptions, QueueListener, Triggers
+from gateway.listening.agent.work_depth import WorkWatch
 from gateway.ports import Broker, Receiver
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.pairgate.scale import Figures
 from tests.harness.clocks import VirtualClock
 from tests.harness.determinism import run_seeded

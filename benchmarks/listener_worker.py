@@ -17,10 +17,10 @@ import attrs
 import trio
 
 from gateway.app.runtime import Silence
-from gateway.brokers.registry import BrokerDependencies, build, options_class
+from gateway.config.kinds import BrokerDependencies, build, options_class
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
-from gateway.listener import RAW, Item, QueueListener
+from gateway.listening import RAW, Item, QueueListener
 from gateway.ports import Broker
 
 QUEUE: Final = EntityPath("orders")

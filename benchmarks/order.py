@@ -34,8 +34,6 @@ from benchmarks.fleet import bench_envelope
 from benchmarks.machine import facts_of_processor
 from benchmarks.report import report_of, show_facts
 from gateway.app.runtime import Runtime
-from gateway.brokers.local.broker import LocalOptions
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
@@ -45,6 +43,8 @@ from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import Backlog, provision
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Receiver
+from gateway.store.local.broker import LocalOptions
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import encoded_size
 
 AnyReport = TypeVar("AnyReport", bound=attrs.AttrsInstance)

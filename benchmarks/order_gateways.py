@@ -32,8 +32,6 @@ from benchmarks.machine import facts_of_processor
 from benchmarks.order import BODY, ENTITY, LABEL, QUEUES, FarBroker, make_pair, run
 from benchmarks.report import show_facts
 from gateway.app.runtime import Runtime
-from gateway.brokers.local.broker import LocalOptions
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.demo.ports import free_port
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
@@ -45,6 +43,8 @@ from gateway.net.listeners import open_listener
 from gateway.pairing.options import OrderLeaseMode
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
+from gateway.store.local.broker import LocalOptions
+from gateway.store.local.memory import MemoryBroker
 
 PLAIN, WAIT, FORWARD = WAYS = ("plain", "wait", "forward")
 MODES: Final = {

@@ -35,7 +35,6 @@ from rich.table import Table
 from benchmarks.figures import medians_of, ratios_of
 from benchmarks.machine import facts_of_processor
 from benchmarks.report import report_of, show_facts
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.rabbitmq.broker import open_namespace as open_rabbitmq
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.brokers.sharding.broker import ShardedBroker
@@ -48,6 +47,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Delivery, Message, ReceiveMode, Settlement
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.ports import Broker, Receiver
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.azurite import ACCOUNT, KEY, azurite
 from tests.harness.rabbitmq import USER, rabbitmq
 

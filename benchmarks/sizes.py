@@ -21,14 +21,14 @@ import trio
 from benchmarks.closed_loop import BODY
 from benchmarks.in_process import QUEUE, open_broker
 from gateway.app.process import collect_seldom
-from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
-from gateway.brokers.embedded.files import Disk
-from gateway.brokers.embedded.store import Store
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
-from gateway.engine.entity_store import StoredEntity
-from gateway.engine.records import Row, State
+from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
+from gateway.store.embedded.files import Disk
+from gateway.store.embedded.store import Store
+from gateway.store.engine.entity_store import StoredEntity
+from gateway.store.engine.records import Row, State
 from gateway.wire.amqp.message import encode_message
 
 TASKS: Final = 64

@@ -2,7 +2,9 @@
 
 import gc
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -64,3 +66,11 @@ def _group_of(item: pytest.Item) -> str:
     if item.get_closest_marker("shared") or (names & SERVERS and not of_contract):
         return "shared"
     return ""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder, in memory if possible: a crash here copies files, and syncs don't matter."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as name:
+        yield Path(name)

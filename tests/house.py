@@ -8,6 +8,8 @@ from tests.modules import PORTS, modules
 
 PORT = "the port"  # `PORTS` in the picture: small files beside each other, not a package
 NOT_DRAWN = {"__init__", "__main__"}
+# Processes of their own, above the library that the gateway reads.
+APART = ("listening/agent", "listening/process", "store/engine")
 
 
 def packages() -> dict[str, set[str]]:
@@ -15,15 +17,19 @@ def packages() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module in modules():
         if module.part not in NOT_DRAWN:
-            found.setdefault(drawn_as(module.part), set()).update(
-                drawn_as(name.split(".")[1])
+            found.setdefault(drawn_as(module.name), set()).update(
+                drawn_as(name.removeprefix("gateway.").replace(".", "/"))
                 for name in module.imports
                 if name.startswith("gateway.")
             )
     return {name: imports - {name} for name, imports in found.items()}
 
 
-def drawn_as(part: str) -> str:
+def drawn_as(path: str) -> str:
+    for part in APART:
+        if f"{path}/".startswith(f"{part}/"):
+            return part
+    part = path.partition("/")[0]
     return PORT if part in PORTS else part
 
 

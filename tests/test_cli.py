@@ -295,7 +295,7 @@ def test_a_gateway_starts_without_what_only_others_need() -> None:
             "gateway.brokers.servicebus.broker",
             "gateway.brokers.storage_queue.broker",
             "gateway.demo",
-            "gateway.listener.listener",
+            "gateway.listening.listener",
             "opentelemetry",
             "prometheus_client",
             "rich",

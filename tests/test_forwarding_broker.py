@@ -7,7 +7,6 @@ import attrs
 import pytest
 
 from gateway import capabilities
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.brokers.sharding.places import ShardPlaces
 from gateway.brokers.sharding.receiver import ShardedReceiver
@@ -60,6 +59,7 @@ from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.gathering import GatheringBroker
 from gateway.ports import Broker, Receiver
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 
 TOPIC = EntityPath("t")

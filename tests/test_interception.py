@@ -10,7 +10,6 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import SendsMany, Sessions, SettlesMany, address_of
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Busy, EntityNotFound, LockLost, Unavailable
@@ -18,6 +17,7 @@ from gateway.domain.message import Complete, Message, ReceiveMode
 from gateway.interception import Call, CallKind, InterceptedBroker, Interceptor
 from gateway.offering import required
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Hang
 

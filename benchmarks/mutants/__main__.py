@@ -23,11 +23,12 @@ from benchmarks.mutants.result_log import NEEDS_IMPORT, UNTESTED, Entry, ResultL
 from benchmarks.mutants.trial import FLAGS, Cold, Trace, Warm
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("domain", "engine", "checker", "pairing")
+PACKAGES: Final = ("domain", "store/engine", "listening/scaling", "checker", "pairing")
 NO_GATEWAY: Final = "tests/conftest.py"  # imports nothing of it
 NEAR: Final[Mapping[str, Sequence[str]]] = {
     "domain": ("tests/domain/", "tests/claims/"),
-    "engine": ("tests/engine/",),
+    "store/engine": ("tests/store/engine/",),
+    "listening/scaling": ("tests/listening/scaling/",),
     "checker": ("tests/checker/", "tests/chaos/test_invariants.py"),
     "pairing": ("tests/pairing/",),
 }
@@ -43,13 +44,14 @@ RULES: Final = (
     "tests/brokers/test_visibility.py",
     "tests/chaos/test_checker.py",
     "tests/config/",
-    "tests/listener/test_locks.py",
+    "tests/listening/test_locks.py",
     "tests/pairing/",
     "tests/checker/test_records.py",
 )
 FAR: Final[Mapping[str, Sequence[str]]] = {
     "domain": RULES,
-    "engine": RULES,
+    "store/engine": RULES,
+    "listening/scaling": ("tests/listening/",),
     "checker": ("tests/chaos/test_checker.py",),
     "pairing": (
         "tests/brokers/test_pair_contract.py",
@@ -110,8 +112,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _modules(package: str, wanted: Sequence[str]) -> Iterator[str]:
-    for path in (ROOT / "gateway" / package).glob("*.py"):
-        name = f"{package}/{path.stem}"
+    for path in (ROOT / "gateway" / package).rglob("*.py"):
+        name = str(path.relative_to(ROOT / "gateway").with_suffix(""))
         if path.stem != "__init__" and (name in wanted or package in wanted):
             yield name
 

@@ -1,7 +1,7 @@
 """The way to the messages: the gateway that this example runs, as a namespace."""
 
 from gateway.app.runtime import Runtime, Silence
-from gateway.brokers.registry import Adapter, BrokerDependencies, build, options_class
+from gateway.config.kinds import Adapter, BrokerDependencies, build, options_class
 from gateway.frontends.auth import EMULATOR_POLICY
 
 

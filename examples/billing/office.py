@@ -27,9 +27,9 @@ from examples.billing.values import (
 from examples.billing.verdict import Findings
 from gateway.app.runtime import Runtime
 from gateway.domain.entity import QueueProperties
-from gateway.listener import Json, Submitter
-from gateway.listener.errors import SubmitError
-from gateway.listener.exchange import Requester
+from gateway.listening import Json, Submitter
+from gateway.listening.errors import SubmitError
+from gateway.listening.exchange import Requester
 from gateway.ports import Broker
 
 # The lock duration: for so long no other worker gets the messages of a dead worker.

@@ -23,10 +23,10 @@ from examples.billing.ledger import Ledger
 from examples.billing.namespace import open_namespace
 from examples.billing.values import BATCHES, REPORTS, Batch, Report, Slice
 from gateway.app.runtime import Runtime
-from gateway.listener import Item, Json, ListenerOptions, QueueListener
-from gateway.listener.exchange import replying
-from gateway.listener.intents import steps
-from gateway.listener.job import Handler
+from gateway.listening import Item, Json, ListenerOptions, QueueListener
+from gateway.listening.exchange import replying
+from gateway.listening.intents import steps
+from gateway.listening.job import Handler
 from gateway.ports import Broker
 
 T = TypeVar("T")

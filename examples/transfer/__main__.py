@@ -13,13 +13,13 @@ import attrs
 import trio
 
 from gateway.app.runtime import Runtime
-from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.domain.entity import EntityPath
-from gateway.listener import Item, Json, QueueListener, Submitter
-from gateway.listener.intents import steps, update
-from gateway.listener.stores.folder import FolderValues
-from gateway.listener.stores.sqlite import SqliteValues
-from gateway.listener.stores.values import Store, Values
+from gateway.listening import Item, Json, QueueListener, Submitter
+from gateway.listening.intents import steps, update
+from gateway.listening.stores.folder import FolderValues
+from gateway.listening.stores.sqlite import SqliteValues
+from gateway.listening.stores.values import Store, Values
+from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
 
 INTENTS: Final = EntityPath("transfers")
 CENTS: Final = 5  # of each transfer

@@ -10,10 +10,7 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.embedded.files import StoreError, StoreInUse
-from gateway.brokers.local.hooks import LocalHooks
-from gateway.brokers.registry import Adapter, BrokerDependencies, build
+from gateway.config.kinds import Adapter, BrokerDependencies, build
 from gateway.config.options import Namespace
 from gateway.config.places import authority_of, hosts_of, is_loopback, is_own_url
 from gateway.domain.entity import EntityPath
@@ -32,6 +29,9 @@ from gateway.domain.health.abilities import Abilities, Ability, Rights, remedy
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.net.tls import TlsFileError
 from gateway.ports import Broker
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.embedded.files import StoreError, StoreInUse
+from gateway.store.local.hooks import LocalHooks
 from gateway.telemetry.abilities import AbilityWatch
 
 ASK_SECONDS: Final = 10.0

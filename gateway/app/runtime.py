@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import attrs
 
-from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.meter import Meter
 from gateway.domain.envelope import Envelope
 from gateway.domain.events.gateway import Event
 from gateway.domain.health.send_counters import SendCounters
 from gateway.ports import Observer
+from gateway.store.embedded.commit_stats import CommitStats
 from gateway.telemetry.abilities import AbilityWatch
 from gateway.telemetry.loop_lag import LoopLag
 from gateway.telemetry.service_manager import ServiceManager

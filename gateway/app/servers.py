@@ -13,7 +13,6 @@ from gateway.app.operations.control_calls import of_process
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard, make_figures
 from gateway.app.status.sections import readings
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
 from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.frontend import AdminFrontend
@@ -30,6 +29,7 @@ from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
+from gateway.store.local.visibility import LocalVisibility
 from gateway.telemetry.audit import AuditLog
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS

@@ -35,7 +35,6 @@ from gateway.app.take_over.door import Door, HandOver, open_door
 from gateway.app.take_over.given import GivenSockets, from_systemd
 from gateway.app.take_over.predecessor import Predecessor, find_predecessor
 from gateway.app.workers.limits import shared
-from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
 from gateway.config.options import ADMIN, SERVE, Config
 from gateway.config.places import moved
@@ -48,6 +47,7 @@ from gateway.frontends.cluster.cluster import ClusterPort
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
 from gateway.ports import Observer, Service
+from gateway.store.embedded.broker import EmbeddedBroker
 
 SAVE_SECONDS: Final = 5.0
 FORWARDED_SECONDS: Final = 5.0  # for sends that other gateways have forwarded

@@ -16,9 +16,6 @@ import trio
 from gateway.app.assembly.late_setup import AGAIN
 from gateway.app.namespaces import enter, enter_later, failing_as
 from gateway.app.runtime import Runtime
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.embedded.files import StoreError, free_bytes
-from gateway.brokers.embedded.store import LOW_WATER
 from gateway.capabilities import Peeks
 from gateway.config.options import Namespace
 from gateway.domain import backlog
@@ -32,6 +29,9 @@ from gateway.domain.status.pair import SpoolStatus
 from gateway.offering import offered
 from gateway.pairing.syphon.dead_letters import count_dead_letters
 from gateway.ports import Broker, Observer, Service, WallClock
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.embedded.files import StoreError, free_bytes
+from gateway.store.embedded.store import LOW_WATER
 
 MIB: Final = 1024 * 1024
 

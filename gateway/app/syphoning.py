@@ -23,11 +23,9 @@ from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
 from gateway.app.status.board import LoneSyphon, StatusBoard
 from gateway.app.status.sections import readings
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.hooks import LocalHooks
-from gateway.brokers.registry import Adapter
 from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.file import Loaded
+from gateway.config.kinds import Adapter
 from gateway.config.options import SYPHON, Config, Pairing
 from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
@@ -39,6 +37,8 @@ from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.hooks import LocalHooks
 
 
 async def syphon(

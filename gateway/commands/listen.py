@@ -8,11 +8,7 @@ from typing import Any, Final
 import attrs
 import click
 
-from gateway.agent import agent as agents
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.listener import process
-from gateway.app.listener.handlers import HandlerChoice
-from gateway.app.listener.process_one import leave_process_one
 from gateway.app.logs import Reloader, open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import kind_of
@@ -30,6 +26,10 @@ from gateway.commands.terminal import (
 )
 from gateway.config.file import Loaded
 from gateway.config.options import Listen
+from gateway.listening.agent import agent as agents
+from gateway.listening.process import process
+from gateway.listening.process.handlers import HandlerChoice
+from gateway.listening.process.process_one import leave_process_one
 
 STANDARD_ERROR: Final = 2
 OFF: Final = "off"

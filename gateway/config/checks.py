@@ -7,10 +7,10 @@ from itertools import combinations
 from typing import Final
 
 from gateway.brokers.entra.options import CredentialOptions
-from gateway.brokers.registry import cannot
 from gateway.brokers.sharding.table import ShardingRule
 from gateway.config.addresses import addresses_of
 from gateway.config.checks_of_pairs import problems_of_pair, warnings_of_pair
+from gateway.config.kinds import cannot
 from gateway.config.options import (
     ADMIN,
     AMQP,
@@ -40,7 +40,7 @@ from gateway.config.problems import no_namespace
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, needs_extra
-from gateway.domain.scaling.concurrency import parse_weights
+from gateway.listening.scaling.concurrency import parse_weights
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
 from gateway.wire.azure_blob import check_container, parse_blob_account

@@ -21,7 +21,6 @@ from gateway.domain.access import AccessPolicy, Issuer, Right, TokenRule
 from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
-from gateway.domain.scaling.autoscaling import AutoscalingOptions
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
 from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
@@ -30,7 +29,8 @@ from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus.options import RestOptions
 from gateway.frontends.storage_queue.options import StorageQueueOptions
-from gateway.listener.options import ListenerOptions as HandlingOptions
+from gateway.listening.options import ListenerOptions as HandlingOptions
+from gateway.listening.scaling.autoscaling import AutoscalingOptions
 from gateway.net.clients import ClientOptions
 from gateway.net.http.server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions

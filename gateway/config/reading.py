@@ -11,7 +11,7 @@ import attrs
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, override
 
-from gateway.brokers.registry import options_class
+from gateway.config.kinds import options_class
 from gateway.config.options import (
     AccessEntry,
     AccountEntry,

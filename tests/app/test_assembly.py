@@ -17,7 +17,7 @@ ASSEMBLY: Final = (
     PACKAGE / "app" / "workers" / "clusters.py",
     PACKAGE / "app" / "workers" / "parts.py",
     PACKAGE / "app" / "workers" / "stores.py",
-    PACKAGE / "brokers" / "registry.py",
+    PACKAGE / "config" / "kinds.py",
     PACKAGE / "brokers" / "sharding" / "assembly.py",
     PACKAGE / "pairing" / "pair.py",
 )

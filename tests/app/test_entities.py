@@ -5,13 +5,13 @@ import random
 import pytest
 
 from gateway.app.entities import make_entities
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported
 from gateway.domain.plan import Plan, PlannedQueue, PlannedSubscription, PlannedTopic
 from gateway.domain.topics.filters import FalseFilter, Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.frontends.rest_client import wall_clock
 
 TOPIC = EntityPath("t")

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from gateway.app.failure import Failure
-from gateway.app.listener.handlers import WRONG_TYPE, TypedHandler
 from gateway.app.operations.json_schema import read_schema
 from gateway.app.operations.typed_message import BodyType, kind_of, typed_body
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import DeadLetter, Delivery, Message
-from gateway.listener.items import Item
+from gateway.listening.items import Item
+from gateway.listening.process.handlers import WRONG_TYPE, TypedHandler
 
 SCHEMA = {
     "$schema": "http://json-schema.org/draft-07/schema#",

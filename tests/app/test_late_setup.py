@@ -11,7 +11,6 @@ from trio.testing import MockClock
 from gateway.app.assembly.late_setup import BacklogSetup, LateSetup
 from gateway.app.assembly.pairs import find_backlog
 from gateway.app.runtime import Runtime
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.options import Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
@@ -19,6 +18,7 @@ from gateway.domain.errors import NotAuthorized, Unavailable
 from gateway.domain.events.gateway import Doubtful, EntitiesMade
 from gateway.domain.plan import Plan, PlannedQueue
 from gateway.pairing.options import PairOptions
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import Fault, FaultyBroker, Hang, Operation, Refuse
 from tests.pairing.harness import Events

@@ -14,12 +14,12 @@ from gateway.app.assembly.parts import spool_namespace
 from gateway.app.failure import Failure
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import MIB, SpoolGauge, SyphonOfSpool, enter_spool
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Diverted, Syphoned
 from gateway.domain.message import AcceptedBy, Message
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Hang, Operation
 from tests.pairing.harness import Events

@@ -11,8 +11,8 @@ from benchmarks.listener_scale import (
     measure_rate,
     measure_start,
 )
-from gateway.listener.listener import OPENED_AT_ONCE
-from gateway.listener.options import ListenerOptions
+from gateway.listening.listener import OPENED_AT_ONCE
+from gateway.listening.options import ListenerOptions
 
 SOURCE, POLLS, SWEEP, TRIGGERS, PUSHED = WAYS
 MORE = OPENED_AT_ONCE + 1  # queues

@@ -1,6 +1,5 @@
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from trio.abc import Clock
@@ -85,11 +84,3 @@ async def orders(broker: Broker) -> EntityPath:
     path = EntityPath.parse("orders")
     await broker.create_queue(path, QueueProperties())
     return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder, in memory if possible: a crash here copies files, and syncs don't matter."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as name:
-        yield Path(name)

@@ -12,12 +12,12 @@ import attrs
 import trio
 from trio.abc import Clock
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.interception import InterceptedBroker
-from gateway.listener.announcing import Announcing
+from gateway.listening.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker, WallClock
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere

@@ -19,15 +19,15 @@ from hypothesis.stateful import (
     rule,
 )
 
-from gateway.brokers.local.receiver import to_delivery
 from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import DEAD_LETTER_REASON, Delivery, Message, ReceiveMode
 from gateway.domain.topics.filters import Rule, TrueFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties, as_queue
-from gateway.engine.deliveries import Taken
-from gateway.engine.records import DEFERRED_OF, Row, State
+from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.records import DEFERRED_OF, Row, State
+from gateway.store.local.receiver import to_delivery
 from gateway.wire.amqp.message import encode_message
 from tests.brokers.drawn import (
     BATCHES,

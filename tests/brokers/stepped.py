@@ -16,23 +16,23 @@ from typing import Any, TypeVar
 
 import attrs
 
-from gateway.brokers.embedded.committer import Committer
-from gateway.brokers.embedded.files import Disk
-from gateway.brokers.embedded.store import Store
-from gateway.brokers.local.broker import LocalBroker
-from gateway.brokers.local.lock_tokens import lock_tokens
-from gateway.brokers.local.memory import MemoryEntityStore
-from gateway.brokers.local.step import Step
+from gateway.brokers.lock_tokens import lock_tokens
 from gateway.brokers.meter import Meter
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.identity import MEMORY, Identity
 from gateway.domain.message import Message
-from gateway.engine.content_needs import Packing
-from gateway.engine.deliveries import Report
-from gateway.engine.entity_store import EntityStore
-from gateway.engine.namespace import Namespace
+from gateway.store.embedded.committer import Committer
+from gateway.store.embedded.files import Disk
+from gateway.store.embedded.store import Store
+from gateway.store.engine.content_needs import Packing
+from gateway.store.engine.deliveries import Report
+from gateway.store.engine.entity_store import EntityStore
+from gateway.store.engine.namespace import Namespace
+from gateway.store.local.broker import LocalBroker
+from gateway.store.local.memory import MemoryEntityStore
+from gateway.store.local.step import Step
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter

@@ -5,7 +5,7 @@ from datetime import timedelta
 from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
-from gateway.engine.queue_content import SWEEP
+from gateway.store.engine.queue_content import SWEEP
 from tests.brokers.stepped import SteppedBroker, SteppedEmbedded, done
 
 SOURCE, TARGET = EntityPath("source"), EntityPath("target")

@@ -8,11 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, InternalError, InvalidRequest, NotSupported
 from gateway.domain.message import Abandon, AcceptedBy, Complete, Message
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.hostile import (
     CASES,
     HERE,

@@ -14,7 +14,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.topics.filters import Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
-from gateway.engine.records import State
+from gateway.store.engine.records import State
 from tests.brokers.stepped import SteppedBroker, done
 
 QUEUE, OTHER, NEWS = EntityPath("queue"), EntityPath("other"), EntityPath("news")

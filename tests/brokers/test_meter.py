@@ -11,8 +11,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.brokers.meter import Meter
 from gateway.brokers.storage_queue.broker import StorageQueueBroker
 from gateway.domain.billing import Operation
@@ -20,6 +18,8 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
 from gateway.domain.message import Complete, Delivery, Message
 from gateway.domain.storage_queue.poison import Terms
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.visibility import LocalVisibility
 from tests.brokers.amqp import served as amqp
 from tests.brokers.servicebus import served as rest
 from tests.brokers.storage_queue.harness import harness

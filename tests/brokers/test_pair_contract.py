@@ -11,16 +11,16 @@ import trio
 from trio.abc import Clock
 from trio.testing import MockClock
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import send_accepted_by
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
 from gateway.interception import InterceptedBroker
-from gateway.listener.announcing import Announcing
+from gateway.listening.announcing import Announcing
 from gateway.ports import Broker, WallClock
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.brokers.amqp.served import client as amqp_client
 from tests.brokers.kinds import real_date

@@ -8,25 +8,25 @@ import apsw
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.brokers.embedded import schema
-from gateway.brokers.embedded.changes import Changes
-from gateway.brokers.embedded.counters import Counters
-from gateway.brokers.embedded.delivery_counts import DeliveryCounts
-from gateway.brokers.embedded.rows import SqliteRows
-from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
-from gateway.brokers.local.memory_rows import (
+from gateway.domain.clocks.times import Now, to_date
+from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
+from gateway.store.embedded import schema
+from gateway.store.embedded.changes import Changes
+from gateway.store.embedded.counters import Counters
+from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.rows import SqliteRows
+from gateway.store.embedded.session_rows import SqliteSeenIds, SqliteSessions
+from gateway.store.engine.journal import Journal
+from gateway.store.engine.records import Incoming, State, Storage
+from gateway.store.local.memory_rows import (
     MemoryNumbers,
     MemoryRows,
     MemorySeenIds,
     MemorySessions,
 )
-from gateway.domain.clocks.times import Now, to_date
-from gateway.domain.entity import QueueProperties
-from gateway.domain.errors import BrokerError
-from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
-from gateway.engine.journal import Journal
-from gateway.engine.records import Incoming, State, Storage
-from tests.engine.queue import naive_storage, queue_on
+from tests.store.engine.queue import naive_storage, queue_on
 
 STATES = st.sampled_from([State.ACTIVE, State.DEAD])
 SECONDS = st.integers(0, 30)

@@ -12,18 +12,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.hooks import LocalHooks
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.visibility import CLEAR_STEP, LocalVisibility
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound
 from gateway.domain.events.gateway import MovedToPoison
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.storage_queue.poison import Terms, TermsOf, poison_queue
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
-from tests.brokers.embedded.stores import Events
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.hooks import LocalHooks
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.visibility import CLEAR_STEP, LocalVisibility
 from tests.harness.clocks import VirtualClock
+from tests.store.embedded.stores import Events
 
 ORDERS: Final = EntityPath("orders")
 POISON: Final = poison_queue(ORDERS)

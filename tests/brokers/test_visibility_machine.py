@@ -13,14 +13,14 @@ import trio
 from hypothesis import given, settings
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import LockLost, MessageNotFound
 from gateway.domain.message import Abandon, Complete, Delivery, Message
 from gateway.domain.storage_queue.poison import Terms
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.ports import Receiver
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.visibility import LocalVisibility
 from tests.harness.clocks import VirtualClock
 
 ORDERS: Final = EntityPath("orders")

@@ -24,7 +24,7 @@ from gateway.checker.operations import (
 )
 from gateway.checker.verdict import EXPIRED, Rules, Violation, judge
 from gateway.domain.message import Message, symbol
-from gateway.engine import queue_content
+from gateway.store.engine import queue_content
 
 AUDIT = (AuditBegan(at=100, queues=frozenset({"orders"})), QueueRead(at=101, queue="orders"))
 INVOKED = Invoked(at=0, message_id="1", entity="orders", fingerprint="f")

@@ -11,7 +11,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.claim_check import ClaimCheck, Codec
 from gateway.claims.options import ClaimOptions, PackingRule
@@ -22,6 +21,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.ports import Broker, WallClock
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import decode_message, encode_message
 from tests.harness.claim_store import MemoryClaimStore
 from tests.harness.clocks import VirtualClock

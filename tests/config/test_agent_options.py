@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config.file import Loaded, parse
 from gateway.config.problems import ConfigError
-from gateway.domain.scaling.autoscaling import AutoscalingOptions
+from gateway.listening.scaling.autoscaling import AutoscalingOptions
 
 HERE = '[namespaces.here]\nurl = "memory:"\n'
 ADMIN = '[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:9640"\n'

@@ -12,11 +12,11 @@ import attrs
 import pytest
 
 from gateway.brokers.entra.options import CredentialKind, CredentialOptions
-from gateway.brokers.registry import options_class
 from gateway.brokers.sharding.table import ShardingRule
 from gateway.claims.options import PackingRule
 from gateway.cli import COMMANDS, command_named
 from gateway.config.file import load
+from gateway.config.kinds import options_class
 from gateway.config.options import (
     DEFAULT,
     AccessEntry,

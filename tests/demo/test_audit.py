@@ -7,13 +7,13 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.checker.operations import AuditBegan, AuditFailed, Found, Place, QueueRead
 from gateway.demo.audit import LIMIT, AuditedNamespace, audit, pending
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown, Unavailable
 from gateway.domain.message import DeadLetter, Message
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")

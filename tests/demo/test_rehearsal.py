@@ -11,7 +11,6 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.status.sections import DRILL
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.commands.drill import code_of
 from gateway.demo.rehearsal import Load, Outcome, Rehearsal
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -29,6 +28,7 @@ from gateway.domain.status.pair import (
 from gateway.domain.status.process import Status
 from gateway.pairing.drill.cut import Cut
 from gateway.pairing.drill.drills import Drills
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import Events
 

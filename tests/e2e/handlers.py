@@ -9,7 +9,7 @@ from pathlib import Path
 import trio
 
 from gateway.domain.message import Message
-from gateway.listener import Item
+from gateway.listening import Item
 
 NOTES = Path("notes")
 SOME = 200  # messages

@@ -11,19 +11,19 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.embedded.tables import VERSION
 from gateway.domain import backlog
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, client_context
-from tests.brokers.embedded.crashes import content
-from tests.brokers.embedded.migration import make_store_1
-from tests.brokers.embedded.stores import opened
+from gateway.store.embedded.tables import VERSION
 from tests.e2e.commands import ADMIN, pairgate, with_fixed_port
 from tests.e2e.installation import LABEL, client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import request, send, take
 from tests.harness.certificates import DAY, Authority, Issued, now
 from tests.harness.wall_clock import WallClock
+from tests.store.embedded.crashes import content
+from tests.store.embedded.migration import make_store_1
+from tests.store.embedded.stores import opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from gateway.brokers.embedded.store import LOW_WATER
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import AcceptedBy
 from gateway.ports import Broker
+from gateway.store.embedded.store import LOW_WATER
 from tests.e2e.harmed import (
     MOVED,
     PATIENCE,

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
 from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.memory import MemoryBroker
 from tests.e2e.installation import Installation
 from tests.e2e.processes import Gateways, broker_config
 

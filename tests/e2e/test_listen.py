@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from gateway.app.runtime import Silence
-from gateway.brokers.registry import BrokerDependencies, build, options_class
+from gateway.config.kinds import BrokerDependencies, build, options_class
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message

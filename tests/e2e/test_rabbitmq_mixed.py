@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.checker.verdict import Verdict
+from gateway.store.embedded.broker import EmbeddedBroker
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes, Listed

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.agent.work_depth import ScaleReader
 from gateway.app.failure import Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.certificates import make_certificates
@@ -15,6 +14,7 @@ from gateway.app.runtime import Runtime
 from gateway.config.file import load
 from gateway.domain.entity import EntityPath
 from gateway.domain.operators.redrive import Selection
+from gateway.listening.agent.work_depth import ScaleReader
 from gateway.net.tls import ClientTlsOptions
 from tests.e2e.commands import ACCESS, run
 from tests.e2e.processes import (

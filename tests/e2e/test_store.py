@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.brokers.embedded.crashes import break_index, content
-from tests.brokers.embedded.stores import ORDERS, embedded
 from tests.e2e.processes import (
     GatewayProcess,
     Gateways,
@@ -18,6 +16,8 @@ from tests.e2e.processes import (
     fork_server,
 )
 from tests.e2e.rest import send, take
+from tests.store.embedded.crashes import break_index, content
+from tests.store.embedded.stores import ORDERS, embedded
 
 pytestmark = pytest.mark.slow
 

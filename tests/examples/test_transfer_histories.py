@@ -9,11 +9,11 @@ from trio.testing import MockClock
 
 from examples.transfer.__main__ import CENTS, OPENING, Account, Transfer, Worker
 from gateway.domain.errors import PreconditionFailed
-from gateway.listener import Json
-from gateway.listener.intents import steps
-from gateway.listener.stores.values import Values
+from gateway.listening import Json
+from gateway.listening.intents import steps
+from gateway.listening.stores.values import Values
 from tests.harness.faults import LoseAnswer, Refuse
-from tests.listener.harness import LONGEST_TEST, ORDERS, Harness
+from tests.listening.harness import LONGEST_TEST, ORDERS, Harness
 
 TRANSFERS = 12
 LIVES = 6  # of the workers, two at a time

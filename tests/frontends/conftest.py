@@ -4,9 +4,9 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
 from gateway.frontends.leases import Leases
+from gateway.store.local.memory import MemoryBroker
 from tests.frontends.rest_client import ORDERS, Client, Scripted, frontend_of, wall_clock
 
 

@@ -11,7 +11,6 @@ from uuid import UUID
 import attrs
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
@@ -21,6 +20,7 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.options import RestOptions
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.ports import Receiver
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus import answers, atom, atom_answers, rest
 from gateway.wire.servicebus import atom_operations as management

@@ -11,10 +11,6 @@ from uuid import UUID
 import attrs
 import trio
 
-from gateway.brokers.local.hooks import LocalHooks
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.recent import Recent
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath
 from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -23,6 +19,10 @@ from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.frontends.storage_queue.options import StorageQueueOptions
+from gateway.store.local.hooks import LocalHooks
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.recent import Recent
+from gateway.store.local.visibility import LocalVisibility
 from gateway.wire.http.date import format_http_date
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage

@@ -7,7 +7,6 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.admin.frontend import AdminFrontend
@@ -16,6 +15,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.frontends.storage_queue.auth import Accounts
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response

@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import Access, AccessPolicy, Certified, Refusal, Right
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import NotAuthorized
@@ -36,6 +35,7 @@ from gateway.net.http.server import HttpServer
 from gateway.net.listeners import ConnectionHandler, Listener
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
 from gateway.net.visits import Visits, note_certificate
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.http.messages import Headers, Request, Response
 from tests.frontends.amqp.sdk import Sdk

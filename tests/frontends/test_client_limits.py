@@ -12,7 +12,6 @@ import trio
 import trio.testing
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import AccessPolicy, ClientLimit, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
@@ -30,6 +29,7 @@ from gateway.frontends.leases import Leases
 from gateway.net.clients import MOST_PEEKS, PEEK_PATIENCE, ClientOptions, Clients
 from gateway.net.turns import BRIEF
 from gateway.net.visits import Visits, note_authorized, take_turn
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.exchange import Reply, build_request, parse_reply
 from gateway.wire.amqp.management import operations as ops

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.frontends.leases import Leases
+from gateway.store.local.memory import MemoryBroker
 
 ORDERS = EntityPath("orders")
 MESSAGES = 8

@@ -11,8 +11,6 @@ import h11
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import GatewayError, InternalError
 from gateway.domain.storage_queue.accounts import StorageAccount
@@ -27,6 +25,8 @@ from gateway.net.http.client_codec import ClientCodec
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import RequestRefused
 from gateway.net.http.websocket import accept_websocket
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.visibility import LocalVisibility
 from gateway.wire.amqp import exchange
 from gateway.wire.amqp.management import requests as management
 from gateway.wire.amqp.message import decode_message, encode_message

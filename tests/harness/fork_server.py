@@ -36,7 +36,7 @@ ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = (
     *sorted({f"gateway.commands.{module}" for module in COMMANDS.values()}),
     "gateway.brokers.amqp.servicebus",
-    "gateway.brokers.embedded.broker",
+    "gateway.store.embedded.broker",
     "gateway.brokers.rabbitmq.broker",
     "gateway.brokers.servicebus.broker",
     "gateway.brokers.storage_queue.broker",

@@ -120,8 +120,16 @@ class PlantedBug:
 
 
 def bugs_below(folder: Path) -> tuple[PlantedBug, ...]:
-    """All planted bugs of that folder and those in it, by their path."""
-    return tuple(PlantedBug.read(path) for path in sorted(folder.rglob("*.diff")))
+    """
+    All planted bugs of that folder and those in it, by their path.
+
+    Raises:
+        ValueError: there are none, so a test of each would pass without any.
+    """
+    bugs = tuple(PlantedBug.read(path) for path in sorted(folder.rglob("*.diff")))
+    if not bugs:
+        raise ValueError(f"no planted bugs in {folder}")
+    return bugs
 
 
 def share_package(folder: Path, diff: Path) -> None:

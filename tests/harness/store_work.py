@@ -13,11 +13,7 @@ from typing import Any, Final
 import apsw
 import attrs
 
-from gateway.brokers.embedded.committer import Committer
-from gateway.brokers.embedded.files import Disk, StoreError
-from gateway.brokers.embedded.store import Store
-from gateway.brokers.local.lock_tokens import lock_tokens
-from gateway.brokers.local.step import Step
+from gateway.brokers.lock_tokens import lock_tokens
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown
@@ -30,11 +26,15 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
-from gateway.engine.content_needs import Packing
-from gateway.engine.deliveries import Taken
-from gateway.engine.namespace import Namespace
-from gateway.engine.queue import Queue
-from gateway.engine.records import Incoming, Place, State
+from gateway.store.embedded.committer import Committer
+from gateway.store.embedded.files import Disk, StoreError
+from gateway.store.embedded.store import Store
+from gateway.store.engine.content_needs import Packing
+from gateway.store.engine.deliveries import Taken
+from gateway.store.engine.namespace import Namespace
+from gateway.store.engine.queue import Queue
+from gateway.store.engine.records import Incoming, Place, State
+from gateway.store.local.step import Step
 
 NAMES: Final = ("plain", "other", "sessions", "unique")
 _PLAIN: Final = QueueProperties(

@@ -4,11 +4,11 @@ from contextlib import suppress
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import send_accepted_by
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Busy, LockLost, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.message import AcceptedBy, Complete, Message
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import (
     FaultyBroker,

@@ -1,8 +1,8 @@
 """The measure of retained memory counts everything inside an object of the gateway."""
 
 from gateway.domain.entity import EntityPath
-from gateway.engine.locks import Locks
 from gateway.pairing.inflight import InFlight
+from gateway.store.engine.locks import Locks
 from tests.harness.retained import entries
 
 

@@ -13,8 +13,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local.broker import LocalOptions
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.changes import Changes
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
@@ -53,6 +51,8 @@ from gateway.pairing.syphon.primary_load import PrimaryLoad
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Receiver
+from gateway.store.local.broker import LocalOptions
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 from gateway.wire.pairgate.encryption import MessageEncryption
 from tests.harness.clocks import VirtualClock

@@ -10,7 +10,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -23,6 +22,7 @@ from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import SHOWN
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.waiting import WaitingCounts
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import NAMESPACE, Fault, FaultyBroker, Hang, Refuse

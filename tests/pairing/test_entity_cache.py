@@ -5,12 +5,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.brokers.local.broker import LocalOptions
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.topics.topology import TopicProperties
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
+from gateway.store.local.broker import LocalOptions
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import Hang, Operation, Refuse
 from tests.pairing.harness import BILLS, ORDERS, refuse, virtual_time

@@ -5,11 +5,11 @@ import random
 import attrs
 import pytest
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.errors import NotSupported
 from gateway.pairing.ownership import Owner, note_of, note_owner, owner_in, owners_of
 from gateway.pairing.provision import provision
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 
 LABEL = "east"

@@ -7,7 +7,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown
@@ -15,6 +14,7 @@ from gateway.domain.failover import State
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import load_of
 

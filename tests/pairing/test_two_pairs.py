@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 import attrs
 import trio
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.capabilities import send_accepted_by
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -16,6 +15,7 @@ from gateway.domain.errors import Unavailable
 from gateway.domain.message import AcceptedBy, Message
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.ports import Broker
+from gateway.store.embedded.broker import EmbeddedBroker
 from tests.brokers.pairs import BACKLOG_QUEUES, LABEL, pair_of, syphon_of
 
 ORDERS = EntityPath("orders")

@@ -10,7 +10,7 @@ from tests.references.tables import table
 
 # The names that a program may import, by their modules. Everything else may change in any version.
 PUBLIC: Final[dict[str, tuple[str, ...]]] = {
-    "gateway.listener": (
+    "gateway.listening": (
         "QueueListener",
         "Submitter",
         "ListenerOptions",
@@ -23,11 +23,11 @@ PUBLIC: Final[dict[str, tuple[str, ...]]] = {
         "EndpointDown",
         "SubmitError",
     ),
-    "gateway.listener.exchange": ("Requester", "replying"),
-    "gateway.listener.intents": ("update", "steps"),
-    "gateway.listener.stores.sqlite": ("SqliteValues",),
-    "gateway.listener.stores.folder": ("FolderValues",),
-    "gateway.listener.stores.values": ("Values",),
+    "gateway.listening.exchange": ("Requester", "replying"),
+    "gateway.listening.intents": ("update", "steps"),
+    "gateway.listening.stores.sqlite": ("SqliteValues",),
+    "gateway.listening.stores.folder": ("FolderValues",),
+    "gateway.listening.stores.values": ("Values",),
     "gateway.brokers.storage_queue.blob_values": ("AzureBlobValues",),
     "gateway.ports": ("Broker", "Receiver", "Observer", "Versioned"),
     "gateway.capabilities": (
@@ -66,7 +66,7 @@ PUBLIC: Final[dict[str, tuple[str, ...]]] = {
         "NotSupported",
     ),
     "gateway.app.runtime": ("Runtime",),
-    "gateway.brokers.embedded.broker": ("EmbeddedBroker", "EmbeddedOptions"),
+    "gateway.store.embedded.broker": ("EmbeddedBroker", "EmbeddedOptions"),
 }
 _EMPTY_LINE: Final = re.compile(r"\n\s*\n")
 

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from gateway import capabilities, ports
-from gateway.listener import items
+from gateway.listening import items
 from tests.references.library import PUBLIC, summary, value_of
 
 NAMES = [(module, name) for module, names in PUBLIC.items() for name in names]
@@ -40,6 +40,6 @@ def documented_elsewhere(value: type, method: str) -> bool:
 
 
 def test_the_listeners_names_are_those_that_its_package_offers() -> None:
-    offered = set(import_module("gateway.listener").__all__)
+    offered = set(import_module("gateway.listening").__all__)
 
-    assert set(PUBLIC["gateway.listener"]) == offered
+    assert set(PUBLIC["gateway.listening"]) == offered

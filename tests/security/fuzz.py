@@ -21,9 +21,6 @@ import trio.testing
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
-from gateway.brokers.local.hooks import LocalHooks
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, InternalError, MessageError
 from gateway.domain.events.gateway import Event
@@ -41,6 +38,9 @@ from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.offering import capabilities_of, required
 from gateway.ports import Broker
+from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
+from gateway.store.local.hooks import LocalHooks
+from gateway.store.local.visibility import LocalVisibility
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.exchange import parse_reply
 from gateway.wire.amqp.message import encode_message

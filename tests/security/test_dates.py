@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Message
 from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlAction, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.security.fuzz import entry, open_harness
 

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given, settings
 
-from gateway.brokers.embedded.entity_rows import EntityRows
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InternalError
 from gateway.domain.topics.filters import Rule
+from gateway.store.embedded.entity_rows import EntityRows
 from tests.security.fuzz import SETTINGS, TOPIC, Call, Direct, Http, conversations, entry, run
 
 

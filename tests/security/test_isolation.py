@@ -10,17 +10,17 @@ import attrs
 import pytest
 
 from gateway.app.runtime import Runtime
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.broker import LocalBroker
-from gateway.brokers.local.hooks import LocalHooks
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InternalError
 from gateway.domain.events.gateway import Event, Started
 from gateway.domain.events.stores import RequestFailed
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message
-from gateway.engine import enqueue as enqueue
-from gateway.engine.queue_content import QueueContent
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.engine import enqueue as enqueue
+from gateway.store.engine.queue_content import QueueContent
+from gateway.store.local.broker import LocalBroker
+from gateway.store.local.hooks import LocalHooks
+from gateway.store.local.memory import MemoryBroker
 
 ORDERS = EntityPath("orders")
 

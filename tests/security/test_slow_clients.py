@@ -10,8 +10,6 @@ import pytest
 import trio
 from trio.testing import MockClock, lockstep_stream_pair
 
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
@@ -25,6 +23,8 @@ from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.net.http.server import HttpServer
 from gateway.net.sniffing import Sniffer
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.visibility import LocalVisibility
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.performatives import described, uint
 from tests.frontends.rest_client import wall_clock

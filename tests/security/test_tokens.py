@@ -8,9 +8,9 @@ import pytest
 from trio.testing import MockClock
 
 from gateway.app.runtime import Runtime
-from gateway.brokers.local.lock_tokens import lock_tokens
-from gateway.brokers.registry import BrokerDependencies, build
+from gateway.brokers.lock_tokens import lock_tokens
 from gateway.brokers.storage_queue.deliveries import Numbers
+from gateway.config.kinds import BrokerDependencies, build
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest, LockLost, MessageNotFound
 from gateway.domain.message import Message, ReceiveMode
@@ -18,9 +18,9 @@ from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.messages import read_receipt, write_receipt
-from tests.brokers.embedded.stores import ORDERS
 from tests.frontends.storage_client import open_client
 from tests.harness.clocks import VirtualClock
+from tests.store.embedded.stores import ORDERS
 
 
 class Known(random.Random):

@@ -7,7 +7,6 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from gateway.brokers.local.step import Step
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InternalError
@@ -23,9 +22,10 @@ from gateway.domain.message import (
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlAction, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
-from gateway.engine.namespace import Namespace
-from gateway.engine.records import Incoming, State
-from gateway.engine.topics import Topics
+from gateway.store.engine.namespace import Namespace
+from gateway.store.engine.records import Incoming, State
+from gateway.store.engine.topics import Topics
+from gateway.store.local.step import Step
 from tests.security.undone import (
     Bug,
     InMemory,

@@ -11,20 +11,20 @@ from typing import Any, Final
 import attrs
 
 import gateway
-from gateway.brokers.embedded.committer import Committer
-from gateway.brokers.embedded.files import Disk
-from gateway.brokers.embedded.store import Store
-from gateway.brokers.local.memory import MemoryEntityStore
-from gateway.brokers.local.step import Fault, Step, attempt, report_of
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
-from gateway.engine.content_needs import Packing
-from gateway.engine.entity_store import EntityStore
-from gateway.engine.message_index import Lane
-from gateway.engine.namespace import Namespace, always_watched
-from gateway.engine.queue import Queue
-from gateway.engine.records import Row, State
+from gateway.store.embedded.committer import Committer
+from gateway.store.embedded.files import Disk
+from gateway.store.embedded.store import Store
+from gateway.store.engine.content_needs import Packing
+from gateway.store.engine.entity_store import EntityStore
+from gateway.store.engine.message_index import Lane
+from gateway.store.engine.namespace import Namespace, always_watched
+from gateway.store.engine.queue import Queue
+from gateway.store.engine.records import Row, State
+from gateway.store.local.memory import MemoryEntityStore
+from gateway.store.local.step import Fault, Step, attempt, report_of
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.sql.action import compile_action
 from gateway.wire.sql.filter import compile_filter
@@ -38,17 +38,17 @@ _PLACES: Final = tuple(
     f"{_ROOT}/{place}"
     for place in (
         "domain/",
-        "engine/",
-        "brokers/local/memory",
-        "brokers/embedded/changes",
-        "brokers/embedded/checksums",
-        "brokers/embedded/delivery_counts",
-        "brokers/embedded/entities",
-        "brokers/embedded/entity_rows",
-        "brokers/embedded/read_ahead",
-        "brokers/embedded/rows",
-        "brokers/embedded/session_rows",
-        "brokers/embedded/store.py",
+        "store/engine/",
+        "store/local/memory",
+        "store/embedded/changes",
+        "store/embedded/checksums",
+        "store/embedded/delivery_counts",
+        "store/embedded/entities",
+        "store/embedded/entity_rows",
+        "store/embedded/read_ahead",
+        "store/embedded/rows",
+        "store/embedded/session_rows",
+        "store/embedded/store.py",
         "wire/",
     )
 )

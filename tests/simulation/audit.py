@@ -5,10 +5,10 @@ from typing import Final
 
 import trio
 
-from gateway.brokers.local.broker import LocalBroker
 from gateway.checker.operations import AuditBegan, Found, Place, QueueRead, Record, fingerprint
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import DEAD_LETTER_REASON
+from gateway.store.local.broker import LocalBroker
 from tests.simulation.names import Names
 
 PLACES: Final = {

@@ -8,13 +8,13 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.embedded.files import mark_path
-from gateway.brokers.local.step import Step
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown, StorageFull
 from gateway.ports import WallClock
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.embedded.files import mark_path
+from gateway.store.local.step import Step
 from tests.harness.crash_disk import Ailment, CrashDisk, Replay, read_image, write_image
 from tests.harness.store_work import roomy
 

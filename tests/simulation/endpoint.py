@@ -10,8 +10,8 @@ from typing import Protocol
 import attrs
 import trio
 
-from gateway.brokers.registry import Adapter
 from gateway.capabilities import Batches, send_each
+from gateway.config.kinds import Adapter
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Message

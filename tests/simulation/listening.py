@@ -8,7 +8,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
-from gateway.listener import RAW, Item, ListenerOptions, QueueListener
+from gateway.listening import RAW, Item, ListenerOptions, QueueListener
 from gateway.ports import Broker, WallClock
 from tests.simulation.clients import Journal
 

@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.checker.history import Run
 from gateway.checker.operations import Acked, Failed, Found, Invoked, Place, Record, Unknown
 from gateway.checker.order import order_kept
@@ -32,6 +31,7 @@ from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, Sy
 from gateway.pairing.order.keys import key_of
 from gateway.pairing.pair import PairDependencies, PairPeers
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import encoded_size
 from tests.harness.clocks import VirtualClock
 from tests.harness.determinism import run_seeded

@@ -29,8 +29,6 @@ from gateway.brokers.amqp.cbs import Signer
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.peer import Access
 from gateway.brokers.amqp.servicebus import ServiceBusBroker
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.step import Step
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -41,6 +39,8 @@ from gateway.frontends.leases import Leases
 from gateway.net.dialing import Place
 from gateway.net.http.client import HttpClient
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.step import Step
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery

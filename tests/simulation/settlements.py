@@ -25,10 +25,9 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.registry import Adapter
 from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRestOptions
 from gateway.brokers.servicebus.peer import Tokens
+from gateway.config.kinds import Adapter
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import (
@@ -41,6 +40,7 @@ from gateway.domain.message import (
 )
 from gateway.net.http.client import HttpClient
 from gateway.ports import Broker, Receiver
+from gateway.store.local.memory import MemoryBroker
 from tests.frontends.rest_client import wall_clock
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import (

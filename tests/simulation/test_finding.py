@@ -9,7 +9,7 @@ import pytest
 
 from gateway.checker.history import Attempted, End, Settled, Way
 from gateway.checker.operations import Acked, Completed, Delivered, Invoked
-from gateway.listener import locks, queue_session
+from gateway.listening import locks, queue_session
 from tests.simulation import runs, world
 from tests.simulation.__main__ import main
 from tests.simulation.bugs import bug_named

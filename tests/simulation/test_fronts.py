@@ -7,12 +7,12 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.checker.operations import fingerprint
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown
 from gateway.domain.message import Message
 from gateway.forwarding_broker import ForwardingBroker
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.simulation.endpoint import Endpoint, client_of
 from tests.simulation.names import Names

@@ -7,11 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import LoopPaused
 from gateway.pairing.pair import PairDependencies
 from gateway.pairing.state_file import BETWEEN_SAVES
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.simulation.names import Names
 from tests.simulation.network import Network

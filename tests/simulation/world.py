@@ -17,9 +17,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.brokers.embedded.files import StoreError
-from gateway.brokers.local.broker import LocalBroker
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.checker.invariants import judge_run
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -28,6 +25,9 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.pair import PairDependencies
+from gateway.store.embedded.files import StoreError
+from gateway.store.local.broker import LocalBroker
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import encoded_size
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import Call, Fault, FaultyBroker, Hang, Operation

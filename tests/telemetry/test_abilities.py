@@ -7,7 +7,6 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import FailsFast, Identifies
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -27,6 +26,7 @@ from gateway.domain.message import Complete, Message
 from gateway.offering import capabilities_of, offered, required
 from gateway.pairing.sending import send_in_time
 from gateway.ports import Broker, Receiver
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Hang, Operation, Refuse

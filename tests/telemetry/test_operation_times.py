@@ -13,7 +13,6 @@ from trio.testing import MockClock
 from gateway.app.assembly.parts import Parts, make_parts
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import SettlesMany
 from gateway.config.file import parse
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -24,6 +23,7 @@ from gateway.domain.status.pair import SendCount
 from gateway.domain.status.process import OperationDuration, Status
 from gateway.offering import required
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.abilities import AbilityWatch
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, T, Work

@@ -14,7 +14,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import SettlesMany
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
@@ -22,6 +21,7 @@ from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
 from gateway.interception import InterceptedBroker
 from gateway.offering import required
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.spans import SpanInterceptor, SpanMaker, creation_context
 from gateway.telemetry.trace_export import TraceExport
 from tests.brokers.pairs import pair_of, syphon_of

@@ -10,7 +10,6 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.brokers.entra.options import STORAGE_SCOPE
-from gateway.brokers.registry import BrokerDependencies, access_tokens
 from gateway.brokers.storage_queue.blob_client import BlobClient
 from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.claims.broker import ClaimedBroker
@@ -20,6 +19,7 @@ from gateway.claims.encryption import TAG
 from gateway.claims.folder import FolderStore
 from gateway.claims.packing import PackedBroker
 from gateway.claims.receiver import ClaimDependencies
+from gateway.config.kinds import BrokerDependencies, access_tokens
 from gateway.config.options import Claims, Config
 from gateway.domain import claim as claims
 from gateway.domain.errors import BrokerError, GatewayError, NotAuthorized, Untrusted

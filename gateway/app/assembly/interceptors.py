@@ -11,13 +11,13 @@ import attrs
 
 from gateway.app.runtime import Runtime
 from gateway.app.traces import make_spans
-from gateway.brokers.local.broker import LocalBroker
 from gateway.config.options import Namespace
 from gateway.domain.entity import EntityPath
 from gateway.interception import InterceptedBroker, Interceptor
-from gateway.listener.announcing import Announcing
+from gateway.listening.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker
+from gateway.store.local.broker import LocalBroker
 from gateway.telemetry.abilities import AbilityInterceptor, ReceiveInterceptor, SendInterceptor
 
 Announce = Callable[[EntityPath, int], None]
@@ -85,7 +85,7 @@ INTERCEPTORS: Final[Sequence[InterceptorRow]] = (
     InterceptorRow("abilities", _WATCH, f"[pairing], or {REMOTE}", _abilities),
     InterceptorRow("receives", _WATCH, "", _receives),
     InterceptorRow("drill", "gateway/pairing/drill/cut.py", "[drill] and [pairing]", _drill),
-    InterceptorRow("announcements", "gateway/listener/announcing.py", REMOTE, _announcements),
+    InterceptorRow("announcements", "gateway/listening/announcing.py", REMOTE, _announcements),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.announcements.trigger_topic import TopicAnnouncer
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.late_setup import BacklogSetup, LateSetup
 from gateway.app.assembly.pairs import (
@@ -26,7 +27,6 @@ from gateway.app.certificates import CertificateWatch
 from gateway.app.entities import make_entities
 from gateway.app.failure import Failure
 from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
-from gateway.app.listener.trigger_topic import TopicAnnouncer
 from gateway.app.namespaces import Sides, check_credentials, enter, is_own
 from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
 from gateway.app.process_control import ProcessControl
@@ -34,17 +34,12 @@ from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge, enter_spool
 from gateway.app.status.sections import DRILL, ORDER
 from gateway.app.workers.clusters import make_cluster
-from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local.broker import LocalBroker
-from gateway.brokers.local.hooks import LocalHooks
-from gateway.brokers.local.recent import Recent
-from gateway.brokers.local.visibility import LocalVisibility
-from gateway.brokers.registry import Adapter
 from gateway.brokers.sharding.assembly import Sharding
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.capabilities import Visibility
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.packing import PackedBroker
+from gateway.config.kinds import Adapter
 from gateway.config.options import SERVE, STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
@@ -69,6 +64,11 @@ from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.purge import Purge
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
+from gateway.store.embedded.broker import EmbeddedBroker
+from gateway.store.local.broker import LocalBroker
+from gateway.store.local.hooks import LocalHooks
+from gateway.store.local.recent import Recent
+from gateway.store.local.visibility import LocalVisibility
 
 ReadWorkers = Callable[[], Awaitable[Workers]]
 # The spool's name among the namespaces; the configuration can't have that name.

@@ -9,10 +9,10 @@ from typing import Final
 
 import trio
 
+from gateway.app.announcements.waking import expected_wake
 from gateway.app.assembly.claiming import check_claims
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import about_primary, identity_of, judge_backlog, likeness
-from gateway.app.listener.waking import expected_wake
 from gateway.app.namespaces import (
     check_credentials,
     enter,
@@ -26,9 +26,9 @@ from gateway.app.operations.provisioning import find_primary
 from gateway.app.operations.targets import find_running
 from gateway.app.runtime import Runtime
 from gateway.app.starting import check_endpoints, check_files, check_issuers
-from gateway.brokers.registry import cannot
 from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
+from gateway.config.kinds import cannot
 from gateway.config.options import Claims, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath

@@ -13,12 +13,12 @@ from rich.filesize import decimal
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.findings import Finding, Findings, Grade
 from gateway.app.runtime import Runtime
-from gateway.brokers.embedded.copying import Copy, back_up, compact
-from gateway.brokers.embedded.files import Disk, StoreError, StoreInUse
-from gateway.brokers.embedded.inspection import Content, Inspection, inspect
-from gateway.brokers.embedded.live_copying import Throttle, back_up_live
-from gateway.brokers.embedded.salvage import Salvaged, salvage
 from gateway.config.options import Config
+from gateway.store.embedded.copying import Copy, back_up, compact
+from gateway.store.embedded.files import Disk, StoreError, StoreInUse
+from gateway.store.embedded.inspection import Content, Inspection, inspect
+from gateway.store.embedded.live_copying import Throttle, back_up_live
+from gateway.store.embedded.salvage import Salvaged, salvage
 
 SCHEME: Final = "embedded:"
 ID_BITS: Final = 63

@@ -14,8 +14,8 @@ from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, is_to_come
 from gateway.app.runtime import Runtime
-from gateway.brokers.registry import options_class
 from gateway.config.checks import requires_tls
+from gateway.config.kinds import options_class
 from gateway.config.options import ADMIN, AMQP, STORAGE_QUEUE, Config, Endpoint, Namespace
 from gateway.config.places import moved
 from gateway.config.problems import no_namespace

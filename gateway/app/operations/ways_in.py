@@ -20,8 +20,8 @@ from gateway.app.operations.targets import (
     trust_of,
 )
 from gateway.app.runtime import Runtime
-from gateway.brokers.registry import options_class
 from gateway.brokers.servicebus.peer import MAX_DELIVERIES
+from gateway.config.kinds import options_class
 from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
 from gateway.config.places import host_of_bind, is_loopback
 from gateway.domain.access import Right

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from gateway.app.listener.waking import expected_wake
+from gateway.app.announcements.waking import expected_wake
 from gateway.config.options import Config
 from gateway.domain.operators.drill import Drill
 from gateway.domain.status.figures import bounded

@@ -21,7 +21,7 @@ from gateway.brokers.amqp.receiver import AmqpReceiver, ReceiverDependencies
 from gateway.brokers.amqp.receiving import ReceivingConnections
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
 from gateway.brokers.amqp.sending import check_all, encoded, post_all, transfers_of
-from gateway.brokers.local.lock_tokens import lock_tokens
+from gateway.brokers.lock_tokens import lock_tokens
 from gateway.brokers.meter import Meter
 from gateway.capabilities import Batches
 from gateway.changes import Turns

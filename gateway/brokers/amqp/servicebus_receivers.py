@@ -27,7 +27,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
-from gateway.engine.queue_checks import check_session_id
+from gateway.domain.texts import check_session_id
 from gateway.net.amqp.links import ReceivingLink
 from gateway.wire.amqp.events import (
     RELEASED,

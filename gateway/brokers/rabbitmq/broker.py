@@ -509,10 +509,9 @@ class RabbitmqBroker:
                 "scheduled: RabbitMQ can't schedule messages; send it when it is due"
             )
         outgoing = encoded(message)
-        if outgoing.size > self._options.max_message_size:
-            raise MessageTooLarge(
-                f"message of {outgoing.size} bytes, at most {self._options.max_message_size} expected"
-            )
+        most = self._options.max_message_size
+        if outgoing.size > most:
+            raise MessageTooLarge(f"message of {outgoing.size} bytes, at most {most} expected")
         return outgoing
 
     async def _publish_one(

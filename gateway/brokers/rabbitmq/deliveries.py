@@ -19,7 +19,7 @@ from gateway.domain.message import (
     Settlement,
     derive_message,
 )
-from gateway.engine.queue_checks import check_reason
+from gateway.domain.texts import check_reason
 from gateway.net.rabbitmq.channel import Channel
 from gateway.wire.rabbitmq.properties import Incoming
 

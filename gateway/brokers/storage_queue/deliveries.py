@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from gateway.brokers.local.lock_tokens import lock_tokens
+from gateway.brokers.lock_tokens import lock_tokens
 from gateway.capabilities import LONGEST_TOKEN
 from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.times import moved

@@ -47,7 +47,7 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
-from gateway.engine.queue_checks import check_reason
+from gateway.domain.texts import check_reason
 from gateway.ports import WallClock
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import build_body, build_text_body

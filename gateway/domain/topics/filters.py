@@ -1,7 +1,7 @@
 """
 Rules of a subscription: which messages of the topic it gets, and how these are changed.
 
-A SQL filter is only text here; the parser is in `wire/sql`. `engine/topic_routing.py` applies the
+A SQL filter is only text here; `wire/sql` parses it. `store/engine/topic_routing.py` applies the
 rules to a message: it looks them up by the exact value of one field first, so a change to how a
 field matches belongs in both files.
 """

@@ -13,7 +13,6 @@ from gateway.app.operations.checking import _check_identity, _look_at, _tell_sec
 from gateway.app.operations.findings import Findings, Grade
 from gateway.app.operations.messages import _failed
 from gateway.app.operations.targets import Target
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
@@ -23,6 +22,7 @@ from gateway.domain.identity import Identity, fingerprint
 from gateway.domain.plan import Plan, PlannedQueue
 from gateway.pairing.options import PairOptions
 from gateway.pairing.syphon.destination import Destination
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse
 

@@ -12,7 +12,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.app.runtime import Silence
 from gateway.app.workers.sharing import CacheSync, StateHub, StateReplica, state_of, state_value
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.failover import State
@@ -21,6 +20,7 @@ from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import START, VirtualClock
 
 ORDERS, BILLS = EntityPath("orders"), EntityPath("bills")

@@ -12,7 +12,6 @@ import trio
 
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
@@ -21,6 +20,7 @@ from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
 from gateway.net.sniffing import Sniffer
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.servicebus.served import KEY, POLICY, crashed, real_date
 
 

@@ -15,7 +15,6 @@ from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
 from gateway.brokers.amqp.peer import Access
 from gateway.brokers.amqp.receiving import ASKED_AFTER
 from gateway.brokers.amqp.servicebus import ServiceBusBroker
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, OutcomeUnknown, SessionLockLost
 from gateway.domain.health.trust import SILENCE
@@ -25,6 +24,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.dialing import Place
 from gateway.ports import Receiver
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.events import RELEASED, DispositionReceived, LinkAttached
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.sasl import Credentials

@@ -7,13 +7,13 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.servicebus.management import RestManagement
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized
 from gateway.domain.message import Defer, Message
 from gateway.frontends.amqp import outgoing
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from tests.brokers.amqp.served import House, client, served
 

@@ -15,13 +15,13 @@ from gateway.brokers.amqp.cbs import AccessTokenSource
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import Access
 from gateway.brokers.entra.tokens import AccessToken, AccessTokens
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, NoToken
 from gateway.domain.message import Complete, Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.leases import Leases
 from gateway.net.dialing import Place
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.bearer import World
 from tests.frontends.rest_client import wall_clock

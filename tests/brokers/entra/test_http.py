@@ -18,11 +18,11 @@ from gateway.brokers.entra.options import (
 )
 from gateway.brokers.entra.requesting import TokenRequests
 from gateway.brokers.entra.tokens import AccessTokens
-from gateway.brokers.registry import BrokerDependencies, build
 from gateway.brokers.servicebus.broker import ServiceBusRestOptions
 from gateway.brokers.servicebus.peer import BearerTokens, RestPeer
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue.peer import StorageAccountPeer
+from gateway.config.kinds import BrokerDependencies, build
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized, NoToken
 from gateway.domain.message import Message

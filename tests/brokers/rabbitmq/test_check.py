@@ -8,8 +8,8 @@ from gateway.app.operations.checking import Finding, Grade, check
 from gateway.app.operations.provisioning import provision_all
 from gateway.app.runtime import Runtime
 from gateway.brokers.rabbitmq.broker import CANNOT
-from gateway.brokers.registry import cannot
 from gateway.config.file import Loaded, parse
+from gateway.config.kinds import cannot
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes

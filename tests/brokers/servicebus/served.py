@@ -10,7 +10,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.servicebus.broker import (
     ServiceBusRestBroker,
     ServiceBusRestOptions,
@@ -23,6 +22,7 @@ from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_po
 from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.http.messages import Headers, Request, Response
 
 KEY = "a key of this test"

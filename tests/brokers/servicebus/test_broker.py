@@ -7,12 +7,11 @@ import attrs
 import pytest
 import trio
 
-from gateway.app.listener.process import MOST_POLLS
-from gateway.brokers.registry import BrokerDependencies, build
 from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRestOptions
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.brokers.servicebus.receiver import LongPolls
 from gateway.capabilities import Polls, send_accepted_by
+from gateway.config.kinds import BrokerDependencies, build
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
@@ -27,8 +26,9 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, AcceptedBy, DeadLetter, Delivery, Message
-from gateway.domain.scaling.autoscaling import AutoscalingOptions
 from gateway.domain.topics.topology import TopicInfo
+from gateway.listening.process.process import MOST_POLLS
+from gateway.listening.scaling.autoscaling import AutoscalingOptions
 from gateway.net.listeners import ListenerOptions
 from gateway.offering import required
 from gateway.wire.amqp.message import encoded_size

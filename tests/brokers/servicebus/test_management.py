@@ -6,7 +6,6 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.servicebus.management import RestManagement
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.capabilities import Topology
@@ -16,6 +15,7 @@ from gateway.domain.topics.filters import FalseFilter, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.leases import Leases
 from gateway.offering import offered
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.servicebus.broker import tokens
 from tests.frontends.rest_client import Client, frontend_of, wall_clock
 

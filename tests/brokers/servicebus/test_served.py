@@ -2,11 +2,11 @@ import gc
 
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.servicebus.broker import ServiceBusRestOptions, open_namespace
 from gateway.capabilities import send_accepted_by
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import AcceptedBy, Message
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.servicebus.served import KEY, client, real_date, served
 
 ORDERS = EntityPath("orders")

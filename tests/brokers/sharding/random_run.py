@@ -21,7 +21,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.brokers.sharding.setup import ShardSetup
 from gateway.brokers.sharding.table import ShardedQueue, ShardingRule, ShardTable
@@ -31,6 +30,7 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
 from gateway.domain.message import Abandon, Complete, Delivery, Message
 from gateway.ports import Receiver
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.sharding.harness import ORDERS, sharded
 from tests.harness.clocks import VirtualClock
 from tests.harness.determinism import run_seeded

@@ -8,7 +8,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.capabilities import DeletesMessages, Sessions
@@ -23,6 +22,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Message
 from gateway.offering import required
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.sharding.harness import ORDERS, sharded
 from tests.harness.clocks import VirtualClock
 

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.brokers.sharding.table import ShardingRule
 from gateway.capabilities import Updates
@@ -20,6 +19,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.offering import required
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import VirtualClock
 

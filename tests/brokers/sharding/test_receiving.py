@@ -12,7 +12,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.brokers.sharding.queues import summed
 from gateway.brokers.sharding.receiver import LINGER
@@ -38,6 +37,7 @@ from gateway.domain.message import (
 )
 from gateway.offering import required
 from gateway.ports import Receiver
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse

@@ -9,7 +9,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.brokers.sharding.places import ShardPlaces
 from gateway.brokers.sharding.table import ShardingRule, ShardTable
@@ -29,6 +28,7 @@ from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.offering import required
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.brokers.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import START, VirtualClock

@@ -11,8 +11,6 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.brokers.storage_queue.broker import StorageQueueBroker
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue.peer import StorageAccountPeer
@@ -22,6 +20,8 @@ from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.visibility import LocalVisibility
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue.connection_string import parse_storage_connection
 from tests.harness.clocks import VirtualClock

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
-from gateway.brokers.local.visibility import LocalVisibility
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.visibility import LocalVisibility
 from tests.brokers.storage_queue.azurites import client
 
 

@@ -12,7 +12,6 @@ import attrs
 import trio
 
 from gateway.app.operations.control_calls import of_backlog, of_control, of_drills, of_process
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy
 from gateway.domain.events.gateway import Event
@@ -47,6 +46,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.web_guard import Guarded, WebGuard
 from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
+from gateway.store.local.memory import MemoryBroker
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS

@@ -13,13 +13,13 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import Access, AccessPolicy, Claim
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, wall_clock

@@ -5,13 +5,13 @@ import pytest
 import trio
 import trio.testing
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock

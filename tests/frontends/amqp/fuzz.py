@@ -18,13 +18,13 @@ import attrs
 import trio
 import trio.testing
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.sniffing import Sniffer
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.events import ACCEPTED
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import Sdk

@@ -13,13 +13,13 @@ import trio
 import trio.testing
 from hypothesis import HealthCheck, Phase, given, settings
 
-from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker
+from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import encode_message, encode_sorted
 from gateway.wire.amqp.messages.sections import split_sections

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import Busy
 from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import LeaseOptions, Leases
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from tests.frontends.amqp.conftest import Faulty, House

@@ -5,13 +5,13 @@ from datetime import timedelta
 import pytest
 import trio
 
-from gateway.brokers.local import memory
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import Busy, NotAuthorized, NotSupported, QuotaExceeded, Unavailable
 from gateway.domain.message import DataBody, Kind, Message, Typed
 from gateway.domain.topics.filters import Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
+from gateway.store.local import memory
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.options import EngineOptions

@@ -4,9 +4,9 @@ import pytest
 import trio
 import trio.testing
 
-from gateway.brokers.local.sessions import LocalSessionReceiver
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
+from gateway.store.local.sessions import LocalSessionReceiver
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from tests.frontends.amqp.sessions import SQ, holds

@@ -3,10 +3,10 @@
 import attrs
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown
 from gateway.domain.message import Message
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp import events as amqp
 
 

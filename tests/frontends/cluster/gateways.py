@@ -9,7 +9,6 @@ import attrs
 import trio
 from trio.testing import memory_stream_pair
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Event
@@ -25,6 +24,7 @@ from gateway.frontends.cluster.server import Advise, ClusterServer, SendsInOrder
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, Receiver
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 from tests.frontends.rest_client import wall_clock
 

@@ -2,8 +2,8 @@
 
 import attrs
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.store.local.memory import MemoryBroker
 
 
 @attrs.frozen

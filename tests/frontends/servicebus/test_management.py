@@ -14,8 +14,8 @@ from gateway.domain.topics.topology import (
     TopicInfo,
     TopicProperties,
 )
-from gateway.engine.topics import MAX_SUBSCRIPTIONS
 from gateway.frontends.servicebus.management import manage
+from gateway.store.engine.topics import MAX_SUBSCRIPTIONS
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
 from tests.frontends.rest_client import ORDERS, Client

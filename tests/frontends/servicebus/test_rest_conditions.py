@@ -8,9 +8,9 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.store.local.memory import MemoryBroker
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
 from tests.frontends.rest_client import ORDERS, Client, detail

@@ -6,7 +6,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, Unavailable, Unreachable
@@ -15,6 +14,7 @@ from gateway.domain.failover import State
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
 from tests.pairing.harness import BILLS, LABEL, ORDERS, load_of, virtual_time

@@ -8,7 +8,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.capabilities import Peeks
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -21,6 +20,7 @@ from gateway.offering import required
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.heartbeats import SELDOM, HeartbeatReader, Heartbeats, body_of
 from gateway.ports import Broker
+from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock
 from tests.pairing.harness import LABEL, Events, virtual_time
 

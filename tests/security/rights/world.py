@@ -9,7 +9,6 @@ import attrs
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import AccessPolicy
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists, LockLost
@@ -17,6 +16,7 @@ from gateway.domain.message import Message
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
+from gateway.store.local.memory import MemoryBroker
 from tests.frontends.bearer import World as Provider
 from tests.frontends.rest_client import wall_clock
 from tests.security.rights.credentials import POLICIES

@@ -1,0 +1,99 @@
+"""The sequence numbers of the entities of a store, which are stored with what they number."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import apsw
+import attrs
+
+from gateway.store.embedded.checksums import fitting, row_checksum
+from gateway.store.engine.journal import Journal, put_entry
+from gateway.store.engine.records import State
+
+_PUT: Final = (
+    "INSERT OR REPLACE INTO counter (queue, active, dead, transfer, checksum)"
+    " VALUES (?, ?, ?, ?, ?)"
+)
+_GET: Final = "SELECT active, dead, transfer FROM counter WHERE queue = ?"
+_SKIP: Final = "UPDATE counter SET active = active + ?1, dead = dead + ?1, transfer = transfer + ?1"
+_COUNTED: Final = (State.ACTIVE, State.DEAD, State.TRANSFER)  # as the columns
+
+LOST: Final = (
+    "SELECT name FROM queue LEFT JOIN counter ON counter.queue = queue.id"
+    f" WHERE key IS NOT NULL AND counter.checksum IS NOT {fitting('counter')}"
+)
+"""Finds the names of entities whose counter is damaged or missing."""
+
+TWICE: Final = f"""
+SELECT name, max(coalesce(number, sequence)) AS highest,
+       CASE WHEN state IN ({State.DEAD:d}, {State.DEAD_DEFERRED:d}) THEN dead
+            WHEN state IN ({State.TRANSFER:d}, {State.TRANSFER_DEFERRED:d}) THEN transfer
+            ELSE active END AS next
+FROM message JOIN counter USING (queue) JOIN queue ON queue.id = message.queue
+GROUP BY message.queue, state HAVING highest >= next
+"""
+"""Finds the highest number of a queue or sub-queue whose next number isn't above it."""
+
+
+@attrs.define(eq=False)
+class SqliteNumbers:
+    """`Numbers` of one entity. What it draws is durable with the commit that `Counters` saves."""
+
+    _counters: "Counters"
+    _queue: int
+    _next: dict[State, int]
+
+    def next(self, state: State) -> int:
+        number = self._next[state]
+        self._counters.journal.note(put_entry, self._next, state, number)
+        self._next[state] = number + 1
+        self._counters.note(self._queue, self._next)
+        return number
+
+
+@attrs.define(eq=False)
+class Counters:
+    """The next numbers of all entities. Runs inside the caller's transaction."""
+
+    _connection: apsw.Connection
+    journal: Journal
+    _changed: dict[int, Mapping[State, int]] = attrs.field(factory=dict)  # since the last commit
+
+    def begin(self, queue: int) -> SqliteNumbers:
+        """The numbers of an entity that was just stored under this id."""
+        first = dict.fromkeys(_COUNTED, 1)
+        self.note(queue, first)
+        return SqliteNumbers(self, queue, first)
+
+    def of(self, queue: int) -> SqliteNumbers:
+        """The numbers of a stored entity."""
+        found = self._connection.execute(_GET, (queue,)).fetchone()
+        assert found is not None, "each entity has a counter: see `lost`"
+        return SqliteNumbers(self, queue, dict(zip(_COUNTED, found, strict=True)))
+
+    def note(self, queue: int, numbers: Mapping[State, int]) -> None:
+        """Note that these next numbers must be saved."""
+        before = self._changed.get(queue)
+        if before is not numbers:
+            self.journal.note(put_entry, self._changed, queue, before)
+            self._changed[queue] = numbers
+
+    def save(self) -> None:
+        """Write what has changed since the last commit."""
+        if self._changed:
+            self._connection.executemany(_PUT, map(_row, self._changed.items()))
+
+    def saved(self) -> None:
+        """Note that what `save` wrote is committed."""
+        self._changed.clear()
+
+
+def skip(connection: apsw.Connection, numbers: int) -> None:
+    """Skip so many numbers of each entity. The caller sets the checksums."""
+    connection.execute(_SKIP, (numbers,))
+
+
+def _row(changed: tuple[int, Mapping[State, int]]) -> tuple[int, ...]:
+    queue, numbers = changed
+    values = (queue, *(numbers[state] for state in _COUNTED))
+    return (*values, row_checksum(*values))

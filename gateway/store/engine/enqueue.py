@@ -1,0 +1,155 @@
+"""Adds messages to a queue: sent by a client, or forwarded by another queue."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from gateway.domain.clocks.times import Now, later
+from gateway.domain.entity import EntityStatus
+from gateway.domain.errors import BrokerError, EntityDisabled, MessageTooLarge, QuotaExceeded
+from gateway.domain.message import DeadLetter
+from gateway.store.engine.duplicates import Duplicates
+from gateway.store.engine.queue_checks import accept, check_message
+from gateway.store.engine.queue_content import NO_SESSION, Copy, Onward, QueueContent, check_changed
+from gateway.store.engine.records import Incoming, Place, Row, State
+
+_TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISABLED})
+
+
+@attrs.define(eq=False)
+class EnqueueRules:
+    """The rules by which a queue adds messages."""
+
+    _content: QueueContent
+
+    def check_sendable(self) -> None:
+        """
+        Check that the entity's status allows sending.
+
+        Raises:
+            EntityDisabled: the entity is disabled, or disabled for sending.
+        """
+        entity = self._content.entity
+        if entity.properties.status in _TAKES_NOTHING:
+            raise EntityDisabled(f"{entity.path} is {entity.properties.status.value}")
+
+    def check_size(self, size: int) -> None:
+        """
+        Check a message's size in bytes.
+
+        Raises:
+            MessageTooLarge: the message is larger than the entity allows.
+        """
+        entity = self._content.entity
+        if size > entity.max_message_size:
+            raise MessageTooLarge(
+                f"{entity.path}: a message of {size} bytes,"
+                f" at most {entity.max_message_size} expected"
+            )
+
+    def check_quota(self, added: int, now: Now) -> None:
+        """
+        Check that `added` more bytes fit, after the sweep of the entity. A full topic expires
+        messages of its subscriptions first: without receivers nobody else does.
+
+        Raises:
+            QuotaExceeded: the entity would hold more than `max_size_in_megabytes`.
+        """
+        content = self._content
+        entity, index = content.entity, content.index
+        quota = content.quota
+        if not added or index.used + added <= quota:
+            return
+        if content.onward is not None:
+            content.onward.free_room(now)
+        if index.used + added > quota:
+            raise QuotaExceeded(f"{entity.path} holds {index.used} of {quota} bytes")
+
+    def send(self, messages: Sequence[Incoming], now: Now) -> list[Place]:
+        """As `Queue.send`, after its sweep."""
+        content = self._content
+        properties = content.entity.properties
+        for message in messages:
+            self.check_size(message.size)
+            check_message(message, properties)
+        kept = self._duplicates.sift([*enumerate(messages)], properties, now)
+        self.check_quota(sum([message.size for _, message in kept]), now)
+        mark = content.journal.mark()
+        places = [content.next_place() for _ in messages]
+        rows = [accept(message, places[each], properties, now) for each, message in kept]
+        if content.onward is None:
+            content.add(rows)
+        else:
+            try:
+                self._forward_new(rows, content.onward, now)
+            except BrokerError:
+                content.journal.rewind(mark)  # what is refused takes no number
+                raise
+        if properties.requires_duplicate_detection:
+            self._duplicates.remember([message for _, message in kept], properties, now)
+        return places
+
+    def arrive(self, row: Row, hops: int, now: Now) -> None:
+        """As `Target.arrive`."""
+        properties = self._content.entity.properties
+        if not self._is_new(row, now):
+            return
+        life = properties.default_time_to_live
+        ends = (row.expires, None if life is None else later(now.own_latest, life))
+        refused = properties.requires_session and row.session is None
+        place = row if refused else self._content.next_place()
+        new = attrs.evolve(
+            row,
+            sequence=place.sequence,
+            number=place.number,
+            state=State.ACTIVE,
+            enqueued=now.own,
+            expires=min((end for end in ends if end is not None), default=None),
+            deliveries=0,
+            original=row.first,
+        )
+        if refused:
+            self._content.dead_letter_new(new, NO_SESSION, hops + 1, now)
+        elif self._content.onward is not None:
+            self._content.forward(new, self._content.onward, hops + 1, now)
+        else:
+            self._content.add([new])
+
+    def arrive_dead(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
+        """Take a message that was forwarded `hops` times as a dead letter; never refuses."""
+        new = attrs.evolve(row, enqueued=now.own, deliveries=0, original=row.first)
+        self._content.dead_letter_new(new, why, hops + 1, now)
+
+    def _forward_new(self, rows: Sequence[Row], onward: Onward, now: Now) -> None:
+        ready = [row for row in rows if row.state is State.ACTIVE]
+        copies: list[Copy] = []
+        if onward.to_sender:
+            changed = 0
+            for row in ready:
+                found = onward.copies(row, 1, now)
+                copies += found
+                changed += sum([copy.size for _, copy in found if copy is not row])
+                check_changed(changed)
+            self.check_quota(sum([copy.size for _, copy in copies]), now)
+            ready = []
+        self._content.add([row for row in rows if row.state is not State.ACTIVE])
+        for target, copy in copies:
+            target.arrive(copy, 1, now)
+        for row in ready:
+            self._content.forward(row, onward, 1, now)
+
+    @property
+    def _duplicates(self) -> Duplicates:
+        return Duplicates(self._content.storage.seen)
+
+    def _is_new(self, row: Row, now: Now) -> bool:
+        properties = self._content.entity.properties
+        if not properties.requires_duplicate_detection:
+            return True
+        message = Incoming(
+            content=None, size=0, message_id=self._content.packing.id_of(row.content)
+        )
+        kept = self._duplicates.sift([(0, message)], properties, now)
+        self._duplicates.remember([each for _, each in kept], properties, now)
+        return len(kept) > 0

@@ -1,0 +1,130 @@
+"""
+The sequence numbers of each entity of a store are given once: also after a crash, after the queue
+was empty, and in a store whose earlier version has numbered all messages together.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Complete, DeadLetter, Defer, Message
+from gateway.store.embedded.copying import back_up
+from gateway.store.embedded.files import StoreDamaged
+from gateway.store.embedded.inspection import inspect
+from gateway.store.embedded.salvage import salvage
+from gateway.store.embedded.schema import EPOCH
+from tests.store.embedded.crashes import GOOD_DISK
+from tests.store.embedded.migration import make_store_5
+from tests.store.embedded.stores import ORDERS, embedded, numbered, opened
+
+OTHER = EntityPath("other")
+DAMAGE = "UPDATE counter SET active = 1 WHERE queue = 1"
+
+
+async def emptied(folder: Path, count: int) -> list[int]:
+    """Send and complete that many messages in that store; return their numbers."""
+    async with embedded(folder) as broker, broker.open_receiver(ORDERS) as receiver:
+        await broker.send(ORDERS, numbered(*range(count)))
+        taken = await receiver.receive(count)
+        for each in taken:
+            await receiver.settle(each, Complete())
+    return [each.sequence_number for each in taken]
+
+
+async def next_number(folder: Path, queue: EntityPath = ORDERS) -> int:
+    async with embedded(folder) as broker:
+        await broker.send(queue, [Message(message_id="next")])
+        return (await broker.peek(queue, limit=99))[-1].sequence_number
+
+
+async def test_a_restart_goes_on_though_the_queue_was_empty(tmp_path: Path) -> None:
+    assert await emptied(tmp_path, 3) == [1, 2, 3]
+    assert await emptied(tmp_path, 2) == [4, 5]
+
+
+async def test_a_crash_goes_on_though_the_queue_was_empty(tmp_path: Path) -> None:
+    crashed = tmp_path / "crashed"
+    async with embedded(tmp_path / "living") as broker, broker.open_receiver(ORDERS) as receiver:
+        await broker.send(ORDERS, numbered(1, 2, 3))
+        for each in await receiver.receive(3):
+            await receiver.settle(each, Complete())
+        shutil.copytree(tmp_path / "living", crashed)
+
+    assert await next_number(crashed) == 4
+
+
+async def test_a_queue_that_is_created_again_begins_again_after_a_restart(tmp_path: Path) -> None:
+    await emptied(tmp_path, 3)
+    async with embedded(tmp_path) as broker:
+        await broker.delete_queue(ORDERS)
+
+    assert await next_number(tmp_path) == 1
+
+
+async def test_a_queue_of_version_5_goes_on_above_all_numbers_of_its_store(tmp_path: Path) -> None:
+    make_store_5(tmp_path / "a.db")  # with the messages 1 and 2, and the dead letter 3
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, [Message(message_id="new")])
+        await broker.send(OTHER, [Message(message_id="new")])
+        shown = await broker.peek(ORDERS, limit=9)
+        from_2 = await broker.peek(ORDERS, from_sequence=2, limit=9)
+        from_3 = await broker.peek(ORDERS, from_sequence=3, limit=9)
+        [dead] = await broker.peek(ORDERS.dead_letter, from_sequence=3)
+        [other] = await broker.peek(OTHER)
+
+    assert [each.sequence_number for each in shown] == [1, 2, 4]
+    assert [each.sequence_number for each in from_2] == [2, 4]
+    assert [each.sequence_number for each in from_3] == [4]
+    assert (dead.sequence_number, other.sequence_number) == (3, 1)
+    assert inspect(tmp_path / "a.db", GOOD_DISK).good
+
+
+async def test_messages_of_version_5_keep_their_numbers_when_they_are_settled(
+    tmp_path: Path,
+) -> None:
+    make_store_5(tmp_path / "a.db")
+    async with embedded(tmp_path) as broker, broker.open_receiver(ORDERS) as receiver:
+        one, two = await receiver.receive(2)
+        await receiver.settle(one, Defer(properties={"why": "later"}))
+        await receiver.settle(two, DeadLetter(reason="bad", description=""))
+    async with embedded(tmp_path) as broker, broker.open_receiver(ORDERS) as receiver:
+        [deferred] = await receiver.receive_deferred([1])
+        dead = await broker.peek(ORDERS.dead_letter, limit=9)
+
+    assert (deferred.sequence_number, deferred.message.properties["why"]) == (1, "later")
+    assert [each.sequence_number for each in dead] == [3, 4]
+    assert [each.enqueued_sequence_number for each in dead] == [3, 2]
+
+
+async def test_a_damaged_counter_is_refused_and_a_salvage_counts_on(tmp_path: Path) -> None:
+    await emptied(tmp_path, 3)
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(DAMAGE)
+    with pytest.raises(StoreDamaged, match="counter of 'orders'"):
+        await next_number(tmp_path)
+    found = inspect(tmp_path / "a.db", GOOD_DISK)
+    (tmp_path / "new").mkdir()
+    salvage(tmp_path / "a.db", tmp_path / "new" / "a.db", 9, GOOD_DISK)
+
+    assert found.problems == ("1 counter row is damaged: orders",)
+    assert await next_number(tmp_path / "new") > EPOCH
+
+
+async def test_a_counter_that_would_give_a_number_twice_is_a_problem(tmp_path: Path) -> None:
+    await next_number(tmp_path)
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(f"{DAMAGE}; UPDATE counter SET checksum = row_checksum(1, 1, 1, 1)")
+
+    [problem] = inspect(tmp_path / "a.db", GOOD_DISK).problems
+    assert problem == "orders: there is a message 1, and 1 is next: numbers come twice"
+
+
+async def test_a_copy_skips_numbers_of_each_entity(tmp_path: Path) -> None:
+    await emptied(tmp_path, 3)
+    (tmp_path / "copy").mkdir()
+    back_up(tmp_path / "a.db", tmp_path / "copy" / "a.db", 9, GOOD_DISK)
+
+    assert await next_number(tmp_path / "copy") == EPOCH + 4
+    assert await next_number(tmp_path / "copy", OTHER) == 1

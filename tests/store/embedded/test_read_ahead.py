@@ -1,0 +1,167 @@
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+
+from gateway.store.embedded import schema
+from gateway.store.embedded.changes import Changes
+from gateway.store.embedded.read_ahead import ReadAhead
+from gateway.store.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.store.engine.records import Row, State
+
+QUEUE = (1, State.ACTIVE)
+
+
+class Rows:
+    """Rows 1 to `last`, with a count of how often they were read."""
+
+    def __init__(self, last: int = 1000, size: int = 10) -> None:
+        self.ahead = ReadAhead()
+        self.last, self.size = last, size
+        self.readings: list[int] = []  # how many rows each gave
+
+    def after(self, sequence: int, limit: int = 1, place: tuple[int, State] = QUEUE) -> list[int]:
+        rows: Sequence[Row] = self.ahead.take(place, sequence, limit)
+        if not rows:
+            end = min(self.last, sequence + self.ahead.size(limit))
+            rows = [row(number, self.size) for number in range(sequence + 1, end + 1)]
+            self.readings.append(len(rows))
+            rows = self.ahead.keep(place, rows, limit)
+        return [each.sequence for each in rows]
+
+    def crowd(self, after: int, takes: int) -> None:
+        for number in range(after, after + takes):
+            assert self.after(number) == [number + 1]
+
+
+def row(sequence: int, size: int) -> Row:
+    return Row(
+        sequence=sequence,
+        number=sequence,
+        state=State.ACTIVE,
+        enqueued=0,
+        size=size,
+        content=b"",
+    )
+
+
+def test_as_many_rows_are_read_as_the_crowd_before_took():
+    rows = Rows()
+    rows.crowd(0, 40)
+    rows.ahead.drop()
+    rows.readings.clear()
+
+    rows.crowd(40, 40)
+
+    assert rows.readings == [40]
+
+
+def test_a_single_receiver_has_nothing_read_ahead():
+    rows = Rows()
+    for number in range(10):
+        rows.crowd(number, 1)
+        rows.ahead.drop()
+
+    assert rows.readings == [1] * 10
+
+
+def test_no_more_is_read_ahead_than_fits():
+    rows = Rows(size=50_000)
+    rows.crowd(0, 40)
+    rows.ahead.drop()
+    rows.readings.clear()
+
+    rows.crowd(40, 10)
+
+    assert max(rows.readings) <= 2
+
+
+def test_who_asks_for_many_gets_them_at_once():
+    rows = Rows()
+
+    assert rows.after(0, 100) == [*range(1, 101)]
+
+
+def test_rows_of_another_place_or_from_elsewhere_are_read():
+    rows = Rows()
+    rows.crowd(0, 30)
+    rows.ahead.drop()
+    rows.crowd(30, 1)
+
+    assert rows.after(31, place=(2, State.ACTIVE)) == [32]
+    assert rows.after(31, place=(1, State.DEAD)) == [32]
+    assert rows.after(10) == [11]
+
+
+def test_a_row_that_changes_is_read_anew():
+    rows = Rows()
+    rows.crowd(0, 30)
+    rows.ahead.drop()
+    rows.crowd(30, 1)
+    rows.ahead.change(20)  # was handed out before
+    assert rows.after(31) == [32]
+    readings = len(rows.readings)
+
+    rows.ahead.change(33)
+
+    assert rows.after(32) == [33]
+    assert len(rows.readings) == readings + 1
+
+
+def test_the_end_of_a_queue_is_asked_for_again():
+    rows = Rows(last=3)
+    rows.crowd(0, 3)
+    assert rows.after(3) == []
+    rows.last = 5
+
+    assert rows.after(3) == [4]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows, row: rows.remove(row.sequence),
+        lambda rows, row: rows.quarantine(row.sequence),
+        lambda rows, row: rows.replace(row, attrs.evolve(row, state=State.DEAD, sequence=99)),
+        lambda rows, row: rows.rewrite(row.sequence, b"other", 5),
+    ],
+    ids=["remove", "quarantine", "replace", "rewrite"],
+)
+def test_whatever_happens_to_a_row_that_was_read_ahead_is_seen(
+    tmp_path: Path, change: Callable[[SqliteRows, Row], None]
+):
+    schema.create(tmp_path / "a.db", 1)
+    connection = schema.connect(tmp_path / "a.db")
+    connection.execute("BEGIN")
+    rows = SqliteRows(connection, 1, Changes(connection), DeliveryCounts())
+    rows.add([row(number, 0) for number in range(1, 30)])
+    for number in range(19):
+        assert [each.sequence for each in rows.after(State.ACTIVE, number, 1)] == [number + 1]
+    victim = rows.after(State.ACTIVE, 19, 1)[0]
+    assert rows.after(State.ACTIVE, 20, 1)[0].sequence == 21
+
+    change(rows, attrs.evolve(victim, sequence=22))
+
+    left = [(each.sequence, each.content) for each in rows.after(State.ACTIVE, 21, 1)]
+    expected = [(22, b"other")] if rows.get(22) is not None else [(23, b"")]
+    connection.close()
+    assert left == expected
+
+
+def test_nothing_is_read_ahead_across_transactions(tmp_path: Path):
+    schema.create(tmp_path / "a.db", 1)
+    connection = schema.connect(tmp_path / "a.db")
+    connection.execute("BEGIN")
+    changes = Changes(connection)
+    rows = SqliteRows(connection, 1, changes, DeliveryCounts())
+    rows.add([row(number, 0) for number in range(1, 30)])
+    for number in range(19):
+        rows.after(State.ACTIVE, number, 1)
+    changes.flush()
+    connection.execute("COMMIT; BEGIN; DELETE FROM message WHERE sequence < 25")
+
+    left = rows.after(State.ACTIVE, 19, 1)
+
+    connection.close()
+    assert [each.sequence for each in left] == [25]

@@ -1,0 +1,74 @@
+"""The embedded broker's queues check properties, messages and reasons up to each limit."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest
+from gateway.store.engine.queue_checks import (
+    accept,
+    check_properties,
+    check_update,
+)
+from gateway.store.engine.records import Place, State
+from tests.store.engine.queue import at, message
+
+ORDERS = EntityPath("orders")
+LONGEST = "ä" * 4096
+
+
+def check(**properties: Any) -> None:
+    check_properties(ORDERS, QueueProperties(**properties))
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"requires_session": True},
+        {"auto_delete_on_idle": timedelta(minutes=5)},
+        {"max_size_in_megabytes": 1},
+        {"max_message_size": 1},
+        {"lock_duration": timedelta(microseconds=1)},
+        {"lock_duration": timedelta(minutes=5)},
+        {"duplicate_detection_window": timedelta(days=7)},
+        {"default_time_to_live": timedelta.max},
+    ],
+    ids=lambda properties: next(iter(properties)),
+)
+def test_a_property_may_be_at_its_limit(properties: dict[str, Any]) -> None:
+    check(**properties)
+
+
+def test_a_limit_is_named_where_there_is_one() -> None:
+    with pytest.raises(
+        InvalidRequest, match=r"^lock_duration: more than zero, at most 0:05:00 exp"
+    ):
+        check(lock_duration=timedelta(0))
+    with pytest.raises(
+        InvalidRequest, match=r"^default_time_to_live: more than zero expected, got"
+    ):
+        check(default_time_to_live=timedelta(0))
+
+
+@pytest.mark.parametrize("name", ["requires_session", "requires_duplicate_detection"])
+def test_what_an_entity_was_made_with_stays(name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"^{name}: can't be changed"):
+        check_update(ORDERS, QueueProperties(), QueueProperties(**{name: True}))
+
+
+def test_an_update_makes_as_much_sense_as_a_new_entity() -> None:
+    check_update(ORDERS, QueueProperties(), QueueProperties(max_delivery_count=3))
+    with pytest.raises(InvalidRequest, match="lock_duration"):
+        check_update(ORDERS, QueueProperties(), QueueProperties(lock_duration=timedelta(0)))
+
+
+@pytest.mark.parametrize(
+    ("due", "state"), [(4, State.ACTIVE), (5, State.ACTIVE), (6, State.SCHEDULED)]
+)
+def test_what_is_scheduled_for_now_or_before_is_there_at_once(due: int, state: State) -> None:
+    row = accept(message("a", due=due), Place(1, 1), QueueProperties(), at(5))
+
+    assert row.state is state
+    assert row.due == (None if state is State.ACTIVE else 6_000_000)
