@@ -26,7 +26,7 @@ def bench(pair: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     return result.exit_code, json.loads(result.stdout or result.stderr)
 
 
-def test_what_is_sent_is_received_and_each_step_has_its_latencies(pair: Path) -> None:
+def test_a_sent_message_is_received_and_each_step_has_its_latencies(pair: Path) -> None:
     code, told = bench(pair, "--count", "30", "--size", "100", "--in-flight", "5")
 
     assert (code, told["sent"], told["received"], told["errors"]) == (0, 30, 30, {})

@@ -18,7 +18,7 @@ async def test_each_change_is_the_next_version(autojump_clock):
 
 
 @pytest.mark.parametrize("seen", [-1, 0, 3])
-async def test_who_saw_another_version_doesnt_wait(seen, autojump_clock):
+async def test_a_caller_that_saw_another_version_doesnt_wait(seen, autojump_clock):
     changes = Changes()
     changes.note()
     started = trio.current_time()
@@ -46,7 +46,7 @@ async def test_a_change_wakes_all_who_wait(nursery, autojump_clock):
     assert woken == [1, 1, 1]
 
 
-async def test_who_is_woken_late_hears_of_the_last_version(nursery, autojump_clock):
+async def test_a_waiter_that_is_woken_late_hears_of_the_last_version(nursery, autojump_clock):
     changes = Changes()
     woken = []
 

@@ -44,7 +44,7 @@ def test_a_message_is_sent_seen_and_taken(pair: Path) -> None:
     assert (after.exit_code, after.stdout) == (0, "")
 
 
-def test_what_is_sent_has_the_properties_that_were_asked_for(pair: Path) -> None:
+def test_a_sent_message_has_the_properties_that_were_asked_for(pair: Path) -> None:
     options = ["--id", "7", "--property", "a=b=c", "--content-type", "text/plain", "--ttl", "5m"]
 
     sent = pairgate("send", "orders", "--json", "--config", pair, *options, stdin=b"\xff")

@@ -1,9 +1,10 @@
 """
-Docstrings and comments avoid headless sentences and the old private words.
+Docstrings, comments and names of tests avoid headless sentences and the old private words.
 
 A sentence names its subject first: no "What was taken ...", no "How many ..." and no "It holds
 ...". A docstring doesn't count its subject: "A connection ...", not "One connection ...". One thing
-has one word, which is in docs/reference/glossary.md.
+has one word, which is in docs/reference/glossary.md. The name of a test is the rule as a sentence,
+which begins with its subject, too.
 """
 
 import ast
@@ -25,6 +26,11 @@ HEADLESS = re.compile(
 
 # At the beginning of a docstring, which names its subject without counting.
 COUNTED = re.compile(r"One\b")
+
+# At the beginning of the name of a test.
+HEADLESS_TEST = re.compile(
+    r"def (test_(?:how|that|what|whatever|whether|which|who|whoever|whom|whose)(?:_\w*)?)\("
+)
 
 PHRASES = re.compile(r"\b(?:anew|of late|oftener|whoever|such a one)\b", re.IGNORECASE)
 
@@ -99,6 +105,23 @@ def test_docstrings_and_comments_are_plain_english() -> None:
     ]
 
     assert found == []
+
+
+def test_the_name_of_a_test_begins_with_its_subject() -> None:
+    found = {
+        str(path.relative_to(ROOT)): names
+        for folder in FOLDERS
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if (names := HEADLESS_TEST.findall(path.read_text()))
+    }
+
+    assert found == {}
+
+
+@pytest.mark.parametrize("name", ["test_what_is_late_goes", "test_whoever_asks", "test_how"])
+def test_a_headless_name_of_a_test_is_found(name: str) -> None:
+    assert HEADLESS_TEST.findall(f"async def {name}() -> None: ...") == [name]
+    assert HEADLESS_TEST.findall("def test_whole_frames_are_read() -> None: ...") == []
 
 
 @pytest.mark.parametrize(

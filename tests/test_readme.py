@@ -79,7 +79,7 @@ def test_every_command_and_option_is_known(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_can_be_pasted_is_complete(page: Path) -> None:
+def test_code_that_can_be_pasted_is_complete(page: Path) -> None:
     pasted = [words for code in blocks(name_of(page), "sh") for words in commands(code)]
 
     for name, *arguments in pasted:

@@ -57,7 +57,7 @@ def pairgate(*arguments: str) -> Result:
         ("copy east", 2, "No such command"),
     ],
 )
-def test_what_can_not_be_done_ends_in_words(
+def test_an_impossible_command_ends_in_words(
     folder: Path, arguments: str, code: int, text: str
 ) -> None:
     pairgate("provision")

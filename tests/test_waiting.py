@@ -26,13 +26,13 @@ class Screen(io.StringIO):
         return super().write(text)
 
 
-def test_what_takes_long_is_shown_until_it_ends() -> None:
+def test_a_long_step_is_shown_until_it_ends() -> None:
     screen = Screen()
     with waiting("copying", console=Console(file=screen, force_terminal=True), after=0.0):
         assert screen.shown.wait(LIMIT)
 
 
-def test_what_ends_soon_is_not_shown() -> None:
+def test_a_step_that_ends_soon_is_not_shown() -> None:
     screen = Screen()
     with waiting("copying", console=Console(file=screen, force_terminal=True), after=LIMIT):
         pass

@@ -60,14 +60,14 @@ def test_every_module_can_be_imported_without_proton(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_wrote_no_configuration_has_amqp(tmp_path: Path) -> None:
+def test_a_user_without_a_configuration_has_amqp(tmp_path: Path) -> None:
     checked = hidden(tmp_path, COMMAND, "check")
 
     # The port may be free, or in use.
     assert "endpoints[0].bind: 127.0.0.1:5672" in checked.stdout
 
 
-def test_what_is_installed_with_pairgate_has_no_proton() -> None:
+def test_an_installed_pairgate_has_no_proton() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     run = (ROOT / "locks" / "run.txt").read_text()
 

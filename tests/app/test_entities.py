@@ -58,7 +58,7 @@ async def test_everything_of_a_plan_is_made(topics: MemoryBroker) -> None:
     assert await rules_of(topics, "plain") == ["$Default"]
 
 
-async def test_what_is_there_stays_as_it_is(topics: MemoryBroker) -> None:
+async def test_an_existing_entity_stays_as_it_is(topics: MemoryBroker) -> None:
     own = SubscriptionProperties(max_delivery_count=7)
     await topics.create_topic(TOPIC, TopicProperties())
     await topics.create_subscription(TOPIC, "s", own, RULES[0])

@@ -97,14 +97,14 @@ def test_a_backlog_of_ones_own_is_none_of_another_pair(owner: str, changes: Any)
     assert found is None
 
 
-def test_what_is_not_certain_is_a_doubt() -> None:
+def test_an_uncertain_identity_is_a_doubt() -> None:
     silent = ownership(APART, pairing(), [FOREIGN], destination(has_answered=False))
     own_store = ownership(OWN, pairing(), [FOREIGN], destination())
 
     assert [verdict and verdict[0] for verdict in (silent, own_store)] == [Grade.WARNING] * 2
 
 
-def test_how_a_primary_is_replaced_is_told() -> None:
+def test_the_replacement_of_a_primary_is_told() -> None:
     with_identity = about_primary(pairing(), destination(identity=STORE))
     without = about_primary(pairing(), destination())
 
@@ -114,7 +114,7 @@ def test_how_a_primary_is_replaced_is_told() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "F" * 16, "f" * 15])
-def test_what_is_no_fingerprint_is_not_adopted(text: str) -> None:
+def test_an_invalid_fingerprint_is_not_adopted(text: str) -> None:
     with pytest.raises(Failure, match="16 hexadecimal digits") as caught:
         check_adopted([text])
 

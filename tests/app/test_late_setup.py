@@ -92,7 +92,7 @@ async def test_it_waits_for_the_namespace_and_makes_what_is_missing(
     assert stand.events.of(EntitiesMade) == [EntitiesMade(namespace="east", entities="orders")]
 
 
-async def test_who_may_not_make_queues_is_told_only_where_one_is_missing(
+async def test_a_gateway_without_the_right_to_make_queues_is_told_only_where_one_is_missing(
     stand: Stand, autojump_clock: MockClock
 ) -> None:
     stand.forbid_manage()

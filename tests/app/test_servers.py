@@ -8,7 +8,7 @@ async def answered(polls: LongPolls, request: Request, answers: list[int]) -> No
     answers.append((await polls.handle(request)).status)
 
 
-async def test_who_waits_for_a_message_is_told_that_there_is_none(
+async def test_a_client_that_waits_for_a_message_is_told_that_there_is_none(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     answers: list[int] = []

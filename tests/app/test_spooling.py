@@ -110,7 +110,7 @@ async def test_rates_are_of_the_spool_alone_and_of_the_last_ten_seconds(
     assert stand.events.all == [*events, out]
 
 
-async def test_what_a_spool_does_not_tell_in_time_is_unknown(
+async def test_a_figure_that_the_spool_does_not_tell_in_time_is_unknown(
     stand: Stand, autojump_clock: MockClock
 ) -> None:
     stand.faulty.fault = lambda asked, _: Hang() if asked is Operation.MANAGE else None

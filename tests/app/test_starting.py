@@ -35,7 +35,7 @@ def test_a_folder_for_the_take_over_socket_that_can_not_be_is_found(tmp_path: Pa
     assert found(tmp_path) == [("take_over", Grade.BAD)]
 
 
-async def test_what_is_wrong_with_an_identity_provider_is_found(tmp_path: Path) -> None:
+async def test_a_faulty_identity_provider_is_found(tmp_path: Path) -> None:
     provider = OpenIdProvider("https://login.example.net", [SigningKey.make("one", "ES384")])
     (tmp_path / "keys.json").write_bytes(provider.jwks())
 

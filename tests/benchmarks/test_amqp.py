@@ -39,7 +39,7 @@ def test_only_measurements_of_one_round_are_compared() -> None:
     assert target.found == "2.00 times in sends, 0.75 in receives"
 
 
-def test_what_amqp_adds_is_judged_with_one_message_in_flight() -> None:
+def test_the_cost_of_amqp_is_judged_with_one_message_in_flight() -> None:
     rounds = {
         (PROTON, 1): [pair(1, p50=0.0019), pair(1, p50=0.0030), pair(1, p50=0.0019)],
         (IN_PROCESS, 1): [pair(1, p50=0.001), pair(1, p50=0.0025), pair(1, p50=0.0015)],

@@ -111,7 +111,7 @@ def test_times_of_recovery_count_from_the_fault_and_from_the_healing():
     assert found.detour_worst == pytest.approx(5.0)
 
 
-def test_what_was_answered_before_the_first_fault_is_healthy():
+def test_an_answer_before_the_first_fault_is_healthy():
     sends = [send(4.0), send(4.5, after=1.0), send(5.0), send(4.8, accepted_by=None)]
 
     assert healthy(FAULT, [sends, STEADY]) == [[sends[0]], STEADY[:5]]
@@ -166,7 +166,7 @@ def test_a_send_to_the_backlog_without_an_answer_excuses_what_was_on_its_way():
     assert found == [Swallowed(at=7.05, messages=1), Uncertain(at=7.05, message_id="m-7")]
 
 
-def test_what_had_come_long_before_a_transfer_without_an_answer_excuses_nothing():
+def test_a_message_that_came_long_before_an_unanswered_transfer_excuses_nothing():
     sends = {
         "m": [send(1.0, accepted_by=AcceptedBy.BACKLOG), send(2.0, accepted_by=AcceptedBy.BACKLOG)]
     }
@@ -178,7 +178,7 @@ def test_what_had_come_long_before_a_transfer_without_an_answer_excuses_nothing(
     assert [one.message_id for one in found if isinstance(one, Uncertain)] == ["m-2", "m-2"]
 
 
-def test_what_a_syphon_had_in_hand_when_the_secondary_failed_may_come_twice():
+def test_messages_that_a_syphon_held_when_the_secondary_failed_may_come_twice():
     fault = [
         FaultBegan(at=5.0, fault="1", kind="killed", target=Target.SECONDARY),
         FaultEnded(at=6.0, fault="1"),
@@ -220,7 +220,7 @@ def test_the_median_is_of_what_was_due_in_a_fault_after_the_interval():
     assert math.isnan(median_in_faults(LATENESS, sends, 10.0))
 
 
-def test_what_producers_waited_is_summed_while_a_fault_lasts():
+def test_the_wait_of_producers_is_summed_while_a_fault_lasts():
     sends = [send(1.0), send(6.0, after=2.0), send(14.0, after=1.5), send(16.0, after=3.0)]
 
     assert waited_in_faults(LATENESS, sends) == pytest.approx(3.5)

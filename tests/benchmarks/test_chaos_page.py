@@ -59,7 +59,7 @@ def test_it_asks_for_nothing_and_complains_about_nothing(shown: Browser, page: P
     assert shown.complaints == []
 
 
-def test_what_comes_from_elsewhere_is_refused_and_seen(page: Path, tmp_path: Path) -> None:
+def test_content_from_elsewhere_is_refused_and_seen(page: Path, tmp_path: Path) -> None:
     spoilt = tmp_path / "spoilt.html"
     spoilt.write_text(page.read_text().replace("<h1>", '<img src="http://localhost:9/x"><h1>'))
 

@@ -54,7 +54,7 @@ def test_the_page_says_what_the_gateway_costs_while_all_is_well(tmp_path):
     assert "<td>p50 before the fault, ms</td><td>3.10</td><td>1.20</td>" in page
 
 
-def test_what_others_wrote_is_no_markup(tmp_path):
+def test_text_of_others_is_no_markup(tmp_path):
     page = page_of(tmp_path, RESULT)
 
     assert "The primary &lt;is killed&gt;" in page

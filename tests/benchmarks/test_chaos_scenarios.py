@@ -50,7 +50,7 @@ def test_a_scenario_is_called_by_its_file(tmp_path):
     ("target", "syphons", "backoffs"),
     [("primary", 0, 2.4), ("gateway", 0, 6), ("gateway", 1, 2.4), ("syphon", 1, 6)],
 )
-def test_what_a_killed_syphon_had_may_wait_in_the_next_ones_first_seconds(
+def test_messages_of_a_killed_syphon_may_wait_in_the_next_ones_first_seconds(
     tmp_path, target, syphons, backoffs
 ):
     text = f"syphons = {syphons}\n{KILLED.replace('primary', target)}"

@@ -31,7 +31,7 @@ class Sieve:
         return 1
 
 
-async def test_what_is_sent_in_process_is_received(tmp_path: Path) -> None:
+async def test_a_message_that_is_sent_in_process_is_received(tmp_path: Path) -> None:
     async with in_process(tmp_path) as way:
         sent = await send_for(way, 8, 0.05)
 

@@ -63,11 +63,11 @@ def test_a_table_forgets_an_entry_or_mixes_two_up():
         "@decorated(b=1)\ndef a() -> None: return",
     ],
 )
-def test_what_no_test_can_feel_is_left_alone(source):
+def test_code_that_no_test_can_feel_is_left_alone(source):
     assert changed(source) == []
 
 
-def test_what_a_call_runs_is_told_from_what_an_import_runs():
+def test_code_that_a_call_runs_is_told_from_code_that_an_import_runs():
     found = list(
         mutants("class A:\n    b = 1\n    def c(self, d=1):\n        return d < 1\n", "a.py")
     )
@@ -92,7 +92,7 @@ def test_a_mutant_is_code_and_the_others_are_not_in_it():
 MUTANT = next(mutants("a = 1", "a.py"))
 
 
-def test_what_no_function_runs_is_tried_by_files_that_name_the_module_or_go_through_its_package(
+def test_code_outside_of_functions_is_tried_by_files_that_name_its_module_or_package(
     tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -130,12 +130,12 @@ def test_an_explanation_needs_a_survivor():
     assert len(list(unexplained([KILLED], {KILLED.name: "why"}))) == 1
 
 
-def test_what_no_test_runs_survives():
+def test_a_mutant_that_no_test_runs_survives():
     assert Result(module="domain/a", mutant=MUTANT, ended="untested").survived
 
 
 @pytest.mark.parametrize("ended", ["1", "2", "endless", "died"])
-def test_whatever_stops_the_tests_is_noticed(ended):
+def test_each_way_to_stop_the_tests_is_noticed(ended):
     assert not Result(module="domain/a", mutant=MUTANT, ended=ended).survived
 
 

@@ -68,7 +68,7 @@ def test_other_depths_are_compared_with_the_least_one() -> None:
     assert "gets and deletes 0.92, at depth 1000000" in target.found
 
 
-def test_what_goes_through_the_gateway_is_judged_beside_what_goes_directly() -> None:
+def test_the_way_through_the_gateway_is_judged_beside_the_direct_way() -> None:
     rounds = {
         attrs.evolve(AT_100, way=THROUGH): [pair(790, 990)],
         attrs.evolve(AT_100, way=AZURITE): [pair(1000, 1000)],

@@ -12,7 +12,7 @@ SOURCE, TARGET = EntityPath("source"), EntityPath("target")
 SECOND = 10**6
 
 
-def test_what_was_due_comes_before_what_is_forwarded_later():
+def test_a_due_message_comes_before_one_that_is_forwarded_later():
     broker = SteppedBroker()
     done(broker.create_queue(TARGET, QueueProperties()))
     done(broker.create_queue(SOURCE, QueueProperties(forward_to="target")))

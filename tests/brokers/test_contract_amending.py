@@ -119,7 +119,9 @@ async def test_the_queue_knows_how_large_it_is_afterwards(broker, orders):
     ("properties", "error"),
     [({"n": 2**70}, InvalidRequest), ({"n": "x" * 2**21}, MessageTooLarge)],
 )
-async def test_what_can_not_be_amended_stays_locked_as_it_is(broker, orders, properties, error):
+async def test_a_message_that_can_not_be_amended_stays_locked_as_it_is(
+    broker, orders, properties, error
+):
     await broker.send(orders, [SENT])
     async with broker.open_receiver(orders) as receiver:
         delivery = await take_one(receiver)

@@ -91,7 +91,7 @@ async def test_an_entity_with_sessions_forwards_them(broker):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_cannot_go_on_is_kept_with_the_reason(broker, properties, reason):
+async def test_a_message_that_cannot_go_on_is_kept_with_the_reason(broker, properties, reason):
     source = await make(broker, "source", forward_to="target")
     if properties is not None:
         await broker.create_queue(EntityPath("target"), properties)
@@ -107,7 +107,7 @@ async def test_what_cannot_go_on_is_kept_with_the_reason(broker, properties, rea
 
 
 @needs(Capability.FORWARDING | Capability.UPDATE | Capability.PEEK)
-async def test_what_is_there_already_and_cannot_go_on_is_kept(broker, orders):
+async def test_an_earlier_message_that_cannot_go_on_is_kept(broker, orders):
     await broker.send(orders, numbered(1, 2))
     await required(broker, Updates).update_queue(orders, QueueProperties(forward_to="nowhere"))
 
@@ -202,7 +202,7 @@ async def test_a_forwarded_duplicate_is_dropped_at_its_target(broker):
 
 
 @needs(Capability.FORWARDING | Capability.UPDATE | Capability.PEEK)
-async def test_what_is_there_already_goes_on_too(broker, orders):
+async def test_an_earlier_message_goes_on_too(broker, orders):
     target = await make(broker, "target")
     await broker.send(orders, numbered(1, 2))
     await required(broker, Updates).update_queue(orders, QueueProperties(forward_to="target"))

@@ -83,7 +83,7 @@ async def test_a_schedule_is_cancelled_once_and_all_or_none(broker, orders):
 
 
 @needs(Capability.NUMBERED_SCHEDULE | Capability.PEEK)
-async def test_what_was_sent_at_once_is_no_schedule(broker, orders):
+async def test_a_message_sent_at_once_is_no_schedule(broker, orders):
     await broker.send(orders, numbered(1))
     [shown] = await required(broker, Peeks).peek(orders)
     with pytest.raises(MessageNotFound):
@@ -334,7 +334,7 @@ async def test_an_unknown_queue_is_not_updated(broker, orders):
 
 @needs(Capability.UPDATE)
 @pytest.mark.parametrize("name", ["requires_session", "requires_duplicate_detection"])
-async def test_what_a_queue_is_made_with_stays(broker, orders, name):
+async def test_the_properties_that_a_queue_is_made_with_stay(broker, orders, name):
     before = await broker.inspect(orders)
 
     with pytest.raises(InvalidRequest, match=name):

@@ -83,7 +83,7 @@ async def test_a_batch_that_is_refused_has_the_error_of_a_send(broker, orders):
 
 
 @needs(Capability.SENDS_MANY | Capability.QUOTA)
-async def test_what_does_not_fit_leaves_room_for_the_next_batch(broker):
+async def test_a_message_that_does_not_fit_leaves_room_for_the_next_batch(broker):
     queue = await make(broker, max_size_in_megabytes=1)
     first, second, third = (
         [Message(message_id=str(number), body=bytes(size))]

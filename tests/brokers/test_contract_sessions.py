@@ -389,7 +389,7 @@ async def test_a_session_of_a_disabled_queue_gives_no_deferred_message(broker):
 
 @needs(Capability.SESSIONS)
 @waits
-async def test_who_waits_for_a_session_gets_the_next_one(broker):
+async def test_a_receiver_that_waits_for_a_session_gets_the_next_one(broker):
     queue = await make_sessions(broker)
     found: list[Sequence[str]] = []
 
@@ -410,7 +410,7 @@ async def test_who_waits_for_a_session_gets_the_next_one(broker):
 
 @needs(Capability.SESSIONS)
 @waits
-async def test_who_waits_gets_a_session_that_is_given_back(broker):
+async def test_a_waiting_receiver_gets_a_session_that_is_given_back(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1))
     found: list[str] = []

@@ -444,7 +444,7 @@ async def test_a_topic_keeps_what_is_scheduled_until_it_is_due(broker):
 
 @needs(Capability.TOPICS)
 @waits
-async def test_who_waits_at_a_subscription_is_woken(broker):
+async def test_a_receiver_that_waits_at_a_subscription_is_woken(broker):
     await make_topic(broker)
     await subscribe(broker, "s")
     async with broker.open_receiver(of("s")) as receiver, trio.open_nursery() as nursery:
@@ -574,7 +574,7 @@ async def test_a_topic_takes_its_subscriptions_along(broker):
 
 @needs(Capability.TOPICS)
 @waits
-async def test_who_waits_learns_that_the_topic_was_deleted(broker):
+async def test_a_waiting_receiver_learns_that_the_topic_was_deleted(broker):
     await make_topic(broker)
     await subscribe(broker, "s")
 

@@ -52,7 +52,7 @@ def take(broker: SteppedBroker, path: EntityPath) -> Any:
     return done(broker.on_queue(path, lambda queue, now: queue.take(State.ACTIVE, 1, mode, now)))
 
 
-def test_what_nobody_uses_goes(broker):
+def test_an_unused_entity_goes(broker):
     assert left(broker) == []
 
 

@@ -116,7 +116,7 @@ async def test_to_wait_for_a_message_that_is_pushed_costs_nothing(
     assert await counted(memory.meter, work) == {}
 
 
-async def test_what_is_refused_at_once_was_never_sent(memory: MemoryBroker) -> None:
+async def test_a_message_that_is_refused_at_once_was_never_sent(memory: MemoryBroker) -> None:
     async def work() -> None:
         with pytest.raises(EntityNotFound):
             await memory.send(NOWHERE, [Message()])

@@ -170,7 +170,7 @@ async def drain(sides: Sides) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def test_what_is_sent_to_a_dead_primary_comes_home_when_it_lives_again(sides):
+async def test_a_message_to_a_dead_primary_comes_home_when_it_lives_again(sides):
     messages = [Message(message_id=str(number), body=b"x") for number in range(10)]
     async with pair_of(sides.primary, sides.secondary, sides.clock) as pair:
         await sides.primary.create_queue(ORDERS, QueueProperties())

@@ -76,7 +76,7 @@ async def harness(autojump_clock: MockClock) -> AsyncIterator[Harness]:
         yield Harness(clock, broker, LocalVisibility(broker))
 
 
-async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(
+async def test_a_taken_message_is_hidden_for_as_long_as_its_taker_wants(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     await harness.put(b"a", b"b")
@@ -137,7 +137,7 @@ async def test_a_message_may_be_hidden_from_the_start(
     assert await harness.bodies() == [b"a"]
 
 
-async def test_what_is_put_for_later_is_passed_on_later(
+async def test_a_message_put_for_later_is_passed_on_later(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     entry = EntityPath("entry")
@@ -199,7 +199,7 @@ async def test_a_hidden_message_expires_and_its_receipt_finds_nothing(
     assert (await harness.broker.inspect(ORDERS)).scheduled == 0
 
 
-async def test_what_a_receiver_has_locked_is_not_taken_and_its_receipt_is_stale(
+async def test_a_message_that_a_receiver_has_locked_is_not_taken_and_its_receipt_is_stale(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     (shown,) = await harness.put(b"a")
@@ -316,7 +316,7 @@ async def test_a_queue_is_cleared_without_all_of_it_in_memory(tmp_path: Path) ->
     assert peak < 2 * CLEAR_STEP * LARGE < MOST
 
 
-async def test_what_has_expired_hides_nothing_that_has_not(
+async def test_an_expired_message_hides_no_living_one(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     short = Message(body=b"short", time_to_live=seconds(5))
@@ -379,7 +379,7 @@ async def test_a_hidden_message_is_none_that_was_scheduled(
 # --- poison
 
 
-async def test_what_was_taken_too_often_goes_to_the_queue_for_poison(
+async def test_a_message_that_was_taken_too_often_goes_to_the_queue_for_poison(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     await harness.put(b"a", b"b")
@@ -428,7 +428,7 @@ async def test_more_poison_than_a_step_moves_hides_nothing(
     assert (await harness.broker.inspect(POISON)).active == CROWD
 
 
-async def test_what_the_queue_for_poison_does_not_take_is_served(
+async def test_a_message_that_the_queue_for_poison_does_not_take_is_served(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     disabled = QueueProperties(status=EntityStatus.SEND_DISABLED)

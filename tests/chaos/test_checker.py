@@ -49,7 +49,7 @@ def test_an_incomplete_audit_is_two(tmp_path, capsys):
     assert "the audit didn't finish orders" in capsys.readouterr().out
 
 
-def test_what_nobody_sampled_is_two(tmp_path):
+def test_a_run_without_samples_ends_with_2(tmp_path):
     records = [one for one in AUDITOR if type(one).__name__ != "Sampled"]
     folder = recorded(tmp_path, producer=PRODUCER, consumer=CONSUMER, auditor=records)
 

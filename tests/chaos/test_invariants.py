@@ -474,13 +474,13 @@ def without(*kinds):
         ),
     ],
 )
-def test_what_the_history_does_not_show_is_undecided(records, invariants):
+def test_an_invariant_that_the_history_does_not_show_is_undecided(records, invariants):
     judgement = judge_run([MAY_DEAD_LETTER, *records])
 
     assert set(judgement.with_validity(Validity.UNDECIDED)) == invariants
 
 
-def test_what_could_not_have_been_broken_is_idle():
+def test_an_invariant_that_could_not_have_been_broken_is_idle():
     judgement = judge_run(run_of(WELL))
 
     assert {Invariant.S7, Invariant.L2, Invariant.L4, Invariant.L5} <= set(

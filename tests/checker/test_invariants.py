@@ -65,14 +65,16 @@ def test_each_invariant_counts_what_could_have_broken_it():
     }
 
 
-def test_what_stays_on_the_backlog_is_one_occasion_more():
+def test_a_message_that_stays_on_the_backlog_is_one_occasion_more():
     decision = decided(run_of([*WELL, STUCK]))[Invariant.L3]
 
     assert (decision.validity, decision.judged) == (Validity.BROKEN, 1)
 
 
 @pytest.mark.parametrize(("healed", "validity"), [(400, Validity.HOLDS), (401, Validity.UNDECIDED)])
-def test_what_was_not_sent_may_arrive_until_the_horizon_after_the_last_fault(healed, validity):
+def test_a_message_that_was_not_sent_may_arrive_until_the_horizon_after_the_last_fault(
+    healed, validity
+):
     end = [attrs.evolve(one, at=healed) if isinstance(one, Healed) else one for one in END]
     end = [attrs.evolve(one, at=healed) if isinstance(one, Drained) else one for one in end]
 
@@ -85,7 +87,7 @@ def test_without_any_fault_nothing_is_on_its_way():
     assert decided([MAY_DEAD_LETTER, SENT, FAILED, *end])[Invariant.S3].validity is Validity.HOLDS
 
 
-def test_what_never_arrives_breaks_nothing_late():
+def test_a_message_that_never_arrives_breaks_nothing_late():
     late = Delivered(at=499, message_id="1", entity="orders", fingerprint="f", copy="1")
 
     assert decided(run_of([SENT, FAILED]))[Invariant.S3].validity is Validity.HOLDS

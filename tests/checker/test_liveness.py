@@ -89,7 +89,7 @@ def test_only_sends_that_begin_late_enough_must_reach_the_primary():
     ("kind", "ended", "begin"),
     [("busy", 287, 323), ("busy", 295, 330), ("kill", 295, 323)],
 )
-def test_that_the_primary_was_busy_is_heeded_for_a_while(kind, ended, begin):
+def test_a_busy_primary_is_heeded_for_a_while(kind, ended, begin):
     early = send(begin - 0.1, "1", 330, accepted_by=AcceptedBy.BACKLOG)
     busy = [*fault(200, 210, kind="busy"), *fault(280, ended, kind=kind)]
 
@@ -115,7 +115,7 @@ def test_an_entity_is_back_on_the_primary_or_where_an_operator_put_it(after):
 
 
 @pytest.mark.parametrize("state", [State.SECONDARY, State.HALF_OPEN])
-def test_whatever_is_failed_over_at_the_healing_must_come_back(state):
+def test_each_entity_that_is_failed_over_at_the_healing_must_come_back(state):
     assert entities_return(run_of(moved(60, P, state), HEALED, AUDIT)).validity is BROKEN
 
 
@@ -127,7 +127,7 @@ def test_a_suspect_must_be_back_in_time_too():
     assert entities_return(run_of(suspect, HEALED, back, AUDIT)).validity is HOLDS
 
 
-def test_what_fails_over_after_the_healing_is_judged_by_other_rules():
+def test_an_entity_that_fails_over_after_the_healing_is_judged_by_other_rules():
     run = run_of(moved(60, P, B), moved(301, B, P), HEALED, moved(302, P, B), AUDIT)
 
     decision = entities_return(run)
@@ -145,13 +145,13 @@ def test_a_gateway_that_was_killed_takes_its_own_entity_states_along():
     assert decision.problems == ("orders isn't back in other at 323.000",)
 
 
-def test_what_came_back_before_the_healing_was_not_out():
+def test_an_entity_that_came_back_before_the_healing_was_not_out():
     back = [moved(60, P, B), moved(290, B, P)]
 
     assert entities_return(run_of(*back, HEALED, AUDIT)).validity is IDLE
 
 
-def test_what_comes_back_at_the_healing_was_not_out_any_more():
+def test_an_entity_that_comes_back_at_the_healing_was_not_out_any_more():
     assert (
         entities_return(run_of(moved(60, P, B), moved(300, B, P), HEALED, AUDIT)).validity is IDLE
     )
@@ -203,7 +203,7 @@ def test_an_audit_before_the_bound_leaves_the_backlog_undecided(audit, validity)
     assert backlog_drains(run_of(HEALED, attrs.evolve(AUDIT, at=audit))).validity is validity
 
 
-def test_who_sees_it_empty_too_late_knows_that_whenever_the_audit_was():
+def test_an_audit_that_sees_it_empty_too_late_shows_that_whenever_it_was():
     run = run_of(HEALED, attrs.evolve(AUDIT, at=350), Drained(at=360))
 
     assert backlog_drains(run).validity is BROKEN
@@ -223,7 +223,7 @@ def test_who_sees_it_empty_too_late_knows_that_whenever_the_audit_was():
         ([335, 356.1], 356),
     ],
 )
-def test_what_a_syphon_stopped_waiting_for_stays_locked_once_more(unconfirmed, last):
+def test_a_message_that_a_syphon_stopped_waiting_for_stays_locked_once_more(unconfirmed, last):
     cut = [Unconfirmed(at=at, process="syphon", message_id="1") for at in unconfirmed]
 
     assert backlog_drains(run_of(HEALED, *cut, Drained(at=last), AUDIT)).validity is HOLDS
@@ -269,7 +269,7 @@ def test_a_message_waits_for_a_send_without_an_answer_and_a_look_at_most(lock, t
 
 
 @pytest.mark.parametrize(("tried", "validity"), [(82, HOLDS), (82.1, BROKEN)])
-def test_what_is_moved_or_looked_at_meanwhile_takes_time(tried, validity):
+def test_a_message_that_is_moved_or_looked_at_meanwhile_takes_time(tried, validity):
     bounds = attrs.evolve(BEGAN.bounds, drain_rate=0.5, look=1.0)  # 3 s for each that is moved
     others = [
         *diverted(60, 70, "audit/log", "2"),
@@ -382,7 +382,7 @@ def test_each_other_entity_that_is_in_trouble_meanwhile_may_take_a_lock(more, lo
     assert wait_until(55 + 20 * locks + 1.1) is BROKEN
 
 
-def test_what_is_tried_in_time_may_be_tried_again_later():
+def test_a_message_that_is_tried_in_time_may_be_tried_again_later():
     records = [*OTHERS_TROUBLE, *diverted(55, 60), *diverted(55, 120)[1:]]
 
     assert nobody_delays_others(run_of(*records)).validity is HOLDS
@@ -456,7 +456,7 @@ def test_a_failure_shows_it_only_for_who_got_it(answer):
     assert stall(*DOWN, *send(51, "1", 75), *send(52, "2", 63, answer)) is BROKEN
 
 
-def test_what_is_taken_when_its_client_has_gone_would_have_been_an_answer():
+def test_a_message_that_is_taken_when_its_client_has_gone_would_have_been_an_answer():
     gone = [*send(51, "1", 61, Unknown), attempt(62, End.ACCEPTED, way=Way.BACKLOG)]
 
     assert stall(*DOWN, *gone, *send(60, "2", 76)) is HOLDS
@@ -485,7 +485,7 @@ def test_an_attempt_for_nobody_is_no_wait():
     assert stall(*DOWN, *gone) is HOLDS
 
 
-def test_who_sends_after_a_failure_begins_to_wait_then():
+def test_a_producer_that_sends_after_a_failure_begins_to_wait_then():
     assert stall(*DOWN, *send(51, "1", 60, Failed), *send(61, "2", 75)) is HOLDS
 
 
@@ -499,7 +499,7 @@ def test_no_fault_is_felt_longer_than_that():
     assert stall(*DOWN, *send(108.9, "1", 137)) is BROKEN
 
 
-def test_who_was_asked_to_wait_does_so_after_the_fault():
+def test_a_producer_that_was_asked_to_wait_does_so_after_the_fault():
     """
     Clients wait until 122, and the busy fault is felt until 145; then only the other fault counts.
     """
@@ -513,7 +513,7 @@ def test_who_was_asked_to_wait_does_so_after_the_fault():
 @pytest.mark.parametrize(
     "target", [Target.GATEWAY, Target.SYPHON, Target.HOST], ids=lambda target: target.value
 )
-def test_what_isnt_a_namespace_may_stall_it(target):
+def test_a_part_that_is_no_namespace_may_stall_it(target):
     assert stall(*fault(50, 100, target=target), *send(51, "1", 99)) is IDLE
 
 
@@ -614,7 +614,7 @@ def test_the_rest_begins_after_the_last_answer(answer):
     assert quiet(*busy, *send(349, "1", 360, answer)) is HOLDS
 
 
-def test_what_begins_as_the_last_one_ends_is_no_unrest():
+def test_an_attempt_that_begins_as_the_last_fault_ends_is_no_unrest():
     assert quiet(sampled(480), attempt(310)) is HOLDS
 
 
@@ -627,7 +627,7 @@ def test_a_rest_that_nobody_saw_begin_is_undecided():
     assert quiescence(run_of(HEALED, sampled(480), AUDIT)).validity is UNDECIDED
 
 
-def test_what_is_asked_after_the_audit_began_is_no_unrest():
+def test_an_attempt_after_the_audit_began_is_no_unrest():
     assert quiet(sampled(480), attempt(501)) is HOLDS
     assert quiet(sampled(480), attempt(500)) is BROKEN
 

@@ -100,7 +100,7 @@ def test_a_line_looks_like_this(record, line):
         (b'{"k": "Acked", "t": 1, "message_id": "1", "accepted_by": "left"}\n', "invalid value"),
     ],
 )
-def test_what_is_no_record_is_refused(line, reason):
+def test_an_invalid_record_is_refused(line, reason):
     good = b'{"k": "Drained", "t": 1}\n'
 
     with pytest.raises(ValueError, match=reason) as caught:

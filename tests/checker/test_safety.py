@@ -97,7 +97,7 @@ def test_a_fault_reaches_an_entity_as_long_as_its_gateway_is_without_an_answer(o
     assert isolation(run_of(*fault(50, 60), other, moved(100, P, S))).validity is validity
 
 
-def test_what_an_operator_does_or_what_had_left_before_is_not_judged():
+def test_a_failover_by_an_operator_or_of_an_entity_that_had_left_before_is_not_judged():
     decision = isolation(run_of(moved(50, P, State.PINNED), moved(70, H, B)))
 
     assert decision.validity is IDLE
@@ -153,7 +153,7 @@ def acked(message, at):
 
 
 @pytest.mark.parametrize(("at", "validity"), [(50, BROKEN), (50.1, IDLE)])
-def test_what_was_acknowledged_before_a_cut_survives_it(at, validity):
+def test_a_message_that_was_acknowledged_before_a_cut_survives_it(at, validity):
     assert power_cuts(run_of(acked("1", at), CUT), verdict_of(lost=["1"])).validity is validity
 
 
@@ -251,18 +251,18 @@ def test_one_failure_before_a_silence_and_one_after_it_are_no_outage(began, vali
     assert times(attempt(50), moved(50, P, S), second, moved(62, S, B)) is validity
 
 
-def test_what_may_have_counted_breaks_the_silence():
+def test_an_attempt_that_may_have_counted_breaks_the_silence():
     failures = [attempt(50), attempt(55, End.CUT_OFF), attempt(65)]
 
     assert times(*failures, moved(65, P, B)) is HOLDS
 
 
-def test_who_had_begun_before_was_not_silent():
+def test_an_attempt_that_had_begun_before_is_no_silence():
     assert times(attempt(50), attempt(60, began=51), attempt(65)) is BROKEN
 
 
 @pytest.mark.parametrize("end", [End.BUSY, End.REFUSED])
-def test_what_never_counts_neither_causes_nor_demands_a_failover(end):
+def test_an_error_that_never_counts_neither_causes_nor_demands_a_failover(end):
     failures = [attempt(at, end) for at in (50, 55, 60, 65)]
 
     assert times(*failures) is IDLE
@@ -330,7 +330,7 @@ def test_each_entity_and_each_gateway_has_a_streak_of_its_own():
 
 
 @pytest.mark.parametrize(("began", "validity"), [(61, HOLDS), (61.1, BROKEN)])
-def test_what_was_before_a_silence_excuses_no_failover(began, validity):
+def test_a_failure_before_a_silence_excuses_no_failover(began, validity):
     assert times(attempt(50), attempt(62, began=began), moved(62, P, B)) is validity
 
 
@@ -341,7 +341,7 @@ def test_the_latest_of_several_failures_ends_a_silence():
     assert times(attempt(50), attempt(57), late, moved(70, P, B)) is BROKEN
 
 
-def test_what_was_cut_off_after_a_silence_may_have_ended_nothing():
+def test_an_attempt_that_was_cut_off_after_a_silence_may_have_ended_nothing():
     cut_off, hung = attempt(61.5, End.CUT_OFF, began=61.2), attempt(62, began=55)
 
     assert times(attempt(50), cut_off, hung, moved(62, P, B)) is HOLDS
@@ -354,13 +354,13 @@ def test_half_open_goes_back_without_an_interval():
     assert times(attempt(50), attempt(60), moved(60, P, B), *back) is HOLDS
 
 
-def test_what_is_failed_over_need_not_fail_over():
+def test_an_entity_that_is_failed_over_need_not_fail_over():
     over = [attempt(50), attempt(60), moved(60, P, B)]
 
     assert times(*over, *(attempt(at) for at in (65, 70, 75, 80))) is HOLDS
 
 
-def test_what_began_before_an_entity_came_back_says_nothing():
+def test_an_attempt_begun_before_an_entity_came_back_says_nothing():
     over = [attempt(50), attempt(60), moved(60, P, B), moved(80, B, P)]
     before = [attempt(at, began=80) for at in (81, 86, 91, 93)]
     after = [attempt(at, began=80.1) for at in (81, 86, 91, 93)]
@@ -397,7 +397,7 @@ def test_a_gateway_that_stood_still_may_fail_over_for_what_was_before():
     assert times(attempt(50), Paused(at=55, process="gateway"), moved(60, P, B)) is HOLDS
 
 
-def test_what_stood_still_or_died_holds_for_entities_that_come_later_too():
+def test_a_pause_or_a_death_holds_for_entities_that_come_later_too():
     paused = Paused(at=58, process="gateway")
     late = [attempt(at, began=57) for at in (59, 64, 69, 71)]
 
@@ -466,5 +466,5 @@ def test_the_bytes_in_flight_have_a_bound_at_each_moment():
     assert inflight_bound(run_of(sampled(1001), sampled(999))).validity is BROKEN
 
 
-def test_what_nobody_sampled_is_undecided():
+def test_a_bound_that_nobody_sampled_is_undecided():
     assert inflight_bound(run_of()).validity is Validity.UNDECIDED

@@ -285,7 +285,7 @@ def test_the_counts_say_what_became_of_the_messages():
     }  # fmt: skip
 
 
-def test_what_expired_is_counted_where_no_copy_arrived_and_what_is_dead_lettered_too():
+def test_an_expired_message_is_counted_where_no_copy_arrived_and_a_dead_letter_too():
     records = []
     for number, fate in (("1", ALIVE), ("2", DEAD_EXPIRED), ("3", None)):
         happened = [MORTAL, ACKED] if fate is None else [MORTAL, ACKED, fate]

@@ -125,7 +125,7 @@ def test_an_attempt_before_a_send_gave_it_no_life():
         assert broken(*records, until(expires)) == {Violation.WRONG_EXPIRY}
 
 
-def test_what_has_no_end_gets_none():
+def test_a_message_without_an_end_gets_none():
     immortal = [OTHER, SENT, attempt(Way.PRIMARY, 10), ACKED]
 
     assert broken(*immortal, until(inf)) == set()
@@ -143,7 +143,7 @@ def test_a_way_may_take_its_time():
 
 
 @pytest.mark.parametrize("step", [clock(10, "gateway", 0), clock(25, "syphon", 0)])
-def test_who_dates_a_message_while_its_clock_is_set_may_go_by_either_date(step):
+def test_a_message_dated_while_its_senders_clock_is_set_may_go_by_either_date(step):
     records = [clock(5, step.process, 5), step, *ROUND]
     either = {55, 60} if step.process == "syphon" else {60, 65}
 
@@ -152,7 +152,7 @@ def test_who_dates_a_message_while_its_clock_is_set_may_go_by_either_date(step):
         assert bool(broken(*records, until(expires))) == wrong
 
 
-def test_what_expired_by_the_primarys_clock_is_not_lost():
+def test_a_message_that_expired_by_the_primarys_clock_is_not_lost():
     ahead = clock(20, "primary", HOUR)
 
     assert broken(OTHER, *DIRECT, audit_at=59) == {Violation.LOST}
@@ -165,7 +165,7 @@ def test_what_expired_by_the_primarys_clock_is_not_lost():
     assert broken(ahead, *long, audit_at=81) == set()
 
 
-def test_what_has_ended_by_the_earliest_date_that_it_may_have_is_not_lost():
+def test_a_message_that_has_ended_by_the_earliest_date_that_it_may_have_is_not_lost():
     late = attrs.evolve(RULES, expiry_slack=15.0)
     records = [clock(20, "primary", 100), *DIRECT]  # to live until 60, or until 170
 
@@ -195,7 +195,7 @@ def dead_lettered(began):
     return DeadLettered(at=began, process="syphon", message_id="1", began=began)
 
 
-def test_what_the_syphon_found_expired_must_have_been_so_by_all_clocks_that_it_can_compare():
+def test_a_message_that_the_syphon_found_expired_must_be_so_by_all_clocks_that_it_can_compare():
     stored = ROUND[:3]
 
     assert broken(OTHER, *stored, dead_lettered(61), DEAD) == set()
@@ -339,7 +339,7 @@ def test_a_step_that_drift_alone_has_made_nobody_need_have_seen(drift, latest):
     assert clocks.trusted("primary", 70, 80, grace=60) == pytest.approx(latest)
 
 
-def test_what_drift_had_brought_before_is_not_part_of_a_step():
+def test_an_earlier_drift_is_not_part_of_a_step():
     drifts = clock(5, "primary", -0.65, drift=0.01)  # 0.6 s behind at 10 s, and right at 70 s
     clocks = WallClocks.of([drifts, clock(70, "primary", 1.5)])
 

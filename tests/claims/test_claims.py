@@ -183,7 +183,7 @@ async def test_a_body_above_the_limit_is_refused() -> None:
         assert harness.store.kept == {}
 
 
-async def test_what_compression_would_enlarge_is_stored_as_it_is(harness: Harness) -> None:
+async def test_a_body_that_compression_would_enlarge_is_stored_as_it_is(harness: Harness) -> None:
     body = random.Random(0).randbytes(5000)
     await harness.send(body)
 
@@ -265,7 +265,7 @@ async def test_an_outage_of_the_store_uses_up_no_delivery_whatever_the_clock_say
     assert await harness.raw() == []
 
 
-async def test_what_nobody_asked_for_in_time_is_not_handed_over() -> None:
+async def test_a_message_that_nobody_asked_for_in_time_is_not_handed_over() -> None:
     async with open_harness(QueueProperties(lock_duration=timedelta(seconds=5))) as harness:
         await harness.send()
         harness.store.trouble = failing("get")
@@ -324,7 +324,7 @@ async def test_bodies_are_fetched_up_to_a_limit_at_once() -> None:
     assert ids == [["0", "1"], ["2", "3"], ["4"]]  # a third one would be a few bytes above
 
 
-async def test_what_one_task_leaves_is_for_others_that_wait() -> None:
+async def test_a_message_that_one_task_leaves_is_for_others_that_wait() -> None:
     found: list[Delivery] = []
 
     async def take(receiver: Any) -> None:
@@ -347,7 +347,7 @@ async def test_what_one_task_leaves_is_for_others_that_wait() -> None:
     assert [each.message.message_id for each in found] == ["0", "1", "2", "3", "4"]
 
 
-async def test_what_a_task_that_gives_up_had_held_is_kept_for_another_that_waits(
+async def test_a_body_held_by_a_task_that_gives_up_is_kept_for_another_that_waits(
     harness: Harness,
 ) -> None:
     found: list[Delivery] = []
@@ -394,7 +394,7 @@ async def test_no_message_of_a_session_overtakes_one_whose_body_is_late() -> Non
     assert [each.message.body for each in found] == bodies
 
 
-async def test_who_peeks_sees_the_body_or_else_the_reference(harness: Harness) -> None:
+async def test_a_peek_sees_the_body_or_else_the_reference(harness: Harness) -> None:
     claimed = attrs.evolve(harness.broker, broker=harness.plain)
     await harness.send()
 
@@ -407,7 +407,7 @@ async def test_who_peeks_sees_the_body_or_else_the_reference(harness: Harness) -
     assert claims.ID in peeked.message.properties
 
 
-async def test_who_peeks_or_receives_deferred_messages_gets_bodies_up_to_a_limit() -> None:
+async def test_a_peek_and_a_receive_of_deferred_messages_get_bodies_up_to_a_limit() -> None:
     async with open_harness(max_fetched=3 * len(LARGE)) as harness:
         claimed = attrs.evolve(harness.broker, broker=harness.plain)
         await claimed.send(ORDERS, [Message(message_id=str(n), body=LARGE) for n in range(5)])
@@ -572,7 +572,7 @@ async def test_a_reference_that_makes_no_sense_is_a_dead_letter(
 # --- settling
 
 
-async def test_what_is_completed_is_told_to_the_store(harness: Harness) -> None:
+async def test_a_completion_is_told_to_the_store(harness: Harness) -> None:
     await harness.send()
     (name,) = harness.store.bodies
     await harness.take(settle=lambda delivery: Complete())
@@ -581,7 +581,7 @@ async def test_what_is_completed_is_told_to_the_store(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("settlement", [Abandon(), DeadLetter(reason="bad"), Defer()])
-async def test_what_is_settled_otherwise_keeps_its_body(
+async def test_a_message_that_is_settled_otherwise_keeps_its_body(
     harness: Harness, settlement: object
 ) -> None:
     await harness.send()

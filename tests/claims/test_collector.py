@@ -64,7 +64,7 @@ async def test_the_body_of_a_dead_letter_stays_until_it_has_expired_and_longer(
     assert await collected(harness) == set()
 
 
-async def test_what_is_scheduled_lives_from_its_date_on(harness: Harness) -> None:
+async def test_a_scheduled_message_lives_from_its_date_on(harness: Harness) -> None:
     await harness.send(time_to_live=DAY, scheduled=START + 30 * DAY)
     await trio.sleep(44 * A_DAY)
 
@@ -100,7 +100,7 @@ async def test_the_note_of_a_completion_goes_only_after_the_body() -> None:
     assert list(waste(both[1:], KEEPING, START + 5000 * DAY)) == [f"{name}.done"]
 
 
-async def test_what_others_have_put_there_stays() -> None:
+async def test_files_that_others_have_put_there_stay() -> None:
     entries = [Entry("README", START), Entry(f"{'0' * 32}.0.done.bak", START)]
 
     assert list(waste(entries, KEEPING, START + 5000 * DAY)) == []

@@ -40,9 +40,7 @@ def test_every_message_arrives_as_it_was_sent(message: Message, filler: bytes, s
 
 
 @given(seed=st.integers(0, 2**32), order=st.random_module())
-def test_whatever_fails_nothing_that_was_accepted_is_lost_and_nothing_else_comes(
-    seed: int, order: object
-) -> None:
+def test_no_failure_loses_an_accepted_message_or_adds_another(seed: int, order: object) -> None:
     """Each step of store and namespace may fail for a while, before or after it's done."""
     rng = random.Random(seed)
 

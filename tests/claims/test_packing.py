@@ -94,7 +94,7 @@ async def taken(broker: PackedBroker, count: int, settlement: Any = None) -> lis
 # --- sending
 
 
-async def test_what_is_sent_at_about_the_same_time_is_one_message(harness: Harness) -> None:
+async def test_messages_sent_at_about_the_same_time_are_one_message(harness: Harness) -> None:
     messages = numbered(10, properties={"n": 1.5}, correlation_id="c")
     async with packed(harness) as broker:
         async with trio.open_nursery() as nursery:
@@ -139,7 +139,7 @@ async def test_a_full_pack_waits_for_nobody(harness: Harness) -> None:
         {"partition_key": "p"},
     ],
 )
-async def test_what_the_queue_must_know_of_is_not_packed(
+async def test_a_message_that_the_queue_must_know_of_is_not_packed(
     harness: Harness, fields: dict[str, Any]
 ) -> None:
     async with packed(harness) as broker:
@@ -217,7 +217,9 @@ async def test_a_pack_without_an_answer_is_unknown(harness: Harness) -> None:
             await broker.send(ORDERS, numbered(2))
 
 
-async def test_who_gives_up_while_others_are_gathered_sends_nothing(harness: Harness) -> None:
+async def test_a_caller_that_gives_up_while_others_are_gathered_sends_nothing(
+    harness: Harness,
+) -> None:
     async with packed(harness, wait=5.0) as broker, trio.open_nursery() as nursery:
         nursery.start_soon(broker.send, ORDERS, numbered(2))
         with trio.move_on_after(1):
@@ -227,7 +229,7 @@ async def test_who_gives_up_while_others_are_gathered_sends_nothing(harness: Har
         assert {each.message_id for each in found} == {"0", "1"}
 
 
-async def test_who_gives_up_later_takes_nothing_from_the_others(harness: Harness) -> None:
+async def test_a_later_caller_that_gives_up_takes_nothing_from_the_others(harness: Harness) -> None:
     harness.faulty.latency = lambda: 10.0
     async with packed(harness) as broker, trio.open_nursery() as nursery:
         nursery.start_soon(broker.send, ORDERS, numbered(2))
@@ -284,7 +286,7 @@ async def test_messages_of_a_pack_come_up_to_the_limit_with_tokens_of_their_own(
     assert len({each.lock_token for some in together for each in some}) == 5
 
 
-async def test_what_is_not_completed_comes_again_with_its_pack(harness: Harness) -> None:
+async def test_an_uncompleted_message_comes_again_with_its_pack(harness: Harness) -> None:
     async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         async with broker.open_receiver(ORDERS) as receiver:
@@ -296,7 +298,7 @@ async def test_what_is_not_completed_comes_again_with_its_pack(harness: Harness)
     assert {each.message_id for each in again} == {"0", "1", "2"}
 
 
-async def test_what_is_abandoned_comes_again_alone(harness: Harness) -> None:
+async def test_an_abandoned_message_comes_again_alone(harness: Harness) -> None:
     async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         async with broker.open_receiver(ORDERS) as receiver:
@@ -429,7 +431,7 @@ async def test_a_damaged_pack_is_a_dead_letter(harness: Harness, body: bytes, si
     assert dead.properties["DeadLetterReason"] == "PackCorrupt"
 
 
-async def test_who_peeks_sees_the_messages(harness: Harness) -> None:
+async def test_a_peek_sees_the_messages(harness: Harness) -> None:
     async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         over = packing(attrs.evolve(harness.broker, broker=harness.plain))
@@ -476,7 +478,7 @@ async def test_several_tasks_may_receive_at_once(harness: Harness, mode: Receive
 
 
 @pytest.mark.parametrize("mode", list(ReceiveMode))
-async def test_what_one_task_leaves_of_a_pack_is_for_others_that_wait(
+async def test_a_message_of_a_pack_that_one_task_leaves_is_for_others_that_wait(
     harness: Harness, mode: ReceiveMode
 ) -> None:
     found: list[Delivery] = []
@@ -499,7 +501,9 @@ async def test_what_one_task_leaves_of_a_pack_is_for_others_that_wait(
     assert sorted(each.message.message_id for each in found) == ["0", "1", "2"]
 
 
-async def test_who_hides_messages_of_one_pack_settles_each_by_itself(harness: Harness) -> None:
+async def test_a_client_that_hides_messages_of_one_pack_settles_each_by_itself(
+    harness: Harness,
+) -> None:
     """As over Storage Queue, where a receipt names a number, and a pack has just one."""
     clock = VirtualClock()
     terms = Terms(hidden=timedelta(seconds=10))
@@ -538,7 +542,9 @@ async def test_a_pack_of_too_many_messages_is_damaged(harness: Harness) -> None:
     assert [each.message_id for each in await harness.raw(ORDERS.dead_letter)] == ["bomb"]
 
 
-async def test_what_was_deleted_for_who_gave_up_goes_to_the_next_who_asks(harness: Harness) -> None:
+async def test_a_message_deleted_for_a_caller_that_gave_up_goes_to_the_next_caller(
+    harness: Harness,
+) -> None:
     async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         await broker.send(ORDERS, [Message(message_id="3")])
@@ -554,7 +560,7 @@ async def test_what_was_deleted_for_who_gave_up_goes_to_the_next_who_asks(harnes
     assert found == ["0", "1"]
 
 
-async def test_who_works_slowly_sees_each_message_of_a_pack_once(harness: Harness) -> None:
+async def test_a_slow_receiver_sees_each_message_of_a_pack_once(harness: Harness) -> None:
     found = []
     async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(20))

@@ -67,7 +67,7 @@ async def test_a_large_body_survives_a_failover_and_comes_back() -> None:
     assert set(store.kept) == bodies | {f"{name}.done" for name in bodies}
 
 
-async def test_what_neither_namespace_took_leaves_no_body() -> None:
+async def test_a_message_that_neither_namespace_took_leaves_no_body() -> None:
     clock = VirtualClock()
     async with (
         MemoryBroker(clock, random.Random(0)) as plain,

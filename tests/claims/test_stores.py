@@ -199,7 +199,7 @@ async def test_a_folder_that_lost_its_mark_is_out(tmp_path: Path) -> None:
             await store.get(NAME, 10)
 
 
-async def test_what_a_crash_left_half_written_is_no_body_and_goes(tmp_path: Path) -> None:
+async def test_a_file_that_a_crash_left_half_written_is_no_body_and_goes(tmp_path: Path) -> None:
     async with folder(tmp_path) as store:
         half = tmp_path / "store" / "ab" / ".half"
         fresh = tmp_path / "store" / "ab" / ".fresh"
@@ -242,7 +242,7 @@ async def test_no_other_name_reaches_the_disk(tmp_path: Path, name: str) -> None
             await store.put(name, b"x")
 
 
-async def test_who_gives_up_waiting_for_a_dead_disk_goes_on(
+async def test_a_caller_that_gives_up_waiting_for_a_dead_disk_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alive = threading.Event()

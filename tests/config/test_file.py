@@ -147,7 +147,7 @@ def test_a_number_of_thousands_of_digits_is_a_mistake() -> None:
     assert "digits" in problems(f"a = {'9' * 5000}")[0]
 
 
-def test_what_is_no_toml_is_named_with_its_line() -> None:
+def test_invalid_toml_is_named_with_its_line() -> None:
     assert "line 2" in problems("a = 1\nb = = 2")[0]
 
 
@@ -320,7 +320,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_only_the_whole_shows_is_checked_too(text: str, problem: str) -> None:
+def test_a_mistake_that_only_the_whole_shows_is_checked_too(text: str, problem: str) -> None:
     assert problems(text)[0].startswith(problem)
 
 

@@ -63,7 +63,7 @@ async def test_each_memory_namespace_has_its_own_store():
         ("amqp://a", AmqpNamespaceOptions(password="secret")),
     ],
 )
-def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, options):
+def test_a_key_that_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, options):
     with pytest.raises(InvalidRequest) as caught:
         build(url, "one", DEPENDENCIES, options)
 
@@ -98,7 +98,9 @@ def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, 
         ),
     ],
 )
-def test_what_does_not_fit_an_account_of_storage_is_refused_without_its_secrets(url, options, said):
+def test_a_key_that_does_not_fit_an_account_of_storage_is_refused_without_its_secrets(
+    url, options, said
+):
     with pytest.raises(InvalidRequest, match=said) as caught:
         build(url, "one", DEPENDENCIES, options)
 

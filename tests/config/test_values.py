@@ -29,7 +29,7 @@ def test_durations_have_a_unit(text: str, expected: float) -> None:
 @pytest.mark.parametrize(
     "value", [10, 1.5, True, "10", "s", "-1s", "P", "PT", "P1DT", "1 s", "\u0661s", ""]
 )
-def test_what_is_no_duration_is_refused(value: object) -> None:
+def test_an_invalid_duration_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match='a duration such as "10s"'):
         seconds(value)
 
@@ -43,7 +43,7 @@ def test_sizes_are_bytes_or_have_a_unit(value: object, expected: int) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, True, 1.5, "64KB", "64", "KiB", "-1KiB", "1.5MiB"])
-def test_what_is_no_size_is_refused(value: object) -> None:
+def test_an_invalid_size_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="a size such as"):
         size(value)
 

@@ -61,7 +61,7 @@ def test_a_lost_message_is_1_and_named(play, capsys):
     assert "nothing acknowledged was lost" not in shown
 
 
-def test_what_cannot_be_judged_is_1(play, capsys):
+def test_an_undecided_run_ends_with_1(play, capsys):
     code = play(result(UNREAD), as_json=True)
 
     assert code == 1

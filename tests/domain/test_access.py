@@ -88,7 +88,7 @@ def test_a_claim_that_names_no_key_is_signed_by_none() -> None:
         authenticate(POLICIES, unsigned, now=NOW)
 
 
-def test_who_has_no_signature_learns_nothing_of_the_rights() -> None:
+def test_a_caller_without_a_signature_learns_nothing_of_the_rights() -> None:
     with pytest.raises(NotAuthorized, match="signature"):
         check(signed=False, expires=0, entity="payments", right=Right.MANAGE)
 

@@ -46,7 +46,7 @@ def test_only_a_servers_own_fault_costs_nothing(status: int, billed: bool) -> No
 
 
 @pytest.mark.parametrize(("sent", "received"), [(4, 1), (1, 4)])
-def test_what_came_through_somebody_else_counts_as_a_message(sent: int, received: int) -> None:
+def test_a_message_that_came_through_somebody_else_counts(sent: int, received: int) -> None:
     counter = OperationCounter()
     counter.count(Operation.SEND, 0.0, messages=sent)
     counter.count(Operation.RECEIVE, 0.0, messages=received)
@@ -117,7 +117,7 @@ def test_a_request_carries_messages_only_where_somebody_says_so() -> None:
     assert counter.report(0.0).messages == 0
 
 
-def test_what_a_message_costs_is_all_operations_over_the_messages_that_went_through() -> None:
+def test_the_cost_of_a_message_is_all_operations_over_the_messages_that_went_through() -> None:
     counter = OperationCounter()
     counter.count(Operation.SEND, 0.0, messages=1)
     counter.count(Operation.RECEIVE, 1.0, messages=1)
@@ -152,7 +152,7 @@ def test_one_poll_a_second_is_86400_operations_a_day() -> None:
     assert per_day == pytest.approx(DAY, rel=0.001)
 
 
-def test_what_goes_on_while_messages_come_says_nothing_of_an_idle_day() -> None:
+def test_an_operation_that_goes_on_while_messages_come_says_nothing_of_an_idle_day() -> None:
     counter = OperationCounter()
     counter.start(0.0)
     for second in range(3600):

@@ -266,7 +266,7 @@ def test_a_body_whose_message_never_expires_goes_when_it_is_old() -> None:
     assert gone((NEVER, 0), after=30) == [NEVER]
 
 
-def test_what_is_to_stay_for_ever_stays() -> None:
+def test_a_body_that_is_to_stay_for_ever_stays() -> None:
     assert gone((NEVER, 0), (SOON, 0), after=1e9, at_most=None, after_expiry=None) == []
 
 
@@ -282,7 +282,7 @@ def test_one_bodys_completion_is_no_others() -> None:
     assert gone((NEVER, 0), (other + DONE, 0), after=20) == []
 
 
-def test_what_somebody_else_has_put_there_stays() -> None:
+def test_a_file_that_somebody_else_has_put_there_stays() -> None:
     assert gone(("readme.txt", 0), ("x" + NEVER, 0), after=1e9) == []
 
 

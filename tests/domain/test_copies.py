@@ -78,7 +78,7 @@ def test_all_short_histories_end_as_in_the_naive_model(first: CopyEvent) -> None
 
 
 @pytest.mark.parametrize("first", CopyEvent, ids=str)
-def test_what_the_primary_has_is_never_moved_before_its_completion_is_confirmed(
+def test_a_message_that_the_primary_has_is_never_moved_before_its_completion_is_confirmed(
     first: CopyEvent,
 ) -> None:
     for rest in product(CopyEvent, repeat=LONGEST - 1):
@@ -102,7 +102,7 @@ def test_a_copy_on_its_way_is_sent_once_however_often_it_is_delivered() -> None:
     assert steps == [Step.MOVE, Step.KEEP, Step.KEEP]
 
 
-def test_what_is_over_needs_no_memory() -> None:
+def test_a_finished_copy_needs_no_memory() -> None:
     copies = Copies()
     for end in ((CopyEvent.DEAD_LETTERED,), (CopyEvent.SUSPENDED, CopyEvent.RELEASED)):
         for event in (CopyEvent.DELIVERED, *end):

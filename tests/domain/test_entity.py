@@ -78,7 +78,7 @@ def test_a_subscription_is_named_after_its_topic(name: str, topic: str, subscrip
 @pytest.mark.parametrize(
     "name", ["news", "subscriptions/berlin", "news/subscriptions/berlin/mitte"]
 )
-def test_what_is_no_subscription_is_its_own_topic(name: str) -> None:
+def test_an_entity_that_is_no_subscription_is_its_own_topic(name: str) -> None:
     path = EntityPath.parse(name)
 
     assert not path.is_subscription
@@ -121,7 +121,7 @@ def test_a_message_is_delivered_once_at_least() -> None:
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_what_is_known_of_a_queue_tells_whether_it_needs_sessions(required: bool) -> None:
+def test_the_description_of_a_queue_tells_whether_it_needs_sessions(required: bool) -> None:
     info = EntityInfo(path=ORDERS, properties=QueueProperties(requires_session=required))
 
     assert info.requires_session is required

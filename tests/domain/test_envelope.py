@@ -111,7 +111,7 @@ def test_unwrap_undoes_wrap(message, encrypts):
 
 
 @given(message=messages(), encrypts=st.booleans())
-def test_what_was_encoded_on_the_way_can_still_be_opened(message, encrypts):
+def test_an_envelope_that_was_encoded_on_the_way_can_still_be_opened(message, encrypts):
     unwrapped = envelope().unwrap(decode_message(encode_message(wrap(message, encrypts=encrypts))))
 
     assert unwrapped.message.properties == message.properties
@@ -128,7 +128,7 @@ def test_a_time_to_live_beyond_a_timespan_becomes_the_longest_timespan():
 
 @pytest.mark.parametrize("encrypts", [False, True])
 @pytest.mark.parametrize("part", ["body", "sequence", "property"])
-def test_what_is_nested_as_deep_as_can_be_is_wrapped_too(part, encrypts):
+def test_a_value_nested_as_deep_as_can_be_is_wrapped_too(part, encrypts):
     def of_depth(depth):
         value = 1
         for _ in range(depth):
@@ -377,7 +377,7 @@ def test_a_wrong_mac_names_its_key():
     ],
     ids=["unknown key", "another pair", "unknown version"],
 )
-def test_what_is_not_ours_stays_untouched(wrapped, accept_legacy):
+def test_a_message_that_is_not_ours_stays_untouched(wrapped, accept_legacy):
     with pytest.raises(NotOurs):
         envelope(accept_legacy=accept_legacy).unwrap(wrapped)
 
@@ -426,7 +426,7 @@ def test_a_legacy_message_with_a_wrong_type_is_malformed(name, value):
         (timedelta(days=2, hours=3, microseconds=500_000), "2.03:00:00.5000000"),
     ],
 )
-def test_what_rest_makes_of_the_types_is_taken_if_it_is_authentic(span, text):
+def test_an_envelope_whose_types_rest_has_changed_is_taken_if_it_is_authentic(span, text):
     message = attrs.evolve(FULL, time_to_live=span)
     over_rest = changed(
         wrap(message),
@@ -463,7 +463,7 @@ def test_a_time_to_live_beyond_the_calendar_never_expires():
     ],
     ids=["full", "empty"],
 )
-def test_what_an_earlier_version_wrote_can_be_opened(message, mac):
+def test_an_envelope_of_an_earlier_version_can_be_opened(message, mac):
     assert wrap(message).properties["x-pairgate-mac"] == mac
 
 
@@ -722,7 +722,7 @@ def test_a_partition_key_goes_with_the_session_that_it_equals(session, expected)
     assert wrap(Message(session_id=session, partition_key="p")).partition_key == expected
 
 
-def test_what_the_legacy_client_wrote_names_no_gateway():
+def test_an_envelope_of_the_legacy_client_names_no_gateway():
     unwrapped = envelope(accept_legacy=True).unwrap(legacy(FULL))
 
     assert (unwrapped.attempt, unwrapped.origin) == ("", "")

@@ -27,7 +27,7 @@ def test_the_text_of_an_identity_can_be_read_again(identity):
 @pytest.mark.parametrize(
     "text", ["", "store", "store:", ":x", "Store:x", "store:ä", "store:" + "x" * 999]
 )
-def test_what_is_no_identity_is_refused(text):
+def test_an_invalid_identity_is_refused(text):
     with pytest.raises(InvalidRequest):
         parse_identity(text)
 

@@ -26,7 +26,7 @@ from gateway.domain.pack import (
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=20))
-def test_what_is_joined_is_split_again(messages: list[bytes]) -> None:
+def test_a_joined_pack_is_split_again(messages: list[bytes]) -> None:
     data = joined(messages)
 
     assert split(data) == messages
@@ -47,7 +47,7 @@ def test_each_message_has_four_bytes_of_its_size_before_it() -> None:
         (b"\0\0\0\1a\0\0\0\1", "a pack ends within a message of 1 bytes"),
     ],
 )
-def test_what_is_no_pack_is_refused(data: bytes, text: str) -> None:
+def test_an_invalid_pack_is_refused(data: bytes, text: str) -> None:
     with pytest.raises(MessageError, match=text):
         split(data)
 
@@ -108,6 +108,6 @@ def test_of_several_reserved_names_the_first_is_named() -> None:
     ],
     ids=lambda fields: next(iter(fields)),
 )
-def test_what_the_queue_must_know_of_is_not_packed(fields: dict[str, Any]) -> None:
+def test_a_message_that_the_queue_must_know_of_is_not_packed(fields: dict[str, Any]) -> None:
     assert may_be_packed(Message(body=b"a", properties={"own": 1}))
     assert not may_be_packed(Message(**fields))

@@ -5,7 +5,7 @@ from gateway.domain.plan import PlannedQueue, PlannedSubscription, PlannedTopic
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 
 
-def test_what_is_only_named_has_the_usual_properties() -> None:
+def test_an_entity_that_is_only_named_has_the_usual_properties() -> None:
     path = EntityPath("orders")
 
     assert PlannedQueue(path=path).properties == QueueProperties()

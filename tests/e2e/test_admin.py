@@ -49,7 +49,7 @@ async def test_a_scaler_reads_how_much_work_there_is(gateway: GatewayProcess) ->
     assert (status, json.loads(body)["depth"]) == (200, 1)
 
 
-async def test_what_is_sent_through_the_gateway_is_announced(gateway: GatewayProcess) -> None:
+async def test_a_message_sent_through_the_gateway_is_announced(gateway: GatewayProcess) -> None:
     async with announced(gateway) as events:
         await send(gateway.address, "orders", b"one")
         event = await events.next()

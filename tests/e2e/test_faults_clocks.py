@@ -42,7 +42,7 @@ def clock(gateways: Gateways, tmp_path: Path) -> WallClock:
 
 
 @pytest.mark.parametrize("stepped", ["while it runs", "while it is down"])
-async def test_what_a_machine_without_a_battery_accepted_outlives_a_restart(
+async def test_a_message_that_a_machine_without_a_battery_accepted_outlives_a_restart(
     gateways: Gateways, clock: WallClock, stepped: str
 ) -> None:
     await clock.step(-YEARS)

@@ -76,7 +76,7 @@ TO_THE_BACKLOG = {
 
 
 @pytest.mark.parametrize(("fault", "told", "copies"), TO_THE_BACKLOG.values(), ids=TO_THE_BACKLOG)
-async def test_what_nobody_took_is_said_honestly(fault, told, copies):
+async def test_a_message_that_nobody_took_is_reported_honestly(fault, told, copies):
     async with open_network() as network:
         network.primary.fault = Refuse()
         network.secondary.fault = fault

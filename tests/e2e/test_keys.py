@@ -205,7 +205,7 @@ async def until_noted(listener: GatewayProcess, load: Load, more: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["listen", "agent"])
-async def test_who_receives_from_the_gateway_uses_the_new_key_after_a_reload(
+async def test_a_receiver_of_the_gateway_uses_the_new_key_after_a_reload(
     gateways: Gateways, kind: str
 ) -> None:
     key = gateways.folder / "orders.key"

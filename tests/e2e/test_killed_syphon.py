@@ -27,7 +27,7 @@ AMQP_URL = r"servicebus:Endpoint=sb://\2/;SharedAccessKeyName=\1;UseDevelopmentE
 
 
 @pytest.mark.parametrize("is_amqp", [True, False], ids=["amqp", "rest"])
-async def test_what_a_killed_syphon_had_locked_comes_home(
+async def test_a_message_that_a_killed_syphon_had_locked_comes_home(
     gateways: Gateways, is_amqp: bool
 ) -> None:
     """Over AMQP at once, however long its locks are; over REST after a lock, which is short."""

@@ -114,7 +114,7 @@ async def test_with_both_down_serve_begins_and_sets_up_what_comes_back(
             await trio.sleep(0.2)
 
 
-async def test_what_provision_left_serve_makes(installation: Installation) -> None:
+async def test_serve_makes_what_provision_left(installation: Installation) -> None:
     installation.gateway.folder.mkdir()
     installation.gateway.config_file.write_text(installation.gateway.config)
     await installation.secondary.kill()

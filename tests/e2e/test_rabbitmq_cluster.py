@@ -195,7 +195,7 @@ async def test_no_producer_notices_what_happens_to_the_nodes_of_a_cluster(
     assert not second.senders.errors, said_too
 
 
-async def test_what_a_killed_node_had_in_hand_comes_again_and_is_never_called_lost(
+async def test_a_message_that_a_killed_node_had_in_hand_comes_again_and_is_never_called_lost(
     shared_cluster: SharedCluster,
 ) -> None:
     """Locks and confirms are at the node that a client is connected to."""
@@ -227,7 +227,7 @@ async def test_what_a_killed_node_had_in_hand_comes_again_and_is_never_called_lo
     assert taken >= {str(number) for number in range(20)}
 
 
-async def test_what_a_receiver_that_pauses_holds_comes_again_once_its_killed_node_is_back(
+async def test_a_message_that_a_paused_receiver_holds_comes_again_once_its_killed_node_is_back(
     shared_cluster: SharedCluster,
 ) -> None:
     """A quorum queue forgets a channel whose consumers were all cancelled when the node went."""

@@ -205,7 +205,7 @@ async def give_rights(harness: Harness) -> None:
     ],
     ids=["queue deleted", "quota filled", "rights taken"],
 )
-async def test_what_is_no_outage_is_told_the_producer_and_nothing_is_lost(
+async def test_an_error_that_is_no_outage_is_told_the_producer_and_nothing_is_lost(
     rabbits: ExampleNodes,
     gateways: Gateways,
     harm: Act,

@@ -48,7 +48,7 @@ async def taken(address: str, count: int, queue: str = "orders") -> list[bytes]:
         return sorted([await take(address, queue) for _ in range(count)])
 
 
-async def test_what_a_wrong_secret_dead_lettered_comes_home_with_the_secret_added(
+async def test_a_message_that_a_wrong_secret_dead_lettered_comes_home_with_the_secret_added(
     gateways: Gateways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     primary = await gateways.start(broker_config("orders"), name="primary")

@@ -33,7 +33,7 @@ NO_GRACE = 40.0  # seconds: of a drain that doesn't wait for its grace to end
 FREE_PORTS = re.sub(r'"127.0.0.1:\d+"', '"127.0.0.1:0"', DEFAULT)
 
 
-async def test_what_is_sent_is_received(gateways: Gateways) -> None:
+async def test_a_sent_message_is_received(gateways: Gateways) -> None:
     broker = await gateways.start(broker_config("orders"))
 
     assert await send(broker.address, "orders", b"one") == (201, "primary")

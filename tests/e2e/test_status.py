@@ -145,7 +145,7 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     assert (after[0], json.loads(after[1])["reason"]) == (503, "draining: SIGTERM")
 
 
-async def test_what_triggers_cost_a_listener_is_told_apart_from_its_work(
+async def test_the_cost_of_triggers_is_told_apart_from_the_work_of_a_listener(
     gateways: Gateways,
 ) -> None:
     triggers = '\n[triggers]\ntopic = "pairgate-triggers"\n'

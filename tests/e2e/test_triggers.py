@@ -101,7 +101,7 @@ async def test_a_listener_through_a_gateway_reads_the_topic_through_it_too(
     assert listener.count("triggers_lost") == 0
 
 
-async def test_what_comes_by_one_gateway_wakes_the_listeners_of_another_over_the_topic(
+async def test_a_message_by_one_gateway_wakes_the_listeners_of_another_over_the_topic(
     gateways: Gateways,
 ) -> None:
     store = await gateways.start(broker_config("orders", "pairgate") + TOPIC, name="store")
@@ -160,7 +160,7 @@ async def test_people_tell_the_listeners_over_a_topic_what_went_past_the_gateway
     assert (ended, noted(listener)) == (0, ["past"])
 
 
-async def test_what_a_syphon_of_its_own_brings_back_wakes_listeners_over_the_topic(
+async def test_a_message_that_a_syphon_of_its_own_brings_back_wakes_listeners_over_the_topic(
     gateways: Gateways,
 ) -> None:
     primary = await gateways.start(broker_config("orders") + TOPIC, name="primary")

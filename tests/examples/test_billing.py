@@ -83,7 +83,7 @@ def test_slices_have_each_account_once(accounts: int) -> None:
     assert [n for part in parts for n in range(part.first, part.end)] == list(range(accounts))
 
 
-def test_what_came_twice_and_was_counted_once_is_right() -> None:
+def test_a_message_that_came_twice_and_was_counted_once_is_right() -> None:
     assert RIGHT.mistakes == []
     assert "1 batches came twice" in "\n".join(RIGHT.lines)
 
@@ -98,7 +98,7 @@ def test_what_came_twice_and_was_counted_once_is_right() -> None:
         {"left": 1},
     ],
 )
-def test_what_is_missing_or_too_much_breaks_the_verdict(wrong: dict[str, object]) -> None:
+def test_a_missing_or_superfluous_count_breaks_the_verdict(wrong: dict[str, object]) -> None:
     found = attrs.evolve(RIGHT, **wrong)
 
     assert len(found.mistakes) == 1

@@ -180,7 +180,7 @@ def test_a_claim_lasts_as_long_as_its_token_and_the_skew() -> None:
     assert checker.seconds_left(claim) == 300 + 300
 
 
-def test_who_asks_for_it_is_told_of_new_policies() -> None:
+def test_a_subscriber_is_told_of_new_policies() -> None:
     checker, told = authorizer(SENDER), []
     note = partial(told.append, 1)
 

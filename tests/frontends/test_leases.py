@@ -255,7 +255,7 @@ async def test_several_deliveries_are_settled_in_one_step_each_with_its_verdict(
     assert [type(verdict) for verdict in again] == [LockLost, LockLost, type(None), LockLost]
 
 
-async def test_what_a_namespace_says_of_a_step_is_the_verdict_on_each_delivery(
+async def test_the_answer_of_a_namespace_to_a_step_is_the_verdict_on_each_delivery(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     broker = ManyBroker()

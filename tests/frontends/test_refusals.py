@@ -59,7 +59,7 @@ async def test_repeated_refusals_are_one_event_with_their_number(
     assert refusals.counts == {("amqp", "wrong-key"): 1001}
 
 
-async def test_what_was_counted_is_told_at_the_end_of_the_process(heard: Heard) -> None:
+async def test_counted_refusals_are_told_at_the_end_of_the_process(heard: Heard) -> None:
     async with trio.open_nursery() as nursery:
         refusals = Refusals(heard)
         await nursery.start(refusals.run)

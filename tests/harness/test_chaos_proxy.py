@@ -137,7 +137,7 @@ async def test_a_black_hole_takes_bytes_and_gives_none(proxy, server):
     assert server.received == b""
 
 
-async def test_what_is_held_arrives_later(proxy, server):
+async def test_held_bytes_arrive_later(proxy, server):
     proxy.fault = Hold()
 
     async with await connect(proxy) as stream:
@@ -150,7 +150,7 @@ async def test_what_is_held_arrives_later(proxy, server):
     assert (held, answer) == (b"", b"<late>")
 
 
-async def test_what_is_on_a_slow_way_arrives_when_that_is_slow_no_more(proxy, server):
+async def test_bytes_on_a_slow_way_arrive_when_that_is_slow_no_more(proxy, server):
     async with await connect(proxy) as stream:
         assert await ask(stream) == b"<hello>"
         proxy.fault = Slow(size=1, delay=3600.0)

@@ -87,7 +87,7 @@ async def test_a_late_success_comes_when_nobody_awaits_it(autojump_clock, broker
 @pytest.mark.parametrize(
     ("fault", "answered"), [(Hang(), False), (Reset(), False), (SwallowAnswer(), True)]
 )
-async def test_who_watches_learns_whether_there_was_an_answer_that_nobody_heard(
+async def test_an_observer_learns_whether_there_was_an_answer_that_nobody_heard(
     autojump_clock, broker, fault, answered
 ):
     calls = []
@@ -168,7 +168,7 @@ async def _ignore_unknown(broker):
         await broker.send(ORDERS, ONE)
 
 
-async def test_what_is_up_does_not_come_back(autojump_clock, broker):
+async def test_a_restart_of_a_namespace_that_is_up_changes_nothing(autojump_clock, broker):
     await broker.send(ORDERS, ONE)
     async with broker.open_receiver(ORDERS) as receiver:
         [delivery] = await receiver.receive(1)

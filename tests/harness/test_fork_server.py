@@ -105,6 +105,6 @@ async def test_without_a_fork_server_nothing_is_started(tmp_path: Path) -> None:
     server.end()
 
 
-async def test_what_was_forked_ends_with_a_killed_process_that_wanted_it(tmp_path: Path) -> None:
+async def test_a_forked_process_ends_with_a_killed_process_that_wanted_it(tmp_path: Path) -> None:
     (tmp_path / "pairgate.toml").write_text(broker_config())
     await check_ends_with_owner(OWNER, str(tmp_path))

@@ -59,7 +59,7 @@ def test_a_diff_that_does_not_apply_is_named_with_its_file_and_lines(diff, tmp_p
         apply(diff, tmp_path)
 
 
-def test_what_is_called_has_the_bug_and_nothing_else_has_it(diff):
+def test_the_called_code_has_the_bug_and_nothing_else_has_it(diff):
     before = (ROOT / FILE).read_bytes()
 
     assert PlantedBug.read(diff).call(locate, LIMIT) == 7
@@ -67,13 +67,13 @@ def test_what_is_called_has_the_bug_and_nothing_else_has_it(diff):
     assert (ROOT / FILE).read_bytes() == before
 
 
-def test_what_is_run_has_the_bug_and_its_exit_code_is_told(diff):
+def test_the_code_that_is_run_has_the_bug_and_its_exit_code_is_told(diff):
     code = "import sys; from gateway.domain.message import *; sys.exit(MAX_REASON_LENGTH)"
 
     assert PlantedBug.read(diff).run("-c", code) == 7
 
 
-def test_what_raises_with_the_bug_is_no_result(diff, capfd):
+def test_a_call_that_raises_with_the_bug_is_no_result(diff, capfd):
     with pytest.raises(subprocess.CalledProcessError):
         PlantedBug.read(diff).call(truediv, 1, 0)
 

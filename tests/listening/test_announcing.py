@@ -39,7 +39,7 @@ async def broker() -> MemoryBroker:
     return broker
 
 
-async def test_what_was_accepted_is_announced_with_its_size(broker: MemoryBroker) -> None:
+async def test_an_accepted_message_is_announced_with_its_size(broker: MemoryBroker) -> None:
     announced: list[tuple[EntityPath, int]] = []
     told = announcing(broker, lambda queue, size: announced.append((queue, size)))
 
@@ -48,7 +48,7 @@ async def test_what_was_accepted_is_announced_with_its_size(broker: MemoryBroker
     assert announced == [(ORDERS, 7)]
 
 
-async def test_what_was_refused_is_not(broker: MemoryBroker) -> None:
+async def test_a_refused_message_is_not_announced(broker: MemoryBroker) -> None:
     announced: list[EntityPath] = []
     told = announcing(broker, lambda queue, size: announced.append(queue))
 
@@ -61,7 +61,7 @@ async def test_what_was_refused_is_not(broker: MemoryBroker) -> None:
 @pytest.mark.parametrize(
     ("fault", "told"), [(LoseAnswer(), 1), (Hang(), 1), (Reset(), 1), (Refuse(), 0)]
 )
-async def test_what_may_have_come_is_announced(
+async def test_a_message_that_may_have_come_is_announced(
     broker: MemoryBroker, fault: Fault, told: int, autojump_clock: MockClock
 ) -> None:
     announced: list[EntityPath] = []

@@ -73,7 +73,7 @@ async def complete_five(receiver: Any, *, cancelled_after: float = inf) -> list[
     return verdicts
 
 
-async def test_what_is_done_at_one_moment_is_completed_in_one_step():
+async def test_deliveries_done_at_one_moment_are_completed_in_one_step():
     receiver = Together()
     verdicts = await complete_five(receiver)
 
@@ -82,7 +82,7 @@ async def test_what_is_done_at_one_moment_is_completed_in_one_step():
     assert (receiver.steps, receiver.alone) == (1, 0)
 
 
-async def test_what_is_done_later_waits_for_no_step_under_way():
+async def test_a_later_completion_waits_for_no_step_under_way():
     receiver = Together()
     completions = Completions(receiver=receiver, limit=LIMIT)
     began = trio.current_time()
@@ -125,7 +125,7 @@ async def test_a_cancellation_comes_after_the_verdict(kind):
     assert sorted(receiver.done) == [0, 1, 2, 3, 4]
 
 
-async def test_what_cant_be_completed_together_is_completed_one_by_one():
+async def test_deliveries_that_cant_be_completed_together_are_completed_one_by_one():
     receiver = Together(error=NotSupported("one at a time"))
     verdicts = await complete_five(receiver)
 

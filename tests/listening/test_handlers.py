@@ -21,7 +21,7 @@ def item_of(number: int) -> Item[Message]:
     return Item(value=message, delivery=delivery, queue=EntityPath("orders"))
 
 
-async def test_what_blocks_runs_in_a_thread() -> None:
+async def test_a_blocking_handler_runs_in_a_thread() -> None:
     threads = []
 
     def work(item: Item[Message]) -> None:
@@ -32,7 +32,7 @@ async def test_what_blocks_runs_in_a_thread() -> None:
     assert threads[0] is not threading.current_thread()
 
 
-async def test_what_is_async_runs_as_it_is() -> None:
+async def test_an_async_handler_runs_as_it_is() -> None:
     threads = []
 
     async def work(item: Item[Message], mark: str) -> None:

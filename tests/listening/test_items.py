@@ -72,7 +72,7 @@ def test_json_is_read_from_each_body_that_can_hold_it():
         (ValueBody(value=1), "ValueBody"),
     ],
 )
-def test_what_doesnt_parse_is_a_format_error_that_names_the_field_and_no_value(body, wrong):
+def test_an_item_that_doesnt_parse_is_a_format_error_that_names_the_field_and_no_value(body, wrong):
     with pytest.raises(FormatError, match=wrong) as caught:
         Json(Line).parse(Message(body=body))
 

@@ -308,7 +308,7 @@ class Order:
     id: int
 
 
-async def test_what_doesnt_parse_is_poison_with_its_reason_and_holds_up_nothing(harness):
+async def test_a_message_that_doesnt_parse_is_poison_with_its_reason_and_holds_up_nothing(harness):
     await harness.send("bad", body=b'{"id": "x"}')
     await harness.send("good", body=b'{"id": 7}')
     await harness.listen(nothing, format=Json(Order))

@@ -44,7 +44,7 @@ async def test_each_lock_is_renewed_when_it_is_due(nursery):
     assert [round(at - began, 1) for at in late.renewed] == [9.0, 19.0]
 
 
-async def test_what_is_forgotten_is_never_renewed_again(nursery):
+async def test_a_forgotten_lock_is_never_renewed_again(nursery):
     locks = Locks()
     await nursery.start(locks.run)
     resting, busy = Paper(trio.current_time() + 5.0), Paper(trio.current_time(), takes=3.0)

@@ -73,7 +73,7 @@ async def test_a_submit_without_an_answer_is_unknown(harness):
     assert caught.value.outcome is Outcome.UNKNOWN
 
 
-async def test_who_submits_with_an_unknown_outcome_wakes_who_listens(harness):
+async def test_a_submission_with_an_unknown_outcome_wakes_listeners(harness):
     faulty = await harness.make_faulty()
     faulty.fault = lambda operation, _: LoseAnswer()
     triggers = Triggers()
@@ -84,7 +84,7 @@ async def test_who_submits_with_an_unknown_outcome_wakes_who_listens(harness):
         assert subscription.notifications == 1
 
 
-async def test_who_submits_wakes_who_listens(harness):
+async def test_a_submission_wakes_listeners(harness):
     triggers = Triggers()
     with triggers.subscribe("contoso", EntityPath("Orders")) as subscription:
         await submitter(harness, triggers=triggers, account="contoso").submit(Line("p", 2))

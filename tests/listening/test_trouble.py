@@ -49,7 +49,7 @@ async def test_a_message_is_tried_as_often_as_the_threshold_says_and_then_dead(h
     assert why == "attempts: 3; last error: KeyError: 'what it was'"
 
 
-async def test_what_kills_its_listener_each_time_is_dead_without_another_try(harness):
+async def test_a_message_that_kills_its_listener_each_time_is_dead_without_another_try(harness):
     async def handle(item):
         raise AssertionError("it would be tried again")
 
@@ -460,7 +460,9 @@ async def test_a_drain_finishes_what_runs_and_gives_back_the_rest_untouched(harn
     assert {delivery.delivery_count for delivery in rest} == {1}
 
 
-async def test_what_has_just_got_its_place_when_a_drain_begins_isnt_begun(harness, monkeypatch):
+async def test_a_message_that_has_just_got_its_place_when_a_drain_begins_isnt_begun(
+    harness, monkeypatch
+):
     """Else its handler is cut off where it first waits, and the delivery counts."""
     began, done = [], []
 
@@ -548,7 +550,7 @@ async def test_a_drain_ends_while_the_endpoint_is_down(harness):
     assert sorted(await harness.waiting()) == ["m1", "m2"]
 
 
-async def test_what_was_done_is_counted_as_a_cloud_would(harness):
+async def test_the_work_of_a_listener_is_counted_as_a_cloud_would(harness):
     async def handle(item):
         await trio.sleep(20.0)
 

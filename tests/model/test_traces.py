@@ -91,7 +91,7 @@ def test_a_way_of_the_model_is_followed(name):
 
 
 @pytest.mark.parametrize("name", NO_WAYS)
-def test_what_is_no_way_of_the_model_is_refused(name):
+def test_a_trace_that_is_no_way_of_the_model_is_refused(name):
     [deviation] = deviations(NO_WAYS[name])
 
     assert deviation.message_id == "1"

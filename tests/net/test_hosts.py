@@ -99,7 +99,9 @@ async def test_an_error_names_each_host_and_each_cause_once(autojump_clock: obje
     assert text.count("refused") == text.count("no answer") == 1
 
 
-async def test_what_one_host_says_of_the_caller_is_an_outage_while_others_are_down() -> None:
+async def test_a_complaint_of_one_host_about_the_caller_is_an_outage_while_others_are_down() -> (
+    None
+):
     wrong = NotAuthorized("wrong password")
 
     with pytest.raises(NotAuthorized):

@@ -35,7 +35,9 @@ async def refuse(request):
     ],
     ids=["head", "a part", "chunks", "expect"],
 )
-async def test_who_may_send_no_body_is_told_so_before_it_comes(begun, exchange, autojump_clock):
+async def test_a_client_that_may_send_no_body_is_told_so_before_it_comes(
+    begun, exchange, autojump_clock
+):
     client = exchange.connect(exchange.server(check_head=refuse))
 
     await client.send_all(begun)
@@ -97,7 +99,9 @@ async def test_bodies_beyond_the_budget_wait_for_room(exchange, autojump_clock):
 
 
 @pytest.mark.parametrize("begun", [HEAD % 600, CHUNKED], ids=["length", "chunks"])
-async def test_what_waits_too_long_for_room_is_told_to_come_again(begun, exchange, autojump_clock):
+async def test_a_body_that_waits_too_long_for_room_is_told_to_come_again(
+    begun, exchange, autojump_clock
+):
     budget = BodyBudget(limit=1000)
     server = exchange.server(budget=budget, options=OPTIONS)
     first, second = (exchange.connect(server) for _ in range(2))
@@ -139,7 +143,7 @@ async def test_a_body_larger_than_the_budget_is_taken_alone(autojump_clock):
     assert await budget.take(1, 1.0) == 1
 
 
-async def test_who_waits_for_room_is_served_in_turn_and_may_leave(autojump_clock):
+async def test_a_body_that_waits_for_room_is_served_in_turn_and_may_leave(autojump_clock):
     budget, got = BodyBudget(limit=10), []
     assert await budget.take(10, 1.0) == 10
 

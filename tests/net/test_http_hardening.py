@@ -216,7 +216,7 @@ async def test_a_target_is_a_path_and_a_url_names_the_host(
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-async def test_what_is_unusual_but_legal_is_served(name, exchange, autojump_clock):
+async def test_an_unusual_but_legal_request_is_served(name, exchange, autojump_clock):
     client = exchange.connect()
 
     await client.send_all(ACCEPTED[name])

@@ -103,7 +103,7 @@ async def test_a_taken_port_is_named_with_what_to_do(nursery):
 @pytest.mark.parametrize(
     "address", ["", "5672", ":5672", "localhost", "::1:5672", "localhost:x", "localhost:70000"]
 )
-async def test_what_is_no_address_is_an_error_with_examples(address):
+async def test_an_invalid_address_is_an_error_with_examples(address):
     with pytest.raises(CannotListen, match=r"write host:port"):
         await open_listener(address, on_crash=crash)
 
@@ -328,7 +328,7 @@ async def test_a_lost_connection_is_no_crash(nursery):
     ("error", "told"), [(ZeroDivisionError(), "crash"), (trio.BrokenResourceError(), "lost")]
 )
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
-async def test_who_is_told_of_an_end_learns_whose_it_was(nursery, address, error, told):
+async def test_an_observer_of_an_end_learns_whose_it_was(nursery, address, error, told):
     ends = {"crash": [], "lost": []}
 
     async def handler(stream):

@@ -223,7 +223,7 @@ async def test_a_connection_that_was_lost_is_dialled_again_at_once(autojump_cloc
     assert trio.current_time() == lost
 
 
-async def test_who_asks_within_a_deadline_waits_no_longer(autojump_clock) -> None:
+async def test_a_call_with_a_deadline_waits_no_longer(autojump_clock) -> None:
     server = Server(seconds=60.0)
     connections = server.connections()
     began = trio.current_time()

@@ -202,7 +202,7 @@ async def test_where_only_amqp_is_spoken_a_request_is_refused_as_no_websocket():
 
 
 @pytest.mark.parametrize("data", [b"", b"AMQ", b"GET /$service", UPGRADE[:-2]])
-async def test_who_says_nothing_of_use_is_cut_in_time(data, autojump_clock):
+async def test_a_client_that_says_nothing_of_use_is_cut_in_time(data, autojump_clock):
     server = sniffer(options=SniffingOptions(opening_timeout=3))
     began = trio.current_time()
 
@@ -229,7 +229,9 @@ async def test_a_drain_ends_who_has_not_begun_and_no_one_else(nursery, autojump_
     assert await busy.receive_some() == b"done"
 
 
-async def test_who_comes_while_it_drains_and_says_nothing_is_sent_away_soon(autojump_clock):
+async def test_a_client_that_comes_while_it_drains_and_says_nothing_is_sent_away_soon(
+    autojump_clock,
+):
     server = sniffer()
     server.drain()
     began = trio.current_time()
@@ -264,7 +266,7 @@ async def test_bytes_that_were_looked_at_are_given_in_the_pieces_asked_for():
     assert await client.receive_some() == b""
 
 
-async def test_who_only_looks_whether_somebody_listens_is_no_lost_connection(nursery):
+async def test_a_check_whether_somebody_listens_is_no_lost_connection(nursery):
     client = await served(nursery, sniffer())
 
     await client.send_eof()
@@ -272,7 +274,7 @@ async def test_who_only_looks_whether_somebody_listens_is_no_lost_connection(nur
     assert await client.receive_some() == b""
 
 
-async def test_who_leaves_in_the_middle_of_a_word_is_lost():
+async def test_a_client_that_leaves_in_the_middle_of_a_word_is_lost():
     client, end = trio.testing.memory_stream_pair()
     await client.send_all(b"AM")
     await client.send_eof()

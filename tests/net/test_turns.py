@@ -257,7 +257,7 @@ async def test_a_client_that_is_alone_again_is_not_held_back(
             await one.take()
 
 
-async def test_who_is_cancelled_leaves_the_line(
+async def test_a_cancelled_task_leaves_the_line(
     clients: tuple[Client, Client], nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     one, two = clients

@@ -131,7 +131,7 @@ async def test_the_envelopes_property_names_are_refused_in_good_times_too(harnes
     assert harness.primary.sends() == 0
 
 
-async def test_what_cant_be_encoded_is_the_callers_fault(harness):
+async def test_a_message_that_cant_be_encoded_is_the_callers_fault(harness):
     pair = await harness.pair()
 
     error = await outcome_of(send(pair, message(properties={"n": 2**70})))

@@ -33,7 +33,9 @@ async def begun(harness, fault):
 
 
 @pytest.mark.parametrize("fault", WHILE_DOWN, ids=["refused", "hangs", "unauthorized"])
-async def test_what_an_outage_would_refuse_is_refused_once_the_secondary_has_told(harness, fault):
+async def test_a_message_that_an_outage_would_refuse_is_refused_once_the_secondary_has_told(
+    harness, fault
+):
     pair = await begun(harness, fault)
 
     before = await send(pair, LARGE)()

@@ -104,7 +104,7 @@ async def test_a_late_success_doesnt_end_the_pause(pauses):
     assert pauses.left(ORDERS) == pytest.approx(10.0)
 
 
-async def test_how_long_it_is_busy_is_counted_from_the_first_answer_without_a_success(pauses):
+async def test_the_time_of_being_busy_begins_with_the_first_answer_without_a_success(pauses):
     pauses.begin(ORDERS, Busy())
     await trio.sleep(11.0)
     second = pauses.begin(ORDERS, Busy())

@@ -203,7 +203,7 @@ async def test_a_backlog_whose_clock_is_always_wrong_costs_nothing(harness, ahea
     assert_as_sent(await home(harness), {"due": expires})
 
 
-async def test_what_has_expired_by_all_clocks_is_dead_lettered(harness):
+async def test_a_message_that_has_expired_by_all_clocks_is_dead_lettered(harness):
     pair = await harness.pair()
     await harness.syphon()
     harness.primary.fail(Refuse(), Operation.SEND)
@@ -234,7 +234,9 @@ async def test_a_schedule_that_comes_home_while_the_syphons_clock_is_ahead_isnt_
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR], ids=["ahead", "behind"])
-async def test_what_a_namespace_takes_while_its_clock_is_wrong_for_16_s_isnt_lost(harness, ahead):
+async def test_a_message_that_a_namespace_takes_while_its_clock_is_wrong_for_16_s_isnt_lost(
+    harness, ahead
+):
     pair = await harness.pair()
     await send(pair, message("known"))()
     await trio.sleep(10)

@@ -296,7 +296,7 @@ async def test_the_rate_of_a_running_syphon_is_changed(harness: Harness) -> None
     assert await moved(harness) == 200
 
 
-async def test_what_waits_on_a_paused_queue_stays_there(harness: Harness) -> None:
+async def test_a_message_that_waits_on_a_paused_queue_stays_there(harness: Harness) -> None:
     _, control, _ = await with_syphon(harness)
     order(control, Action.PAUSE, QUEUE.name)
 

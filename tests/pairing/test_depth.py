@@ -296,7 +296,7 @@ async def test_dead_letters_of_all_backlog_queues_are_counted_by_reason_whoever_
     assert dead.reasons == {"EnvelopeMalformed": 2, "EntityNotFound": 1, "other": 1}
 
 
-async def test_what_the_secondary_counts_and_doesnt_show_has_an_unknown_reason(
+async def test_a_message_that_the_secondary_counts_and_doesnt_show_has_an_unknown_reason(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
     await bury(secondary, QUEUES[0], *["EnvelopeMalformed"] * (SHOWN + 2))
@@ -325,7 +325,7 @@ def told_so(
     return counts
 
 
-async def test_what_this_process_has_locked_is_added_where_the_secondary_doesnt_count_it(
+async def test_a_message_that_this_process_has_locked_is_added_where_the_secondary_doesnt_count_it(
     secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told_so(secondary, monkeypatch, active=2, locked_here=681)

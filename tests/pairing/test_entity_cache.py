@@ -149,7 +149,7 @@ async def test_the_longest_unused_is_forgotten(entity_cache):
     assert [known.entity for known in entity_cache.all()] == [first, BILLS]
 
 
-async def test_what_is_restored_is_known_before_it_is_used(harness):
+async def test_a_restored_description_is_known_before_it_is_used(harness):
     entity_cache = EntityCache(primary=harness.primary.broker)
 
     entity_cache.restore([KnownEntity(entity=ORDERS, requires_session=True)])
@@ -157,7 +157,7 @@ async def test_what_is_restored_is_known_before_it_is_used(harness):
     assert entity_cache.of(ORDERS) == KnownEntity(entity=ORDERS, requires_session=True)
 
 
-async def test_what_is_new_or_gone_is_a_change(harness):
+async def test_a_new_entity_and_one_that_is_gone_are_a_change(harness):
     entity_cache = EntityCache(primary=harness.primary.broker)
     versions = [entity_cache.changes.version]
     for change in (
@@ -184,7 +184,9 @@ async def test_the_first_that_was_seen_is_asked_about_first(harness):
     assert asked == [BILLS, ORDERS]
 
 
-async def test_what_was_told_is_asked_again_after_an_hour_and_no_earlier(harness, entity_cache):
+async def test_a_told_description_is_asked_again_after_an_hour_and_no_earlier(
+    harness, entity_cache
+):
     entity_cache.note_accepted(ORDERS)
     await trio.sleep(3599.0)
 

@@ -105,7 +105,7 @@ async def test_duplicate_detection_takes_the_second_copy(harness):
     assert await harness.primary.ids() == ["m1"]
 
 
-async def test_what_appears_late_is_not_sent_again(harness):
+async def test_a_message_that_appears_late_is_not_sent_again(harness):
     """Service Bus: an acknowledged message may take minutes to appear."""
     pair = await harness.pair()
     await harness.syphon(states=pair.states)

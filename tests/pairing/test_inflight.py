@@ -76,7 +76,7 @@ async def test_room_is_given_back_also_after_an_error(inflight):
     assert entries(inflight) == 0
 
 
-async def test_who_waits_goes_on_when_there_is_room(inflight, nursery):
+async def test_a_waiting_sender_goes_on_when_there_is_room(inflight, nursery):
     nursery.start_soon(reserve, inflight, ORDERS, 200, 5.0)
     await wait_all_tasks_blocked()
     started = trio.current_time()
@@ -98,13 +98,13 @@ async def test_without_room_in_time_it_is_busy(inflight, nursery):
     nursery.cancel_scope.cancel()
 
 
-async def test_what_is_larger_than_everything_may_go_alone(inflight):
+async def test_a_message_larger_than_everything_may_go_alone(inflight):
     await reserve(inflight, ORDERS, 5000, 0.0)
 
     assert inflight.total == 0
 
 
-async def test_who_gives_up_waiting_holds_nothing(inflight, nursery):
+async def test_a_sender_that_gives_up_waiting_holds_nothing(inflight, nursery):
     nursery.start_soon(reserve, inflight, ORDERS, 200)
     await wait_all_tasks_blocked()
 
@@ -151,7 +151,7 @@ async def test_half_of_a_share_may_be_held_twice_and_by_each_of_four():
     assert isinstance(full, Busy)
 
 
-async def test_what_is_larger_than_a_share_goes_when_its_entity_has_nothing_else():
+async def test_a_message_larger_than_a_share_goes_when_its_entity_has_nothing_else():
     inflight = InFlight(100)
 
     async with inflight.reserve(BILLS, 25, math.inf):
@@ -175,7 +175,7 @@ async def test_room_that_is_given_back_counts_for_its_own_entity(inflight, nurse
     nursery.cancel_scope.cancel()
 
 
-async def test_who_waits_wakes_all_others_who_wait(inflight, nursery):
+async def test_a_waiting_sender_wakes_all_others_that_wait(inflight, nursery):
     """The end of the first send leaves room for both others."""
     nursery.start_soon(reserve, inflight, ORDERS, 250, 5.0)
     await wait_all_tasks_blocked()
@@ -187,7 +187,7 @@ async def test_who_waits_wakes_all_others_who_wait(inflight, nursery):
     assert timed.seconds == pytest.approx(6.0)
 
 
-async def test_who_is_too_large_waits_on_when_others_have_gone(inflight):
+async def test_a_sender_that_is_too_large_waits_on_when_others_have_gone(inflight):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(reserve, inflight, ORDERS, 200, 1.0)
         nursery.start_soon(reserve, inflight, BILLS, 200, 10.0)
@@ -199,7 +199,7 @@ async def test_who_is_too_large_waits_on_when_others_have_gone(inflight):
     assert timed.seconds == pytest.approx(10.0)
 
 
-async def test_who_finds_no_room_may_come_again_after_a_second():
+async def test_a_sender_that_finds_no_room_may_come_again_after_a_second():
     inflight = InFlight(100)
 
     async with inflight.reserve(BILLS, 100, math.inf):

@@ -188,7 +188,7 @@ async def test_the_next_orderer_sends_behind_what_the_last_one_diverted(harness)
     assert list(dict.fromkeys(ids)) == ["a", "b", "c", "d"]
 
 
-async def test_what_a_gateway_knew_before_it_was_orderer_again_doesnt_count(harness):
+async def test_the_knowledge_of_a_gateway_from_before_it_was_orderer_again_doesnt_count(harness):
     one, other = await gateway(harness), await gateway(harness)
     assert await one.send("a") is PRIMARY  # so the gateway knows that the key is at home
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)

@@ -76,7 +76,7 @@ async def test_a_backlog_that_is_not_there_has_no_owner():
 @pytest.mark.parametrize(
     "text", [None, "", "x", "1", "[]", "{}", '{"pairgate": 1}', '{"pairgate": {"primary": "x"}}']
 )
-def test_what_is_no_note_names_nobody(text):
+def test_an_invalid_note_names_nobody(text):
     assert owner_in(text) is None
 
 

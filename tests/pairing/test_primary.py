@@ -208,7 +208,7 @@ async def test_the_callers_fault_in_a_trial_ends_the_trial(harness):
     assert accepted_by is AcceptedBy.PRIMARY
 
 
-async def test_who_is_only_refused_is_not_suspect_for_ever(harness):
+async def test_an_entity_that_only_refuses_is_not_suspect_for_ever(harness):
     pair = await harness.pair(failover_interval=60.0)
     await suspect(harness, pair)
     harness.primary.fail(refuse(NotAuthorized, "no"))

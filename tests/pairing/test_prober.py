@@ -239,7 +239,7 @@ async def test_an_entity_that_is_pinned_while_it_waits_for_its_turn_isnt_probed(
     assert ORDERS not in {asked.entity for asked in harness.primary.asked}
 
 
-async def test_what_a_probe_that_hangs_is_called_says_how_long_it_took(harness, make):
+async def test_a_probe_that_hangs_is_called_says_how_long_it_took(harness, make):
     states = await make(attempt_timeout=5.0, successes_to_return=2)
     fail(states)
     await wait_all_tasks_blocked()
@@ -330,7 +330,7 @@ async def test_each_entity_has_one_series_of_probes(harness, make):
     assert len(asked) == len(set(asked)) == 6
 
 
-async def test_what_is_failed_over_when_the_prober_begins_is_probed(harness):
+async def test_an_entity_that_is_failed_over_when_the_prober_begins_is_probed(harness):
     options = PairOptions(label=LABEL, failover_interval=0.0)
     states = EntityStates(
         options=options, clock=harness.clock, observer=harness.events, rng=random.Random(1)

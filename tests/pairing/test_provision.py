@@ -67,7 +67,7 @@ async def test_a_queue_that_cant_be_made_is_an_error(fresh, error):
         await provision(fresh.broker, LABEL, 2)
 
 
-async def test_what_is_there_can_be_used(fresh):
+async def test_an_existing_entity_can_be_used(fresh):
     await provision(fresh.broker, LABEL, 2)
 
     found = await usable_backlog(fresh.broker, LABEL, 2)
@@ -120,7 +120,7 @@ async def test_a_secondary_that_is_down_is_taken_on_trust(fresh, fault, why):
     assert found.problems[0] == f"the secondary can't be asked: {why}"
 
 
-async def test_what_was_found_before_it_went_down_is_kept(fresh):
+async def test_an_entity_that_was_found_before_the_namespace_went_down_is_kept(fresh):
     await provision(fresh.broker, LABEL, 1)
     fresh.fail(Refuse(), MANAGE, entity=EntityPath(NAMES[1]))
 

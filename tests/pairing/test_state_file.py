@@ -68,7 +68,7 @@ async def saved(path, condition):
             await trio.sleep(0.002)
 
 
-def test_what_is_built_can_be_read():
+def test_a_built_state_can_be_read():
     assert parse(build(SAVED)) == SAVED
 
 
@@ -146,7 +146,7 @@ async def test_each_change_is_saved(harness, path):
     assert found.known == (KnownEntity(entity=BILLS),)
 
 
-async def test_what_only_fails_for_a_while_isnt_saved(harness, path):
+async def test_an_entity_that_only_fails_for_a_while_isnt_saved(harness, path):
     pair = await harness.pair()
     await harness.nursery.start(file_of(harness, pair, path, **QUICKLY).run)
     pair.states.failed(pair.states.begin(ORDERS), Unavailable("out"))
@@ -380,7 +380,7 @@ async def test_without_a_change_nothing_is_written(harness, path, disk):
 
 
 @virtual_time
-async def test_what_is_saved_is_not_written_again_in_the_end(harness, path, disk):
+async def test_a_saved_state_is_not_written_again_in_the_end(harness, path, disk):
     async with trio.open_nursery() as nursery:
         pair = harness.parts().assemble()
         await nursery.start(file_of(harness, pair, path).run)
@@ -409,7 +409,7 @@ async def test_a_file_that_is_held_is_saved_and_then_left_to_a_successor(harness
 
 
 @virtual_time
-async def test_what_was_known_before_a_restart_is_known_after_it(harness, path, disk):
+async def test_a_state_that_was_known_before_a_restart_is_known_after_it(harness, path, disk):
     path.parent.mkdir()
     path.write_bytes(build(SAVED))
 
@@ -492,7 +492,7 @@ async def test_a_file_that_is_a_link_of_another_user_is_not_read(harness, path):
         (b'{"version": 2, "known": [{}]}', r"the fields don't match: .*entity"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(content, problem):
+def test_a_mistake_in_a_file_is_told(content, problem):
     with pytest.raises(StateFileError, match=problem):
         parse(content)
 

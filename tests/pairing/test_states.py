@@ -241,7 +241,7 @@ async def test_sends_that_fail_together_dont_put_the_first_trial_off(make):
     ],
     ids=["the trial ends", "the entity changes its state"],
 )
-async def test_who_waits_hears_what_decides(make, nursery, change):
+async def test_a_waiting_caller_hears_what_decides(make, nursery, change):
     states = make(failover_interval=60.0)
     fail(states)
     answer(states)
@@ -327,7 +327,7 @@ async def test_a_trial_that_fails_after_the_recovery_is_the_first_failure_of_a_n
     assert states.begin_trial(ORDERS) is not None
 
 
-async def test_who_waits_waits_no_longer_than_they_said(make):
+async def test_a_waiting_caller_waits_no_longer_than_they_said(make):
     states = make(failover_interval=60.0)
     fail(states)
     answer(states)
@@ -486,7 +486,7 @@ async def test_one_pause_is_noticed_once(make, nursery, events):
     nursery.cancel_scope.cancel()
 
 
-async def test_who_doesnt_feel_the_pulse_notices_no_pause(make, nursery, events):
+async def test_states_without_a_pulse_notice_no_pause(make, nursery, events):
     states = make(failover_interval=60.0)
     await nursery.start(states.run)
     nursery.cancel_scope.cancel()
@@ -563,7 +563,7 @@ async def test_a_probe_that_is_answered_forgets_that_the_entity_was_gone(make):
     assert states.unreachable(ORDERS) is None
 
 
-async def test_what_a_probe_says_of_an_entity_that_is_well_is_nothing(make, events):
+async def test_a_probe_of_an_entity_that_is_well_says_nothing(make, events):
     states = make()
 
     states.probed(ORDERS)
@@ -612,7 +612,7 @@ async def test_an_operator_who_takes_it_back_forgets_that_it_was_gone(make):
         (State.SUSPECT, State.PRIMARY),
     ],
 )
-async def test_what_is_failed_over_or_pinned_survives_a_restart(make, saved, restored):
+async def test_an_entity_that_is_failed_over_or_pinned_survives_a_restart(make, saved, restored):
     states = make()
 
     states.restore([EntityState(entity=ORDERS, state=saved, since=START, reason="it was")])

@@ -88,7 +88,9 @@ async def test_a_schedule_that_is_due_while_it_waits_lives_from_then_on(harness)
     assert await expiry(harness.primary) == due + HOUR
 
 
-async def test_what_expires_while_it_waits_for_the_primary_is_accepted_and_expires_there(harness):
+async def test_a_message_that_expires_while_it_waits_for_the_primary_is_accepted_and_expires_there(
+    harness,
+):
     pair = await harness.pair()
     harness.primary.fail(busy(5.0), SEND, times=1)
 
@@ -101,7 +103,7 @@ async def test_what_expires_while_it_waits_for_the_primary_is_accepted_and_expir
             assert await receiver.receive(1) == []
 
 
-async def test_what_expires_while_it_waits_is_dead_lettered_on_the_backlog(
+async def test_a_message_that_expires_while_it_waits_is_dead_lettered_on_the_backlog(
     harness,
 ):
     pair = await harness.pair()
@@ -116,7 +118,7 @@ async def test_what_expires_while_it_waits_is_dead_lettered_on_the_backlog(
     assert await harness.secondary.ids(QUEUE.dead_letter) == ["m1"]
 
 
-async def test_what_was_handed_over_at_once_goes_as_it_came(harness):
+async def test_a_message_that_was_handed_over_at_once_goes_as_it_came(harness):
     pair = await harness.pair()
     sent = Message(message_id="m1", time_to_live=timedelta(seconds=3))
     handed: list[Message] = []
@@ -127,7 +129,7 @@ async def test_what_was_handed_over_at_once_goes_as_it_came(harness):
     assert handed[0] is sent
 
 
-async def test_what_lives_for_ever_waits_and_lives_for_ever(harness):
+async def test_a_message_that_lives_for_ever_waits_and_lives_for_ever(harness):
     pair = await harness.pair()
     harness.primary.fail(busy(5.0), SEND, times=1)
 

@@ -106,7 +106,7 @@ def test_check_refuses_what_serve_refuses(config: str, key: str, folder: Path) -
         assert "Traceback" not in result.output
 
 
-def test_what_can_be_served_is_good(folder: Path) -> None:
+def test_a_configuration_that_can_be_served_is_good(folder: Path) -> None:
     result = pairgate("check", folder, SERVED)
 
     assert result.exit_code == 0, result.stdout

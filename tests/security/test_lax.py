@@ -92,7 +92,7 @@ def codec() -> HttpCodec:
         ),
     ],
 )
-def test_what_can_become_no_request_is_refused_at_once(pieces: list[bytes]) -> None:
+def test_bytes_that_can_become_no_request_are_refused_at_once(pieces: list[bytes]) -> None:
     with pytest.raises(RequestRefused) as refused:
         take(codec(), pieces)
 

@@ -84,7 +84,7 @@ async def test_a_port_serves_clients_beside_many_silent_ones(gateways: Gateways)
             assert await answered(gateway, "admin")
 
 
-async def test_who_has_shown_a_key_gives_way_to_no_silent_one(gateways: Gateways) -> None:
+async def test_a_client_that_has_shown_a_key_gives_way_to_no_silent_one(gateways: Gateways) -> None:
     gateway = await gateways.start(every_port())
     port = port_of(gateway, "service-bus-http")
     fields = [("Host", "localhost"), ("Authorization", token(port)), ("Content-Length", "0")]
@@ -100,7 +100,7 @@ async def test_who_has_shown_a_key_gives_way_to_no_silent_one(gateways: Gateways
                 assert status(await read_head(stream)) == 201
 
 
-async def test_who_shows_no_key_has_little_time(gateways: Gateways) -> None:
+async def test_a_client_that_shows_no_key_has_little_time(gateways: Gateways) -> None:
     gateway = await gateways.start(every_port() + PATIENT.replace("3h", "100ms"))
 
     for protocol in PROTOCOLS:
@@ -113,7 +113,9 @@ async def test_who_shows_no_key_has_little_time(gateways: Gateways) -> None:
                         pass
 
 
-async def test_who_does_not_end_a_frame_is_told_so_and_harms_no_other(gateways: Gateways) -> None:
+async def test_a_client_that_does_not_end_a_frame_is_told_so_and_harms_no_other(
+    gateways: Gateways,
+) -> None:
     gateway = await gateways.start(every_port() + '[limits.amqp]\npartial_timeout = "4s"')
     port = port_of(gateway, "amqp")
 

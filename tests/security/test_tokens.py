@@ -105,7 +105,7 @@ def test_a_pop_receipt_outlives_the_exchange_of_the_other_key() -> None:
     assert read_receipt(receipt, "a", by_keys(b"three", b"two")) is None
 
 
-async def test_who_knows_all_of_a_receipt_but_no_key_settles_no_message_of_others(
+async def test_a_client_that_knows_all_of_a_receipt_but_no_key_settles_no_message_of_others(
     autojump_clock: MockClock,
 ) -> None:
     async with open_client() as client:

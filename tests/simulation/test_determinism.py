@@ -38,7 +38,7 @@ def test_a_history_does_not_tell_where_its_disks_are():
     assert full_disk[0].digest == full_disk[1].digest
 
 
-def test_what_is_audited_has_all_parts():
+def test_audited_runs_have_all_parts():
     parts = [draw_parts(seed) for seed in range(SEEDS)]
 
     assert any(each.on_disk for each in parts)

@@ -55,7 +55,7 @@ def test_work_is_due_once_though_the_clocks_were_read_just_before(open_disk):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_what_was_acknowledged_outlives_power_cuts(open_disk, seed, autojump_clock):
+async def test_an_acknowledged_message_outlives_power_cuts(open_disk, seed, autojump_clock):
     disk = open_disk(seed)
     await disk.create_queue(ORDERS, QueueProperties())
 
@@ -66,7 +66,7 @@ async def test_what_was_acknowledged_outlives_power_cuts(open_disk, seed, autoju
     assert await peeked(disk) == ["0", "1", "2"]
 
 
-async def test_what_had_no_answer_may_be_there_or_not(open_disk, autojump_clock):
+async def test_a_message_without_an_answer_may_be_there_or_not(open_disk, autojump_clock):
     found = set()
     for seed in SEEDS:
         disk = open_disk(seed)
@@ -105,7 +105,9 @@ async def test_a_disk_that_fails_ends_the_store_until_it_is_started_again(
     assert not disk.failed.is_set()
 
 
-async def test_what_a_failed_sync_left_is_not_safe_before_the_next_one(open_disk, autojump_clock):
+async def test_bytes_that_a_failed_sync_left_are_not_safe_before_the_next_one(
+    open_disk, autojump_clock
+):
     found = set()
     for seed in SEEDS:
         disk = open_disk(seed)
@@ -139,7 +141,9 @@ async def test_a_disk_without_room_takes_nothing_in_and_gives_all_out(open_disk,
     assert disk.refused == 1
 
 
-async def test_who_waits_for_messages_is_told_after_a_power_cut(open_disk, autojump_clock):
+async def test_a_receiver_that_waits_for_messages_is_told_after_a_power_cut(
+    open_disk, autojump_clock
+):
     disk = open_disk(1)
     await disk.create_queue(ORDERS, QueueProperties())
     async with trio.open_nursery() as nursery, disk.open_receiver(ORDERS) as receiver:

@@ -35,7 +35,7 @@ def test_a_schedule_is_shrunk_to_the_few_faults_that_break_something():
     assert 1 <= smallest < whole
 
 
-def test_what_passes_is_left_whole():
+def test_a_scenario_that_passes_is_left_whole():
     scenario = attrs.evolve(draw(1), windows=draw(1).windows[:3], crashes=())
     assert len(scenario.faults) == 3
 
@@ -115,7 +115,7 @@ def test_a_heavier_load_has_more_sends_and_is_named_with_what_failed():
 @pytest.mark.parametrize(
     "arguments", [["--hours", "0"], ["--hours", "nan"], ["--jobs", "0"], ["--load", "0"]]
 )
-def test_what_makes_no_sense_is_refused(arguments):
+def test_arguments_that_make_no_sense_are_refused(arguments):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
 
@@ -158,7 +158,7 @@ def test_the_message_of_a_problem_is_found():
     assert message_in("orders failed for its interval and stays") is None
 
 
-def test_what_was_never_seen_is_told():
+def test_an_event_that_was_never_seen_is_told():
     seen = Counter({name: 10**6 for name in SOMETIMES if name != "a power cut"})
 
     assert list(unseen(seen, runs=1000)) == ["a power cut"]

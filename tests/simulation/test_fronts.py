@@ -86,7 +86,7 @@ def installation(request, nursery):
     return Installation(request.param, nursery)
 
 
-async def test_what_a_client_sends_arrives_as_it_was(installation):
+async def test_a_message_of_a_client_arrives_as_it_was(installation):
     await installation.start()
     client = await installation.client()
 

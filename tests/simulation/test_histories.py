@@ -132,7 +132,7 @@ def test_two_syphons_compete_for_one_backlog():
     assert outcomes.problems == ()
 
 
-def test_what_a_power_cut_must_leave_is_judged():
+def test_the_remains_of_a_power_cut_are_judged():
     decisions = {one.invariant: one for one in run_world(71).judgement.decisions}
 
     assert decisions[Invariant.S7].validity is Validity.HOLDS

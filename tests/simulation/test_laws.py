@@ -193,7 +193,7 @@ async def test_a_lost_namespace_is_known_from_all_but_what_a_client_may_have_ask
     assert len([one for one in laws.broken if "can't be reached" in one]) == broken
 
 
-def test_what_is_left_on_the_primary_is_stuck_there_unless_its_date_is_hours_away():
+def test_a_message_left_on_the_primary_is_stuck_there_unless_its_date_is_hours_away():
     laws = watching()
     laws.note_left(0)
     assert laws.broken == []

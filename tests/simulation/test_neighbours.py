@@ -12,7 +12,7 @@ BUG = bug_named("the syphon doesn't ask for whom a message was meant")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_another_pairs_stays_whatever_happens(seed, tmp_path):
+def test_a_message_of_another_pair_stays_whatever_happens(seed, tmp_path):
     world, outcomes = run_neighbours(seed, tmp_path)
 
     assert outcomes.problems == ()

@@ -52,7 +52,7 @@ async def note(recorder, *calls, process="syphon-0"):
 
 
 @pytest.mark.parametrize("process", ["syphon-0", "syphon in gateway"])
-async def test_what_a_killed_syphon_had_transferred_may_come_again(process, recorder):
+async def test_a_message_that_a_killed_syphon_had_transferred_may_come_again(process, recorder):
     await note(recorder, SENT, REFUSED, process=process)
     recorder.note_revival("gateway" if "gateway" in process else process)
 
@@ -66,7 +66,9 @@ async def test_a_syphon_that_lives_on_remembers_what_it_has_transferred(recorder
 
 
 @pytest.mark.parametrize("calls", [[LEFT], [SENT, COMPLETED], [REFUSED, LEFT]])
-async def test_what_was_never_transferred_or_is_completed_does_not_come_again(calls, recorder):
+async def test_a_message_that_was_never_transferred_or_is_completed_does_not_come_again(
+    calls, recorder
+):
     await note(recorder, *calls)
     recorder.note_revival("syphon-0")
 
@@ -88,7 +90,7 @@ async def test_one_process_knows_nothing_of_another(recorder):
     assert uncertain(recorder) == []
 
 
-async def test_what_a_living_syphon_could_not_complete_may_be_moved_by_another(recorder):
+async def test_a_message_that_a_living_syphon_could_not_complete_may_be_moved_by_another(recorder):
     await note(recorder, SENT, REFUSED, process="syphon-0")
     await note(recorder, SENT, COMPLETED, process="syphon-1")
     assert uncertain(recorder) == ["1"]

@@ -63,7 +63,7 @@ async def stand(nursery: trio.Nursery) -> Stand:
     return Stand(faulty, watched(faulty, watch), watch)
 
 
-async def test_what_is_done_is_seen(stand: Stand, autojump_clock: MockClock) -> None:
+async def test_a_success_is_seen(stand: Stand, autojump_clock: MockClock) -> None:
     await stand.broker.send(ORDERS, [Message()])
     sent = stand.states()
     async with stand.broker.open_receiver(ORDERS) as receiver:
@@ -78,7 +78,7 @@ async def test_what_is_done_is_seen(stand: Stand, autojump_clock: MockClock) -> 
     assert stand.states() == {"send": YES, "receive": YES, "manage": YES, "reach": YES}
 
 
-async def test_what_fails_is_seen_and_raised(stand: Stand, autojump_clock: MockClock) -> None:
+async def test_a_failure_is_seen_and_raised(stand: Stand, autojump_clock: MockClock) -> None:
     stand.breaks(Operation.SEND, Refuse())
 
     with pytest.raises(Unavailable):
@@ -250,7 +250,7 @@ async def test_a_namespace_that_is_lost_and_back_is_told_once_each(
         (EntityNotFound("no queue orders"), "no queue orders"),
     ],
 )
-async def test_what_concerns_a_namespace_names_its_address_and_the_entity(
+async def test_a_problem_of_a_namespace_names_its_address_and_the_entity(
     stand: Stand, autojump_clock: MockClock, error: BrokerError, text: str
 ) -> None:
     stand.watch.address = "east.example:5672"

@@ -98,7 +98,7 @@ def test_no_event_has_a_field_that_every_line_has() -> None:
     assert not names & {"event", "level", "timestamp"}
 
 
-def test_what_comes_again_about_the_same_thing_is_counted_instead_of_repeated() -> None:
+def test_a_line_about_the_same_thing_is_counted_instead_of_repeated() -> None:
     lines: list[str] = []
     now = [NOON]
     observer = LogObserver(lines.append, as_json=True, level="info", clock=lambda: now[0])
@@ -136,7 +136,7 @@ def test_an_event_is_counted_for_the_repeat_interval(interval: float, written: i
     assert [json.loads(line).get("repeated") for line in lines].count(None) == written
 
 
-def test_what_was_counted_is_told_at_the_end() -> None:
+def test_counted_lines_are_told_at_the_end() -> None:
     lines: list[str] = []
     observer = LogObserver(lines.append, as_json=True, level="info", clock=lambda: NOON)
     for _ in range(3):

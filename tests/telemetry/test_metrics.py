@@ -36,7 +36,7 @@ def test_durations_of_sends_are_told_by_who_accepted_or_by_the_error() -> None:
         assert value(OUTAGE, f"{name}_sum", *common, *verdict) == 0.75
 
 
-def test_what_changed_was_slow_or_was_refused_is_counted() -> None:
+def test_changes_slow_calls_and_refusals_are_counted() -> None:
     refused = "pairgate_admission_refused_messages_total"
     causes = ("suspect", "secondary", "failed")
 
@@ -64,7 +64,7 @@ def test_the_process_tells_of_its_connections_commits_loop_and_certificates() ->
     assert refused == 1
 
 
-def test_what_a_process_does_not_measure_has_no_sample() -> None:
+def test_a_figure_that_a_process_does_not_measure_has_no_sample() -> None:
     names = {name for name, _ in samples(WELL)}
 
     assert not {each for each in names if "loop" in each or "certificate" in each}
@@ -98,7 +98,7 @@ def test_an_outage_is_seen() -> None:
     assert value(OUTAGE, "pairgate_alarm", "syphon_stalled") == 1
 
 
-def test_what_a_namespace_does_is_told_apart_and_what_isnt_known_is_missing() -> None:
+def test_the_work_of_a_namespace_is_told_apart_and_an_unknown_figure_is_missing() -> None:
     able, since = "pairgate_namespace_ability", "pairgate_namespace_ability_since_time_seconds"
     [namespace] = OUTAGE.namespaces
     began = namespace.abilities["send"].since
@@ -139,7 +139,7 @@ def test_bills_are_told_for_namespaces_and_for_queues() -> None:
         assert value(OUTAGE, f"{prefix}_billed_operations_per_idle_day", name) == 1440
 
 
-def test_what_isnt_known_has_no_sample() -> None:
+def test_an_unknown_figure_has_no_sample() -> None:
     assert OUTAGE.pair is not None
     unknown = {"pending": None, "oldest_age": None, "as_of": None, "dead_letters": DeadLetters()}
     backlog = attrs.evolve(OUTAGE.pair.backlog, **unknown)

@@ -114,7 +114,7 @@ async def test_without_a_watchdog_nothing_runs(
     assert told.lines() == []
 
 
-async def test_what_finds_no_room_is_told_with_the_next_sign_of_life(
+async def test_a_state_that_finds_no_room_is_told_with_the_next_sign_of_life(
     pair: tuple[socket.socket, Told], autojump_clock: trio.testing.MockClock
 ) -> None:
     ours, told = pair

@@ -235,7 +235,7 @@ async def test_an_outage_and_the_way_home_are_spans_that_link_to_the_send(
     "properties",
     [{}, {"traceparent": 7}, {"traceparent": ""}, {"traceparent": f"00-{'0' * 32}-{'0' * 16}-01"}],
 )
-def test_what_is_no_context_has_no_link(properties: dict[str, Any]) -> None:
+def test_an_invalid_context_has_no_link(properties: dict[str, Any]) -> None:
     assert creation_context(Message(properties=properties)) is None
 
 

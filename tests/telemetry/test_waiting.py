@@ -39,7 +39,7 @@ def test_before_the_depth_is_known_nothing_is(bench: Bench) -> None:
     assert bench.counts.of(ORDERS) is None
 
 
-def test_what_was_diverted_and_not_moved_waits(bench: Bench) -> None:
+def test_a_message_that_was_diverted_and_not_moved_waits(bench: Bench) -> None:
     bench.counts.diverted(ORDERS, 3)
     bench.counts.diverted(BILLS, 5)
     bench.counts.moved(ORDERS, 1)

@@ -131,7 +131,7 @@ async def place() -> AsyncIterator[Place]:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_comes_to_a_queue_wakes_its_listeners_and_no_others(place, autojump_clock):
+async def test_a_message_in_a_queue_wakes_its_listeners_and_no_others(place, autojump_clock):
     await place.announce()
     await place.feed()
     with place.triggers.subscribe("east", ORDERS) as notifier:
@@ -146,9 +146,7 @@ async def test_what_comes_to_a_queue_wakes_its_listeners_and_no_others(place, au
     assert place.triggers.is_connected
 
 
-async def test_what_comes_to_a_topic_wakes_the_listeners_of_its_subscriptions(
-    place, autojump_clock
-):
+async def test_a_message_in_a_topic_wakes_the_listeners_of_its_subscriptions(place, autojump_clock):
     await place.announce()
     await place.feed()
     with (
@@ -165,7 +163,7 @@ async def test_what_comes_to_a_topic_wakes_the_listeners_of_its_subscriptions(
     assert dict(stream.take()) == {EVENTS: 5}
 
 
-async def test_what_comes_in_one_window_is_one_trigger(place, autojump_clock):
+async def test_messages_of_one_window_are_one_trigger(place, autojump_clock):
     await place.announce()
     await place.hints()
     place.announcements.publish(ORDERS, 10)
@@ -195,7 +193,7 @@ async def test_too_many_queues_at_once_are_everything(place, autojump_clock):
     assert await place.hints() == [(EVERYTHING, 0)]
 
 
-async def test_what_the_topic_doesnt_take_is_said_later(place, autojump_clock):
+async def test_a_trigger_that_the_topic_refuses_is_published_later(place, autojump_clock):
     await place.announce()
     await place.hints()
     place.keeper.is_down = True
@@ -209,7 +207,7 @@ async def test_what_the_topic_doesnt_take_is_said_later(place, autojump_clock):
     assert len(place.of(TriggersDelayed)) == 1
 
 
-async def test_what_isnt_said_yet_is_said_at_the_end(place, autojump_clock):
+async def test_pending_triggers_are_published_at_the_end(place, autojump_clock):
     await place.announce()
     await place.hints()
     place.announcements.publish(ORDERS, 1)
@@ -245,7 +243,7 @@ async def test_a_listener_whose_topic_is_gone_polls_until_it_is_back(place, auto
     assert len(place.of(TriggersRegained)) == 2
 
 
-async def test_what_came_while_the_channel_was_lost_is_looked_for_once_it_is_back(
+async def test_messages_that_came_while_the_channel_was_lost_are_looked_for_once_it_is_back(
     place, autojump_clock
 ):
     await place.feed()

@@ -69,7 +69,7 @@ def test_connections_are_divided_among_the_workers() -> None:
     assert of_worker(config()).limits.listener.max_connections == 300
 
 
-def test_what_one_process_does_for_all_is_the_parents() -> None:
+def test_the_parent_does_what_one_process_does_for_all() -> None:
     parent, worker = shared(config()), of_worker(config())
 
     assert parent.pairing is not None

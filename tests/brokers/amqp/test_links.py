@@ -85,7 +85,7 @@ async def failure_of(send) -> BrokerError:
 # --- the result of a send
 
 
-async def test_what_is_accepted_is_sent(server, broker):
+async def test_an_accepted_message_is_sent(server, broker):
     assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
 
 
@@ -100,7 +100,7 @@ async def test_a_rejection_means_what_its_condition_says(server, broker, conditi
 
 
 @pytest.mark.parametrize("state", [RELEASED, Modified(delivery_failed=True), Rejected()], ids=repr)
-async def test_what_is_given_back_was_not_sent(server, broker, state):
+async def test_a_released_message_was_not_sent(server, broker, state):
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery, state)
 
     assert type(await failure_of(broker.send(ORDERS, ONE))) is Unavailable
@@ -144,7 +144,7 @@ async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server,
     assert len(server.connections) == 1
 
 
-async def test_what_is_settled_without_an_outcome_is_unknown(server, broker):
+async def test_a_settlement_without_an_outcome_is_unknown(server, broker):
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery)
 
     assert type(await failure_of(broker.send(ORDERS, ONE))) is OutcomeUnknown
@@ -170,7 +170,7 @@ async def test_a_link_that_ends_leaves_what_is_under_way_unknown(server, broker,
     assert type(await failure_of(broker.send(ORDERS, ONE))) is OutcomeUnknown
 
 
-async def test_what_waited_for_credit_goes_on_the_next_link(server, broker):
+async def test_a_message_that_waited_for_credit_goes_on_the_next_link(server, broker):
     """The first link has credit for one message, and ends with it."""
 
     def stingy(served, attached):
@@ -253,7 +253,7 @@ async def test_of_several_messages_one_that_is_refused_makes_the_outcome_unknown
 # --- management
 
 
-async def test_what_is_there_need_not_be_made_and_what_is_missing_cannot_be(server, broker):
+async def test_an_existing_queue_need_not_be_made_and_a_missing_one_cannot_be(server, broker):
     assert type(await failure_of(broker.create_queue(ORDERS, QueueProperties()))) is EntityExists
 
     gone = AmqpError(condition="amqp:not-found")
@@ -390,7 +390,7 @@ async def test_a_delivery_of_a_link_that_has_ended_is_lost(server, broker):
 @pytest.mark.parametrize(
     "settlement", [DeadLetter(reason="bad"), Abandon(properties={"a": 1})], ids=repr
 )
-async def test_what_amqp_cannot_say_is_not_done_in_another_way(server, broker, settlement):
+async def test_a_settlement_that_amqp_lacks_is_not_done_in_another_way(server, broker, settlement):
     def hand_out(served, attached):
         take(served, attached)
         served.engine.send(attached.link, b"t", encode_message(ONE[0]))
@@ -460,7 +460,7 @@ async def test_garbage_ends_the_connection_and_what_is_under_way_is_unknown(serv
     assert type(error) is OutcomeUnknown
 
 
-async def test_who_is_no_amqp_server_is_unavailable(nursery):
+async def test_a_server_without_amqp_is_unavailable(nursery):
     async def babble(stream):
         await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 

@@ -88,7 +88,7 @@ async def test_a_queue_that_is_there_again_is_sent_to_again(broker):
     ],
     ids=repr,
 )
-async def test_what_would_come_out_changed_is_refused_and_breaks_nothing(broker, message):
+async def test_a_message_that_would_come_out_changed_is_refused_and_breaks_nothing(broker, message):
     queue = await make(broker, "orders")
     with pytest.raises(NotSupported):
         await broker.send(queue, [Message(message_id="1"), message])
@@ -122,7 +122,9 @@ async def test_simple_types_survive(broker):
 
 
 @pytest.mark.parametrize("settlement", [DeadLetter(reason="bad"), Defer()], ids=repr)
-async def test_what_the_plugin_would_lose_is_not_settled_so(broker, settlement):
+async def test_a_settlement_by_which_the_plugin_would_lose_a_message_is_not_used(
+    broker, settlement
+):
     queue = await make(broker, "orders")
     await broker.send(queue, [Message(message_id="1")])
     async with broker.open_receiver(queue) as receiver:

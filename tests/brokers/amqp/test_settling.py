@@ -35,7 +35,7 @@ def hand_out(served: Served, attached: LinkAttached, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("state", [RELEASED, Modified(delivery_failed=True), Rejected()], ids=repr)
-async def test_what_the_broker_had_taken_back_is_not_completed(state):
+async def test_a_delivery_that_the_broker_had_taken_back_is_not_completed(state):
     def take_back(served: Served, event: DispositionReceived) -> None:
         served.engine.settle(event.delivery, state)
 
@@ -74,7 +74,7 @@ async def test_a_rejection_for_another_reason_is_one():
                 await receiver.settle(delivery, DeadLetter(reason="bad"))
 
 
-async def test_what_is_held_is_given_back_in_the_order_in_which_it_came():
+async def test_held_deliveries_are_given_back_in_the_order_in_which_they_came():
     """Ten times, as any order is the right one at times."""
     given: list[DeliveryId] = []
 

@@ -181,7 +181,7 @@ async def test_a_managed_identity_that_there_is_not_is_a_refusal(
         assert "Identity not found" in str(error)
 
 
-async def test_what_is_wrong_before_anything_is_asked_is_named(
+async def test_a_mistake_is_named_before_anything_is_asked(
     provider: IdentityProvider, tmp_path: Path
 ) -> None:
     good = with_secret(provider)

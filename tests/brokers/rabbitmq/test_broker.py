@@ -105,7 +105,7 @@ async def test_a_message_for_later_is_refused_and_one_that_is_due_is_taken(rabbi
         await namespace.send(ORDERS, [Message(scheduled=due)])
 
 
-async def test_what_a_receiver_does_not_ask_for_any_more_goes_to_others(rabbits: Nodes) -> None:
+async def test_messages_that_a_receiver_no_longer_asks_for_go_to_others(rabbits: Nodes) -> None:
     async with namespace_with_orders(rabbits) as namespace, namespace.open_receiver(ORDERS) as idle:
         await namespace.send(ORDERS, numbered(*range(20)))
         held = [await ids_of(idle, 1) for _ in range(5)]  # unsettled: the prefetch grows
@@ -141,7 +141,7 @@ async def test_a_queue_of_another_case_is_found_as_it_is_written(rabbits: Nodes)
             assert await ids_of(receiver, 1) == ["1"]
 
 
-async def test_what_no_queue_is_called_is_refused(rabbits: Nodes) -> None:
+async def test_a_name_that_no_queue_can_have_is_refused(rabbits: Nodes) -> None:
     async with rabbits.namespace("primary") as namespace:
         for name in ("x" * 256, "topic/Subscriptions/s", "a$b"):
             with pytest.raises(InvalidRequest):
@@ -223,7 +223,9 @@ async def test_tls_is_spoken_to_who_is_trusted(rabbits: Nodes, tmp_path: Path) -
             assert await ids_of(receiver, 1) == ["1"]
 
 
-async def test_who_works_between_two_receives_gets_each_message_once(rabbits: Nodes) -> None:
+async def test_a_receiver_that_works_between_two_receives_gets_each_message_once(
+    rabbits: Nodes,
+) -> None:
     seen: list[tuple[str, int]] = []
     # Any machine is quick enough.
     async with namespace_with_orders(rabbits, work=float(PATIENCE)) as namespace:

@@ -57,7 +57,7 @@ def warned(findings: list[Finding]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.live
-async def test_what_was_provisioned_is_good(rabbits: Nodes, tmp_path: Path) -> None:
+async def test_a_provisioned_namespace_is_good(rabbits: Nodes, tmp_path: Path) -> None:
     async with rabbits.namespace("primary") as namespace:
         config = loaded(rabbits, namespace, tmp_path)
         made, _ = await provision_all(config, Runtime())
@@ -84,7 +84,7 @@ async def test_queues_that_may_lose_messages_are_named(rabbits: Nodes, tmp_path:
 
 
 @pytest.mark.live
-async def test_what_all_backlog_queues_lack_is_said_once(rabbits: Nodes, tmp_path: Path) -> None:
+async def test_a_finding_of_all_backlog_queues_is_said_once(rabbits: Nodes, tmp_path: Path) -> None:
     async with rabbits.namespace("primary") as namespace:
         config = loaded(rabbits, namespace, tmp_path, backlog_queues=10)
         findings = warned(await check(config, Runtime()))

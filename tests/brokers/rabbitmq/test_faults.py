@@ -278,7 +278,7 @@ async def test_a_connection_without_answers_is_replaced_before_it_is_found_dead(
         assert await taken_from(namespace, ORDERS, "last") == ["1", "2", "last"]
 
 
-async def test_who_waits_for_messages_goes_on_after_a_lost_connection(rabbits):
+async def test_a_receiver_that_waits_for_messages_goes_on_after_a_lost_connection(rabbits):
     async with (
         rabbits.namespace("primary") as namespace,
         behind_a_proxy(rabbits) as (broker, proxy),
@@ -342,7 +342,7 @@ async def test_a_queue_that_was_deleted_is_not_there_and_takes_nothing(rabbits):
         assert await taken_from(namespace, ORDERS, "last") == ["last"]
 
 
-async def test_who_waits_is_told_that_the_queue_was_deleted(rabbits):
+async def test_a_waiting_receiver_is_told_that_the_queue_was_deleted(rabbits):
     async with rabbits.namespace("primary") as namespace, trio.open_nursery() as nursery:
         await namespace.create_queue(ORDERS, QueueProperties())
 

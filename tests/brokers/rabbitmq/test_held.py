@@ -62,7 +62,7 @@ async def full_queue(nodes: Nodes) -> AsyncIterator[Namespace]:
         yield namespace
 
 
-async def test_who_settles_nothing_holds_no_more_than_the_limit_and_one_batch(
+async def test_a_receiver_that_settles_nothing_holds_no_more_than_the_limit_and_one_batch(
     rabbits: Nodes,
 ) -> None:
     taken: set[str | None] = set()
@@ -74,7 +74,9 @@ async def test_who_settles_nothing_holds_no_more_than_the_limit_and_one_batch(
     assert MAX_HELD / (len(BODY) + HEADER) <= held <= MAX_HELD / len(BODY) + LIMIT
 
 
-async def test_who_waits_for_room_goes_on_as_soon_as_something_is_settled(rabbits: Nodes) -> None:
+async def test_a_receiver_that_waits_for_room_goes_on_as_soon_as_something_is_settled(
+    rabbits: Nodes,
+) -> None:
     done: set[str | None] = set()
     held: list[Delivery] = []
     async with full_queue(rabbits) as namespace, namespace.open_receiver(ORDERS) as receiver:

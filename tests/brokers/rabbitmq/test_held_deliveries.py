@@ -93,13 +93,13 @@ def test_the_oldest_are_acknowledged_with_one_word(bench: Bench) -> None:
     assert bench.consumer.unsettled == 2
 
 
-def test_what_has_an_older_one_before_it_is_acknowledged_by_itself(bench: Bench) -> None:
+def test_a_delivery_with_an_older_one_before_it_is_acknowledged_by_itself(bench: Bench) -> None:
     bench.deliveries.acknowledge(bench.take(1, 3, 5))
 
     assert bench.line.settled() == [("Ack", 1, True), ("Ack", 3, False), ("Ack", 5, False)]
 
 
-def test_what_somebody_else_is_settling_is_not_acknowledged_with_younger_ones(
+def test_a_delivery_that_somebody_else_settles_is_not_acknowledged_with_younger_ones(
     bench: Bench,
 ) -> None:
     [burying] = bench.take(1)
@@ -111,7 +111,7 @@ def test_what_somebody_else_is_settling_is_not_acknowledged_with_younger_ones(
     assert bench.take(1) == [burying]
 
 
-def test_what_is_given_back_is_not_in_the_way_of_one_word(bench: Bench) -> None:
+def test_a_delivery_that_is_given_back_is_not_in_the_way_of_one_word(bench: Bench) -> None:
     bench.deliveries.give_back(bench.take(1))
     bench.deliveries.acknowledge(bench.take(2, 3))
 
@@ -184,7 +184,7 @@ def test_it_is_full_at_so_many_deliveries() -> None:
     assert bench.deliveries.is_full
 
 
-def test_what_is_forgotten_weighs_nothing_and_is_still_locked(bench: Bench) -> None:
+def test_a_forgotten_delivery_weighs_nothing_and_is_still_locked(bench: Bench) -> None:
     bench.deliver(1)  # the sixth
     for each in bench.held:
         bench.deliveries.forget_message(each.delivery)
@@ -216,7 +216,7 @@ def test_room_is_judged_by_the_heaviest_of_late() -> None:
     assert bench.deliveries.room_for(100) == 6
 
 
-async def test_who_waits_for_room_goes_on_when_there_is_some(
+async def test_a_receiver_that_waits_for_room_goes_on_when_there_is_some(
     autojump_clock: MockClock,
 ) -> None:
     bench = Bench()
@@ -245,7 +245,7 @@ async def test_no_lock_is_renewed_past_the_longest_one(bench: Bench) -> None:
     assert bench.deliveries.next_end == 1.0
 
 
-def test_what_is_handed_out_counts_as_received_and_each_settlement_as_one(bench: Bench) -> None:
+def test_a_handed_out_message_counts_as_received_and_each_settlement_as_one(bench: Bench) -> None:
     bench.deliveries.hand_out(bench.held[:3])
     bench.deliveries.acknowledge(bench.take(1, 3))
     bench.deliveries.give_back(bench.take(2))

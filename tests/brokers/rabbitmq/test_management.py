@@ -134,7 +134,7 @@ async def doubts_of(namespace: Namespace, name: str) -> list[str]:
             await trio.sleep(0.5)
 
 
-async def test_what_policies_say_is_seen(rabbits: Nodes) -> None:
+async def test_a_setting_of_a_policy_is_seen(rabbits: Nodes) -> None:
     with_policy = {name: case for name, case in CASES.items() if case.policy is not None}
     async with managed(rabbits) as namespace:
         try:
@@ -288,7 +288,7 @@ async def test_with_a_broker_that_is_down_the_list_is_an_outage() -> None:
             await broker.list_queues()
 
 
-async def test_who_may_not_ask_the_plugin_is_told_what_is_missing(rabbits: Nodes) -> None:
+async def test_a_user_without_access_to_the_plugin_is_told_what_is_missing(rabbits: Nodes) -> None:
     node = rabbits.process("primary")
     async with rabbits.namespace("primary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())

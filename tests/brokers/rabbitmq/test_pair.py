@@ -128,7 +128,7 @@ async def heal(harness: Harness) -> None:
 
 
 @pytest.mark.parametrize("trouble", [black_hole, refuse, alarm], ids=lambda each: each.__name__)
-async def test_what_a_primary_in_trouble_can_not_take_goes_to_the_backlog_and_comes_home(
+async def test_a_message_that_a_troubled_primary_can_not_take_goes_to_the_backlog_and_comes_home(
     rabbits: Nodes, trouble: Callable[[Harness], Awaitable[None]]
 ) -> None:
     async with harness_on(rabbits) as harness:
@@ -152,7 +152,7 @@ async def test_what_a_primary_in_trouble_can_not_take_goes_to_the_backlog_and_co
 
 
 @pytest.mark.parametrize("error", [EntityNotFound, QuotaExceeded], ids=lambda each: each.__name__)
-async def test_what_is_no_outage_goes_to_the_sender(
+async def test_an_error_that_is_no_outage_goes_to_the_sender(
     rabbits: Nodes, error: type[BrokerError]
 ) -> None:
     async with harness_on(rabbits) as harness:

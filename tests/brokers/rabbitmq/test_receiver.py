@@ -158,7 +158,7 @@ async def hoard(receiver: RabbitmqReceiver, limit: int = 100) -> list[Delivery]:
     return taken
 
 
-async def test_who_settles_nothing_gets_no_more_than_may_be_held(
+async def test_a_receiver_that_settles_nothing_gets_no_more_than_may_be_held(
     node: Node, autojump_clock: MockClock
 ) -> None:
     async with receiving(node) as receiver:
@@ -200,7 +200,7 @@ async def test_before_the_first_has_come_few_large_ones_may_be_on_their_way(
     assert node.returned == 0
 
 
-async def test_what_turns_out_heavier_than_thought_is_given_back_and_comes_no_more(
+async def test_a_delivery_heavier_than_expected_is_given_back_and_comes_no_more(
     node: Node, autojump_clock: MockClock
 ) -> None:
     node.body = b"x" * 10_000
@@ -213,7 +213,7 @@ async def test_what_turns_out_heavier_than_thought_is_given_back_and_comes_no_mo
 
 
 @pytest.mark.parametrize("settlement", [Complete(), Abandon()], ids=repr)
-async def test_what_is_settled_makes_room_at_once(
+async def test_a_settled_delivery_makes_room_at_once(
     node: Node, autojump_clock: MockClock, settlement: Any
 ) -> None:
     async with receiving(node) as receiver:
@@ -227,7 +227,7 @@ async def test_what_is_settled_makes_room_at_once(
         assert trio.current_time() - began < 1
 
 
-async def test_who_holds_everything_goes_on_when_the_locks_end(
+async def test_a_receiver_that_holds_everything_goes_on_when_the_locks_end(
     node: Node, autojump_clock: MockClock
 ) -> None:
     async with receiving(node) as receiver:
@@ -238,7 +238,7 @@ async def test_who_holds_everything_goes_on_when_the_locks_end(
         assert trio.current_time() - began <= LOCK + 1
 
 
-async def test_what_is_forgotten_makes_room_and_can_be_given_back(
+async def test_a_forgotten_delivery_makes_room_and_can_be_given_back(
     node: Node, autojump_clock: MockClock
 ) -> None:
     async with receiving(node) as receiver:
@@ -251,7 +251,7 @@ async def test_what_is_forgotten_makes_room_and_can_be_given_back(
         assert len(second) == len(first)
 
 
-async def test_what_is_forgotten_can_not_be_dead_lettered_and_is_held_yet(
+async def test_a_forgotten_delivery_can_not_be_dead_lettered_and_is_held_yet(
     node: Node, autojump_clock: MockClock
 ) -> None:
     async with receiving(node) as receiver:
@@ -312,7 +312,7 @@ async def test_several_that_receive_at_once_all_go_on(
     assert min(counts) >= 200
 
 
-async def test_what_comes_late_of_a_consumer_that_has_ended_is_not_kept(
+async def test_a_late_delivery_of_a_consumer_that_has_ended_is_not_kept(
     node: Node, autojump_clock: MockClock
 ) -> None:
     async with receiving(node) as receiver:

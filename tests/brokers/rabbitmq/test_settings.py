@@ -165,7 +165,7 @@ async def test_a_queue_of_our_own_loses_nothing(rabbits: Nodes, properties: Queu
     ],
     ids=["classic", "said classic", "limits", "expiry"],
 )
-async def test_what_may_lose_messages_is_seen(
+async def test_a_setting_that_may_lose_messages_is_seen(
     rabbits: Nodes, arguments: dict[str, Any], doubts: list[str]
 ) -> None:
     async with rabbits.namespace("primary") as namespace:
@@ -207,7 +207,7 @@ async def test_a_namespace_that_does_not_answer_lists_nothing_and_says_so() -> N
     [Defer(), DeadLetter(reason="bad"), DeadLetter(reason="", properties={"a": object()})],
     ids=["defer", "nowhere", "unsayable"],
 )
-async def test_what_can_not_be_done_leaves_the_lock(rabbits: Nodes, settlement: Any) -> None:
+async def test_an_impossible_settlement_leaves_the_lock(rabbits: Nodes, settlement: Any) -> None:
     async with rabbits.namespace("primary") as namespace:
         await namespace.declare(ORDERS, {"x-queue-type": "quorum"})
         await namespace.send(ORDERS, [Message(message_id="1")])

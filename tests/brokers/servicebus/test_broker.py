@@ -102,7 +102,7 @@ SENT = Response(status=201, headers=OURS)
 CREATED = Response(status=201)
 
 
-async def test_who_answers_is_asked_once():
+async def test_a_namespace_that_answers_is_asked_once():
     script = Script([PROBED, SENT])
     broker = broker_of(script)
     await broker.send(ORDERS, [Message()])
@@ -112,7 +112,7 @@ async def test_who_answers_is_asked_once():
     assert script.asked == ["OPTIONS /orders/messages", post, post]
 
 
-async def test_who_answers_is_asked_again_after_trouble():
+async def test_a_namespace_that_answers_is_asked_again_after_trouble():
     script = Script([PROBED, OutcomeUnknown("cut"), PROBED, SENT])
     broker = broker_of(script)
     with pytest.raises(OutcomeUnknown):
@@ -358,7 +358,7 @@ async def test_a_wrong_key_is_told_from_a_missing_right():
         await broker_of(script).probe(ORDERS)
 
 
-async def test_what_only_a_pairgate_does_is_not_asked_of_others():
+async def test_operations_of_a_pairgate_alone_are_not_asked_of_others():
     broker = broker_of(Script([NO_PAIRGATE]))
     with pytest.raises(NotSupported, match="peek"):
         await broker.peek(ORDERS)
@@ -474,7 +474,7 @@ async def test_an_empty_poll_is_followed_by_the_next(autojump_clock):
     assert trio.current_time() - began == 2.0
 
 
-async def test_who_counts_requests_asks_with_one():
+async def test_a_poll_is_one_request():
     nothing = Response(status=204, headers=OURS)
     script = Script([PROBED, nothing, delivering])
     async with broker_of(script).open_receiver(ORDERS) as receiver:

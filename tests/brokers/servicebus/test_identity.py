@@ -36,7 +36,7 @@ async def test_a_pairgate_says_who_it_is():
         (200, (PAIRGATE, ("X-Pairgate-Identity", "?")), InvalidRequest),
     ],
 )
-async def test_whoever_else_answers_says_nothing(status, headers, error):
+async def test_the_answer_of_another_service_says_nothing(status, headers, error):
     with pytest.raises(error):
         await asked(status, *headers)
 

@@ -143,7 +143,7 @@ async def test_an_idle_receive_asks_each_shard_once(autojump_clock: trio.abc.Clo
         assert len(asked) == 4
 
 
-async def test_what_is_kept_for_the_next_receive_is_given_back_uncounted(
+async def test_a_delivery_kept_for_the_next_receive_is_given_back_uncounted(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     async with stand() as here:
@@ -164,7 +164,7 @@ async def test_what_is_kept_for_the_next_receive_is_given_back_uncounted(
             assert mine.sequence_number not in {each.sequence_number for each in found}
 
 
-async def test_what_is_kept_and_what_is_unsettled_is_released_at_the_end(
+async def test_kept_and_unsettled_deliveries_are_released_at_the_end(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     async with stand() as here:
@@ -289,7 +289,7 @@ async def test_a_shard_that_is_added_is_received_from_and_one_that_is_removed_is
                 await receiver.settle(last, Complete())
 
 
-async def test_what_is_kept_of_a_shard_that_is_removed_is_given_back(
+async def test_kept_deliveries_of_a_shard_that_is_removed_are_given_back(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     async with stand() as here:
@@ -311,7 +311,7 @@ async def test_what_is_kept_of_a_shard_that_is_removed_is_given_back(
                         assert await other.receive(1)
 
 
-async def test_what_a_removed_shard_still_delivers_is_given_back(
+async def test_a_late_delivery_of_a_removed_shard_is_given_back(
     autojump_clock: trio.abc.Clock,
 ) -> None:
     async with stand() as here:

@@ -71,7 +71,9 @@ async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None
 @pytest.mark.parametrize(
     "body", [b"\x00\xff", b"a\r\nb", b" a ", b"\x0b", "\ufffe".encode(), b"\n"], ids=repr
 )
-async def test_what_xml_would_change_or_refuse_comes_back(azurites: Azurites, body: bytes) -> None:
+async def test_text_that_xml_would_change_or_refuse_comes_back(
+    azurites: Azurites, body: bytes
+) -> None:
     async with azurites.namespace("primary") as namespace:
         await namespace.create_queue(ORDERS, QueueProperties())
         await namespace.send(ORDERS, [text(body)])
@@ -120,7 +122,7 @@ async def test_as_many_and_as_large_messages_as_there_can_be_come_at_once(
         assert [each.message.body for each in taken] == [body] * storage.MAX_MESSAGES
 
 
-async def test_what_a_queue_was_made_with_is_kept_there(azurites: Azurites) -> None:
+async def test_properties_that_a_queue_was_made_with_are_kept_there(azurites: Azurites) -> None:
     wanted = attrs.evolve(
         UNLIMITED,
         lock_duration=timedelta(seconds=90),

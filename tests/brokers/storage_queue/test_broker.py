@@ -104,7 +104,7 @@ def answering(part: str, response: Response) -> Any:
 # --- asking again and again
 
 
-async def test_who_finds_nothing_asks_after_longer_and_longer_pauses(autojump_clock):
+async def test_a_receiver_that_finds_nothing_asks_after_longer_and_longer_pauses(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -256,7 +256,9 @@ async def test_a_batch_of_which_a_part_was_accepted_is_unknown(autojump_clock):
 # --- dead letters
 
 
-async def test_what_is_delivered_too_often_goes_to_the_poison_queue_with_its_reason(autojump_clock):
+async def test_a_message_that_is_delivered_too_often_goes_to_the_poison_queue_with_its_reason(
+    autojump_clock,
+):
     async with harness() as here:
         await here.broker.create_queue(
             ORDERS, QueueProperties(max_delivery_count=2, lock_duration=SECOND)
@@ -280,7 +282,9 @@ async def test_what_is_delivered_too_often_goes_to_the_poison_queue_with_its_rea
         assert (await here.broker.inspect(ORDERS)).dead_lettered == 2
 
 
-async def test_what_is_given_back_as_often_as_allowed_is_dead_lettered_at_once(autojump_clock):
+async def test_a_message_that_is_given_back_as_often_as_allowed_is_dead_lettered_at_once(
+    autojump_clock,
+):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1))
         await here.broker.send(ORDERS, numbered(1))
@@ -307,7 +311,7 @@ async def test_of_too_many_messages_the_oldest_are_not_kept_and_can_still_be_set
             await receiver.settle(second, Complete())
 
 
-async def test_what_is_forgotten_is_given_back_as_it_came(autojump_clock):
+async def test_a_forgotten_delivery_is_given_back_as_it_came(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
@@ -349,7 +353,7 @@ async def test_a_text_without_room_for_a_reason_is_dead_lettered_as_it_is(autoju
         assert dead.message.body == text
 
 
-async def test_what_somebody_else_has_by_now_is_not_dead_lettered(autojump_clock):
+async def test_a_message_that_somebody_else_has_by_now_is_not_dead_lettered(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=SECOND))
         await here.broker.send(ORDERS, numbered(1))
@@ -367,7 +371,7 @@ async def test_what_somebody_else_has_by_now_is_not_dead_lettered(autojump_clock
         assert (await here.broker.inspect(ORDERS)).dead_lettered == 0
 
 
-async def test_what_was_not_taken_meanwhile_is_settled_after_its_lock_too(autojump_clock):
+async def test_a_message_that_nobody_took_meanwhile_is_settled_after_its_lock_too(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=SECOND))
         await here.broker.send(ORDERS, numbered(1))
@@ -394,7 +398,7 @@ async def test_a_backlog_queue_gives_nothing_up(autojump_clock):
 # --- time
 
 
-async def test_what_is_scheduled_beyond_seven_days_comes_when_it_is_due(autojump_clock):
+async def test_a_message_that_is_scheduled_beyond_seven_days_comes_when_it_is_due(autojump_clock):
     async with harness(poll=Backoff(first=1.0, cap=3600.0)) as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         due = here.clock() + 20 * DAY
@@ -407,7 +411,7 @@ async def test_what_is_scheduled_beyond_seven_days_comes_when_it_is_due(autojump
             assert delivery.enqueued == due
 
 
-async def test_what_a_server_hands_out_after_its_end_is_removed(autojump_clock):
+async def test_a_message_that_a_server_hands_out_after_its_end_is_removed(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, [Message(body=b"hello", time_to_live=5 * SECOND)])
@@ -704,7 +708,7 @@ async def test_a_completion_that_was_given_up_and_has_worked_is_repeated_with_su
         assert await here.account.depths() == {"orders": 0, "orders-poison": 0}
 
 
-async def test_what_was_received_and_perhaps_deleted_is_handed_over(autojump_clock):
+async def test_a_received_and_perhaps_deleted_message_is_handed_over(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
@@ -760,7 +764,7 @@ async def test_an_abandoned_message_can_get_new_properties(autojump_clock):
 # --- rights
 
 
-async def test_who_may_only_send_passes_a_probe_and_a_wrong_key_does_not(autojump_clock):
+async def test_a_key_that_may_only_send_passes_a_probe_and_a_wrong_key_does_not(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         part = "GET /devstoreaccount1/orders?comp=metadata"

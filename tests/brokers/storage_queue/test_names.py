@@ -75,6 +75,6 @@ def test_a_queue_is_nobody_s_or_the_one_of_its_entity(name: str) -> None:
         ("orders-poison/$DeadLetterQueue", "no dead-letter queue of its own"),
     ],
 )
-def test_what_can_have_no_queue_is_refused_with_its_reason(entity: str, said: str) -> None:
+def test_a_name_that_can_have_no_queue_is_refused_with_its_reason(entity: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         queue_name(EntityPath(entity))

@@ -75,7 +75,7 @@ def test_nothing_lives_longer_than_it_was_sent_to() -> None:
     assert lived(diverted(), now(-HOUR), stay(0, -HOUR)) == 0
 
 
-def test_what_doesnt_say_when_it_expires_lives_as_long_as_it_was_sent_to() -> None:
+def test_a_message_without_an_end_of_its_own_lives_as_long_as_it_was_sent_to() -> None:
     endless = Unwrapped(
         entity=EntityPath("orders"),
         message=Message(),

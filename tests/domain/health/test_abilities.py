@@ -82,7 +82,7 @@ def test_an_identity_that_may_not_is_given_a_role(
 
 
 @pytest.mark.parametrize("ability", [SEND, RECEIVE, MANAGE])
-def test_what_works_says_so_and_that_the_namespace_is_reached_and_nothing_else(
+def test_a_working_ability_says_so_and_that_the_namespace_is_reached_and_nothing_else(
     ability: Ability,
 ) -> None:
     assert states(Abilities().worked(ability, at(0)), 1) == {ability.value: YES, "reach": YES}
@@ -109,7 +109,7 @@ def test_an_error_says_what_it_is_evidence_of(error: BrokerError, known: dict[st
     assert states(Abilities().failed(SEND, error, at(0)), 1) == known
 
 
-def test_who_is_told_that_an_entity_is_missing_can_be_managed() -> None:
+def test_a_namespace_that_tells_of_a_missing_entity_can_be_managed() -> None:
     found = Abilities().failed(MANAGE, EntityNotFound("no orders"), at(0))
 
     assert states(found, 1) == {"manage": YES, "reach": YES}
@@ -156,7 +156,7 @@ def test_old_evidence_says_nothing_of_now() -> None:
     assert of(worked.worked(SEND, at(200)), SEND, 201).since == at(200)
 
 
-def test_what_worked_before_the_namespace_became_unreachable_is_unknown() -> None:
+def test_an_ability_that_worked_before_the_namespace_became_unreachable_is_unknown() -> None:
     worked = Abilities().worked(RECEIVE, at(0)).worked(MANAGE, at(8))
     lost = worked.failed(SEND, Unreachable("refused"), at(10))
 
@@ -198,7 +198,7 @@ def test_it_shows_nothing_after_an_error_or_while_the_namespace_is_unreachable()
         (MANAGE, "Manage", "configure", "(rcl)"),
     ],
 )
-def test_who_lacks_a_right_is_told_which(
+def test_a_caller_that_lacks_a_right_is_told_which(
     ability: Ability, word: str, permission: str, allowed: str
 ) -> None:
     error = NotAuthorized("401")

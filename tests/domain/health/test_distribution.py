@@ -24,7 +24,7 @@ def test_nothing_is_counted_in_the_beginning() -> None:
 
 
 @given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
-def test_what_is_added_is_as_if_counted_together(first: list[int], second: list[int]) -> None:
+def test_added_figures_are_as_if_counted_together(first: list[int], second: list[int]) -> None:
     both = added([distribution(*first), distribution(*second)])
 
     assert both == distribution(*first, *second)
@@ -35,7 +35,7 @@ def test_no_distributions_have_no_sum() -> None:
     assert added([]) is None
 
 
-def test_what_another_version_has_counted_in_other_ranges_is_left_out() -> None:
+def test_figures_that_another_version_has_counted_in_other_ranges_are_left_out() -> None:
     other = distribution(7.0, bounds=(10.0,))
 
     assert added([distribution(0.5), other]) == distribution(0.5)

@@ -86,7 +86,7 @@ def test_newer_evidence_needs_a_newer_answer(namespace):
     assert namespace.answered(9.0)
 
 
-def test_what_is_forgotten_must_be_found_again(namespace):
+def test_a_forgotten_silence_must_be_found_again(namespace):
     fall_silent(namespace, SILENT - 1)
     namespace.forget()
     namespace.silent("another", 0.0, 2.0)

@@ -56,7 +56,7 @@ def test_each_batch_has_a_duration_by_who_accepted_it_or_by_its_error() -> None:
     ]
 
 
-def test_what_is_refused_on_arrival_is_counted_by_its_error() -> None:
+def test_a_refusal_on_arrival_is_counted_by_its_error() -> None:
     counters = SendCounters()
     for messages in (2, 3):
         counters.refused_on_arrival(MessageTooLarge("too large"), messages)

@@ -182,7 +182,7 @@ def test_name_as_written_wins_over_one_that_differs_in_case() -> None:
         (Rule(name="r", action=SqlAction(expression="")), "SQL action"),
     ],
 )
-def test_what_is_over_its_limit_is_refused_by_name(rule: Rule, named: str) -> None:
+def test_a_part_over_its_limit_is_refused_by_name(rule: Rule, named: str) -> None:
     with pytest.raises(InvalidRequest, match=named):
         check_rule(rule)
 

@@ -48,7 +48,7 @@ def test_a_subscription_that_is_only_named_has_the_defaults_of_service_bus() -> 
     )
 
 
-def test_what_a_namespace_does_not_tell_is_counted_as_none() -> None:
+def test_a_figure_that_a_namespace_does_not_tell_is_counted_as_none() -> None:
     topic, subscription = TopicInfo(path=NEWS), SubscriptionInfo(topic=NEWS, name="Berlin")
 
     assert (topic.size, topic.subscriptions, topic.scheduled) == (0, 0, 0)
@@ -96,7 +96,7 @@ def test_a_subscription_is_received_from_below_its_topic() -> None:
     ],
     ids=["topic", "subscription"],
 )
-def test_what_an_entity_has_in_common_with_a_queue_holds_for_its_messages(
+def test_properties_that_an_entity_has_in_common_with_a_queue_hold_for_its_messages(
     properties: TopicProperties | SubscriptionProperties,
 ) -> None:
     said = attrs.asdict(properties, recurse=False)

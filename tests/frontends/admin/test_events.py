@@ -118,7 +118,7 @@ async def test_a_stream_is_resumed_after_the_last_event(watch: Watch) -> None:
     assert await read(watch.recent, last=f"{watch.recent.run}-3") == ""
 
 
-async def test_who_comes_back_too_late_is_told_how_many_are_missing() -> None:
+async def test_a_reader_that_comes_back_too_late_is_told_how_many_are_missing() -> None:
     recent = RecentEvents(wall_clock, most=3)
     for number in range(10):
         recent.note(Doubtful(text=str(number)))
@@ -185,7 +185,7 @@ async def test_the_first_event_comes_at_once_and_those_soon_after_it_together(
     assert (at_once, together) == (0.0, pytest.approx(BETWEEN))
 
 
-async def test_what_was_kept_comes_without_pauses(watch: Watch, autojump_clock: MockClock) -> None:
+async def test_kept_events_come_without_pauses(watch: Watch, autojump_clock: MockClock) -> None:
     happen(watch, *map(str, range(350)))
     answer = await ask(watch.recent, "/events")
     assert answer.parts is not None

@@ -166,7 +166,7 @@ async def test_without_policies_only_this_machine_needs_no_key(broker: MemoryBro
     ("target", "status"),
     [("/scale/nowhere", 404), ("/scale/a//b", 400), ("/scale/", 400), ("/", 404), ("/x", 404)],
 )
-async def test_what_is_not_there_is_said_in_json(
+async def test_a_missing_path_is_said_in_json(
     target: str, status: int, broker: MemoryBroker
 ) -> None:
     response = await ask(frontend_of(broker), target)
@@ -202,7 +202,7 @@ async def streamed(response: Response, parts: int) -> list[bytes]:
         return [await anext(stream) for _ in range(parts)]
 
 
-async def test_what_comes_to_a_queue_is_announced(
+async def test_a_message_in_a_queue_is_announced(
     broker: MemoryBroker, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     frontend = frontend_of(broker)

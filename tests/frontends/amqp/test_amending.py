@@ -50,7 +50,7 @@ async def test_a_dead_letter_gets_new_properties_besides_its_reason(house, sdk, 
     assert dead.message.properties == {**AMENDED, **why}
 
 
-async def test_what_is_settled_by_its_token_gets_new_properties(house, sdk, autojump_clock):
+async def test_a_message_settled_by_its_token_gets_new_properties(house, sdk, autojump_clock):
     await house.broker.send(ORDERS, [SENT])
     transfer = await sdk.delivery(await sdk.receiver(credit=1))
     update = ops.UpdateDisposition(

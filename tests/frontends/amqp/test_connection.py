@@ -74,7 +74,9 @@ async def test_an_address_that_names_nothing_is_refused(sdk, terminus, condition
 
 
 @pytest.mark.parametrize("has_shown_a_key", [False, True])
-async def test_who_has_shown_no_key_takes_little_memory(has_shown_a_key, house, autojump_clock):
+async def test_a_client_that_has_shown_no_key_takes_little_memory(
+    has_shown_a_key, house, autojump_clock
+):
     """The links of tokens take messages of several frames, of which the last ones may not come."""
     house.frontend = attrs.evolve(house.frontend, max_partial_unknown=10_000)
     house.change(engine=EngineOptions(max_frame_size=512))
@@ -364,7 +366,7 @@ async def test_a_slow_send_holds_up_no_other_answer_in_a_drain(house, sdk, autoj
 
 
 @pytest.mark.parametrize(("settled", "kept"), [(False, 0), (True, 1)])
-async def test_what_comes_too_late_is_sent_only_if_its_client_forgets_it(
+async def test_a_message_that_comes_too_late_is_sent_only_if_its_client_forgets_it(
     house, settled, kept, autojump_clock
 ):
     sdk, stream = await deaf_client(house)
@@ -402,7 +404,7 @@ async def test_a_drain_ends_also_for_a_client_that_never_stops(house, sdk, autoj
     assert error.condition == "amqp:connection:forced"
 
 
-async def test_what_a_client_settles_while_the_gateway_closes_is_settled(house, autojump_clock):
+async def test_a_settlement_that_comes_while_the_gateway_closes_is_done(house, autojump_clock):
     """The client hasn't received the close yet: it gives credit, and settles its deliveries."""
     await house.broker.send(ORDERS, [Message(message_id=each) for each in "ab"])
     sdk, stream = await deaf_client(house)

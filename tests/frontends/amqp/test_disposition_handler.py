@@ -93,7 +93,7 @@ async def taken(sdk, count):
 
 
 @pytest.mark.parametrize(("together", "steps"), [(True, [4]), (False, [1, 1, 1, 1])])
-async def test_what_comes_in_one_read_is_settled_in_one_step_where_that_can_be(
+async def test_settlements_of_one_read_are_one_step_where_that_can_be(
     house, together, steps, autojump_clock
 ):
     counted = await counting(house, together=together)
@@ -138,7 +138,7 @@ async def test_a_step_without_an_answer_is_confirmed_to_nobody(house, autojump_c
     assert [each.error.condition for each in answers] == ["com.microsoft:timeout"] * 2
 
 
-async def test_what_comes_while_a_step_is_under_way_is_the_next_step(house, autojump_clock):
+async def test_a_settlement_while_a_step_is_under_way_is_the_next_step(house, autojump_clock):
     counted = await counting(house, together=True, pause=1.0)
     sdk = await house.client()
     first, *others = await taken(sdk, 4)
@@ -154,7 +154,7 @@ async def test_what_comes_while_a_step_is_under_way_is_the_next_step(house, auto
     assert counted.steps == [1, 3]
 
 
-async def test_what_a_client_has_settled_by_itself_waits_a_moment_for_more(house, autojump_clock):
+async def test_a_settlement_by_itself_waits_a_moment_for_more(house, autojump_clock):
     house.change(settle_delay=1.0)
     counted = await counting(house, together=True)
     sdk = await house.client()
@@ -168,7 +168,7 @@ async def test_what_a_client_has_settled_by_itself_waits_a_moment_for_more(house
     assert len(await left(house)) == 7
 
 
-async def test_who_awaits_an_answer_does_not_wait_for_more(house, autojump_clock):
+async def test_a_client_that_awaits_an_answer_does_not_wait_for_more(house, autojump_clock):
     house.change(settle_delay=1000.0)
     counted = await counting(house, together=True)
     sdk = await house.client()
@@ -194,7 +194,9 @@ async def test_as_many_as_are_taken_in_one_step_do_not_wait_for_more(house, auto
     assert counted.steps == [3]
 
 
-async def test_what_waits_for_more_is_settled_although_the_client_goes(house, autojump_clock):
+async def test_a_settlement_that_waits_for_more_is_done_although_the_client_goes(
+    house, autojump_clock
+):
     counted = await counting(house, together=True)
     sdk = await house.client()
     link = await sdk.receiver(credit=2)

@@ -136,7 +136,9 @@ async def take_all(sdk: Sdk, wanted: int) -> list[bytes]:
     return taken
 
 
-async def test_what_goes_straight_through_is_the_same_byte_for_byte(tmp_path: Path) -> None:
+async def test_a_message_that_goes_straight_through_is_the_same_byte_for_byte(
+    tmp_path: Path,
+) -> None:
     payloads = drawn()
     async with EmbeddedBroker(tmp_path / "a.db", real_date, random.Random(0)) as broker:
         await broker.create_queue(ORDERS, QueueProperties())
@@ -150,7 +152,7 @@ async def test_what_goes_straight_through_is_the_same_byte_for_byte(tmp_path: Pa
         assert values_of(decode_delivery(after).message) == values_of(payloads[before])
 
 
-async def test_what_makes_a_detour_through_the_backlog_comes_home_with_every_type(
+async def test_a_message_that_makes_a_detour_through_the_backlog_comes_home_with_every_type(
     tmp_path: Path,
 ) -> None:
     payloads = drawn()

@@ -12,7 +12,7 @@ SEED = 4
 MIB = 2**20
 
 
-async def test_what_was_recorded_works_as_long_as_it_is_whole(
+async def test_a_recorded_conversation_works_as_long_as_it_is_whole(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
     endpoint = await open_endpoint(nursery)

@@ -137,7 +137,7 @@ async def play(seed: int) -> tuple[History, int]:
 
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32), order=st.random_module())
-def test_what_was_accepted_is_received_whatever_happens(seed: int, order: object) -> None:
+def test_an_accepted_message_is_received_whatever_happens(seed: int, order: object) -> None:
     async def main() -> tuple[History, int]:
         with trio.fail_after(ONE_VIRTUAL_DAY):
             return await play(seed)

@@ -305,7 +305,7 @@ async def test_a_namespace_that_tells_no_size_has_the_gateways(house, sdk, fault
     assert await sdk.send(link, Message()) == amqp.ACCEPTED
 
 
-async def test_what_is_no_message_is_refused_alone(house, sdk, autojump_clock):
+async def test_an_invalid_message_is_refused_alone(house, sdk, autojump_clock):
     link = await sdk.sender()
 
     outcome = await sdk.outcome(sdk.engine.send(link, b"tag", b"no message"))
@@ -396,7 +396,7 @@ async def test_a_message_without_time_to_live_is_refused(house, sdk, autojump_cl
     assert "time to live: more than zero expected" in outcomes[0].error.description
 
 
-async def test_what_the_namespace_can_not_do_refuses_no_other_message(
+async def test_a_message_that_the_namespace_can_not_do_refuses_no_other_message(
     house, sdk, autojump_clock, monkeypatch
 ):
     def compiled(_expression, _parameters):

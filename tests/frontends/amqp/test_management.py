@@ -76,7 +76,9 @@ async def test_a_lock_that_is_lost_is_told_with_410(house, sdk, autojump_clock):
     assert (reply.status, reply.condition) == (410, "com.microsoft:message-lock-lost")
 
 
-async def test_what_a_lost_link_had_locked_is_settled_by_its_token(house, sdk, autojump_clock):
+async def test_a_message_that_a_lost_link_had_locked_is_settled_by_its_token(
+    house, sdk, autojump_clock
+):
     await house.broker.send(ORDERS, [Message()])
     link = await sdk.receiver(credit=1)
     _, delivery = await take(sdk, link)
@@ -172,7 +174,7 @@ async def test_a_schedule_is_numbered_and_taken_back(house, sdk, autojump_clock)
     assert left.state is MessageState.SCHEDULED
 
 
-async def test_what_is_not_scheduled_cannot_be_taken_back(sdk, autojump_clock):
+async def test_an_unscheduled_message_cannot_be_taken_back(sdk, autojump_clock):
     reply = await reply_to(sdk, ops.CancelScheduled(sequence_numbers=(7,)))
 
     assert (reply.status, reply.condition) == (404, "com.microsoft:message-not-found")
@@ -262,7 +264,7 @@ async def test_the_lock_of_a_session_is_renewed(sessions, sdk, autojump_clock):
     assert await sdk.settle(transfer, amqp.ACCEPTED) == amqp.ACCEPTED
 
 
-async def test_who_does_not_hold_a_session_has_lost_it(sessions, sdk, autojump_clock):
+async def test_a_client_that_does_not_hold_a_session_has_lost_it(sessions, sdk, autojump_clock):
     await session(sessions, sdk)
     other = await sessions.client()
 
@@ -340,7 +342,7 @@ async def test_a_deferred_message_of_a_session_is_received_and_settled(
         (ops.Disposition.SUSPENDED, None),  # a rejection, whose error says nothing
     ],
 )
-async def test_what_a_request_settles_makes_room_on_the_link_of_its_session(
+async def test_a_settlement_by_request_makes_room_on_the_link_of_its_session(
     sessions, status, outcome, autojump_clock
 ):
     sessions.change(max_unsettled=2)
@@ -362,7 +364,9 @@ async def test_what_a_request_settles_makes_room_on_the_link_of_its_session(
         assert {type(each) for each in outcomes} == {amqp.Rejected}
 
 
-async def test_what_a_request_settles_makes_room_on_a_link_of_its_connection(house, autojump_clock):
+async def test_a_settlement_by_request_makes_room_on_a_link_of_its_connection(
+    house, autojump_clock
+):
     house.change(max_unsettled=2)
     await house.broker.send(ORDERS, [Message(message_id=each) for each in "abcd"])
     sdk = await house.client()
@@ -471,7 +475,7 @@ async def test_an_operation_that_is_not_known_is_told_with_501(sdk, autojump_clo
     assert reply.properties["statusCode"].value == 501
 
 
-async def test_what_is_no_request_is_rejected(sdk, autojump_clock):
+async def test_an_invalid_request_is_rejected(sdk, autojump_clock):
     link = await sdk.attached(we_send=True, address="orders/$management")
 
     outcome = await sdk.send(link, Message())

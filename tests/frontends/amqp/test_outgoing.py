@@ -292,7 +292,9 @@ async def test_a_drain_is_answered_although_nothing_more_may_be_handed_out(house
     assert sdk.engine.credit(link) == 0
 
 
-async def test_what_a_client_has_locked_stays_locked_when_it_detaches(house, sdk, autojump_clock):
+async def test_a_message_that_a_client_has_locked_stays_locked_when_it_detaches(
+    house, sdk, autojump_clock
+):
     await fill(house, 2)
     link = await sdk.receiver(credit=1)
     await sdk.delivery(link)
@@ -365,7 +367,9 @@ async def sdk_delivery(sdk):
     return await sdk.delivery(await sdk.receiver(credit=1))
 
 
-async def test_what_waits_for_a_client_that_goes_is_there_for_others(house, autojump_clock):
+async def test_a_message_that_waits_for_a_client_that_goes_is_there_for_others(
+    house, autojump_clock
+):
     lost = await house.client()
     await lost.receiver(credit=100)
     await trio.sleep(1)

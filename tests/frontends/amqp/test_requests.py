@@ -137,7 +137,7 @@ async def test_credit_is_for_requests_that_are_not_under_way(house, autojump_clo
     assert 50 < sdk.engine.credit(requests) <= 100
 
 
-async def test_what_was_not_begun_when_its_client_goes_is_not_done(house, autojump_clock):
+async def test_a_request_that_was_not_begun_when_its_client_goes_is_not_done(house, autojump_clock):
     house.change(max_requests=1)
     broker = await slow(house)
     sdk = await house.client()
@@ -154,7 +154,7 @@ async def test_what_was_not_begun_when_its_client_goes_is_not_done(house, autoju
     assert broker.begun == 1
 
 
-async def test_who_only_looks_stops_when_its_client_goes(house, autojump_clock):
+async def test_a_peek_stops_when_its_client_goes(house, autojump_clock):
     broker = await slow(house)
     sdk = await house.client()
     requests = await sdk.attached(we_send=True, address=ADDRESS)

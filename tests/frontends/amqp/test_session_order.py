@@ -70,7 +70,9 @@ async def test_new_credit_behind_a_release_brings_the_released_first(
     assert ids(await received(sdk, link, MANY)) == list(range(MANY))
 
 
-async def test_what_a_client_releases_while_it_drains_comes_first(sdk, link, autojump_clock):
+async def test_a_message_that_a_client_releases_while_it_drains_comes_first(
+    sdk, link, autojump_clock
+):
     """As .NET's SDK receives: it takes one, drains, and releases what comes meanwhile."""
     sdk.engine.grant(link, MANY)
     [kept] = await received(sdk, link, 1)

@@ -109,7 +109,7 @@ async def test_a_session_that_comes_in_time_is_taken(sessions, sdk, autojump_clo
     assert answer.source.filters == {FILTER: "a"}
 
 
-async def test_who_stops_to_wait_holds_nothing(sessions, sdk, autojump_clock):
+async def test_a_client_that_stops_to_wait_holds_nothing(sessions, sdk, autojump_clock):
     link = sdk.attach(**asks(None))
     await trio.sleep(1)
     sdk.engine.detach(link)
@@ -158,7 +158,7 @@ def release_after(house, seconds):
 
 
 @pytest.mark.parametrize("wanted", ["a", None])
-async def test_who_hears_that_its_link_is_detached_finds_the_session_free(
+async def test_a_client_that_hears_that_its_link_is_detached_finds_the_session_free(
     sessions, sdk, wanted, autojump_clock
 ):
     release_after(sessions, 3)
@@ -192,7 +192,9 @@ async def test_a_detach_is_answered_in_time_although_the_session_is_not_released
     assert error.condition == "com.microsoft:session-cannot-be-locked"
 
 
-async def test_who_stops_to_wait_for_a_session_is_answered_at_once(sessions, sdk, autojump_clock):
+async def test_a_client_that_stops_to_wait_for_a_session_is_answered_at_once(
+    sessions, sdk, autojump_clock
+):
     link = sdk.attach(**asks(None))
     await trio.sleep(1)
     began = trio.current_time()
@@ -235,7 +237,9 @@ async def test_a_gateway_that_shuts_down_waits_for_no_release(sessions, sdk, aut
     assert trio.current_time() - began < 1
 
 
-async def test_what_was_settled_before_the_link_went_is_settled(sessions, sdk, autojump_clock):
+async def test_a_message_that_was_settled_before_the_link_went_is_settled(
+    sessions, sdk, autojump_clock
+):
     await fill(sessions, *["a"] * 20)
     link, _ = await holds(sdk, "a")
     sdk.engine.grant(link, 20)

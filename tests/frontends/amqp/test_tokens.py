@@ -44,7 +44,7 @@ async def test_a_wrong_signature_is_told_with_401(stranger, autojump_clock):
 
 
 @pytest.mark.parametrize("token", ["", "eyJhbGciOiJub25lIn0.e30.", "SharedAccessSignature sr=1"])
-async def test_what_is_no_token_is_told_with_401(stranger, token, autojump_clock):
+async def test_an_invalid_token_is_told_with_401(stranger, token, autojump_clock):
     reply = await stranger.put_text(token)
 
     assert reply.properties["status-code"].value == 401

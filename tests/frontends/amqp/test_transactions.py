@@ -118,7 +118,7 @@ async def test_nothing_is_left_of_a_transaction_that_is_rolled_back(
     assert await bodies(house) == []
 
 
-async def test_what_was_sent_before_the_discharge_counts_without_waiting_for_outcomes(
+async def test_a_message_sent_before_the_discharge_counts_without_waiting_for_outcomes(
     house: House, controller: Controller
 ) -> None:
     orders, txn = await opened(controller)

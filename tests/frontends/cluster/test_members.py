@@ -75,7 +75,7 @@ async def test_a_name_that_cannot_be_looked_up_doesnt_end_the_gateway(service):
     assert await known.find(tag_of(TWO)) == TWO
 
 
-def test_what_is_no_address_is_refused():
+def test_an_invalid_address_is_refused():
     with pytest.raises(CannotListen):
         normal("gateway-1")
 

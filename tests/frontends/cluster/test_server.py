@@ -92,7 +92,7 @@ def test_so_do_arbitrary_bytes_also_after_a_right_beginning(data: bytes, known: 
 
 
 @pytest.mark.parametrize("begun", [b"", HELLO[:5], HELLO[:40], HELLO, HELLO + b"\x00\x00"])
-async def test_who_says_nothing_more_is_sent_away(
+async def test_a_peer_that_says_nothing_more_is_sent_away(
     network: Network, begun: bytes, autojump_clock: MockClock
 ) -> None:
     one = await network.start(ONE)
@@ -106,7 +106,7 @@ async def test_who_says_nothing_more_is_sent_away(
     assert refusals(one) == [f"no handshake within {HANDSHAKE_SECONDS:g} s"]
 
 
-async def test_who_leaves_without_a_word_is_no_event(
+async def test_a_peer_that_leaves_without_a_word_is_no_event(
     network: Network, autojump_clock: MockClock
 ) -> None:
     """A balancer looks whether the port is open."""

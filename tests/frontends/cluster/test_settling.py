@@ -439,7 +439,7 @@ async def test_after_a_take_over_the_new_process_is_asked_for_what_it_holds(
     assert (len(one.connections), len(new.connections)) == (1, 1)
 
 
-async def test_what_the_old_process_holds_is_settled_there_too(
+async def test_a_delivery_that_the_old_process_holds_is_settled_there_too(
     network: Network, autojump_clock: MockClock
 ) -> None:
     one, two = await pair_of(network)

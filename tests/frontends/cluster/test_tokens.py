@@ -239,7 +239,7 @@ class Fault:
 @pytest.mark.parametrize(
     ("error", "status"), [(OutcomeUnknown("cut"), 500), (Unavailable("refused"), 503)]
 )
-async def test_what_the_account_leaves_unknown_or_undone_is_told_so(
+async def test_a_step_that_the_account_leaves_unknown_or_undone_is_told_so(
     gateways: Gateways, error: BrokerError, status: int, autojump_clock: MockClock
 ) -> None:
     (got,) = await storage_of(gateways.one).get(hidden=300)
@@ -445,7 +445,7 @@ async def test_a_lease_of_a_token_that_is_longer_than_a_uuid_has_one_of_its_own(
     assert len(await rest_gateways.network.broker.peek(ORDERS, limit=9)) == 2
 
 
-async def test_what_is_received_and_deleted_is_gone(
+async def test_a_received_and_deleted_message_is_gone(
     rest_gateways: RestGateways, autojump_clock: MockClock
 ) -> None:
     response = await rest_of(rest_gateways.one).ask("DELETE", "/orders/messages/head?timeout=1")

@@ -176,7 +176,7 @@ async def test_a_lock_doesnt_outlive_its_topic_though_another_one_has_its_name(
     assert (received.status, received.body) == (200, b"new")
 
 
-async def test_who_waits_at_a_subscription_that_goes_gets_404(
+async def test_a_client_that_waits_at_a_subscription_that_goes_gets_404(
     autojump_clock: MockClock, client: Client
 ) -> None:
     await make_subscription(client)

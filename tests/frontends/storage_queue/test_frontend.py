@@ -197,7 +197,7 @@ async def test_lists_have_pages_and_only_names_of_the_service(autojump_clock: Mo
             await client.do(storage.ListQueues(marker="no name"))
 
 
-async def test_what_others_keep_as_user_metadata_stays(autojump_clock: MockClock) -> None:
+async def test_user_metadata_of_others_stays(autojump_clock: MockClock) -> None:
     async with open_client() as client:
         await client.broker.update_queue(ORDERS, QueueProperties(user_metadata="theirs"))
         assert await client.do(storage.GetMetadata(queue="orders")) == storage.QueueMetadata()
@@ -278,7 +278,7 @@ async def test_the_first_version_puts_raw_bodies_and_gets_base64(autojump_clock:
         assert b"<QueueName>orders</QueueName>" in listed.body
 
 
-async def test_what_service_bus_sends_is_told_as_text(autojump_clock: MockClock) -> None:
+async def test_a_message_of_service_bus_is_told_as_text(autojump_clock: MockClock) -> None:
     async with open_client() as client:
         guid = "4EC57D1C-0000-4000-8000-000000000001"
         for body in (b"text", ValueBody("value"), ValueBody({"a": 1}), b"\0"):
@@ -347,7 +347,7 @@ async def test_every_answer_says_of_which_request_it_is(autojump_clock: MockCloc
         assert f"RequestId:{request_id}\nTime:2026-01-01T".encode() in response.body
 
 
-async def test_what_never_became_a_request_has_the_service_s_form(
+async def test_a_refusal_before_a_request_is_parsed_has_the_service_s_form(
     autojump_clock: MockClock,
 ) -> None:
     async with open_client() as client:
@@ -511,7 +511,9 @@ async def test_a_stored_policy_and_a_page_s_origin_are_good_in_an_outage(
 # --- through a pair
 
 
-async def test_what_a_pair_took_is_found_by_its_receipt_too(autojump_clock: MockClock) -> None:
+async def test_a_message_that_a_pair_took_is_found_by_its_receipt_too(
+    autojump_clock: MockClock,
+) -> None:
     async with open_client(paired=True) as client:
         gone, kept, later = await client.put("a", "b", "c")
         await client.delete(gone)
@@ -527,7 +529,7 @@ async def test_what_a_pair_took_is_found_by_its_receipt_too(autojump_clock: Mock
             await client.delete(changed)
 
 
-async def test_what_a_pair_hides_from_the_start_can_be_deleted_until_it_shows(
+async def test_a_message_that_a_pair_hides_from_the_start_can_be_deleted_until_it_shows(
     autojump_clock: MockClock,
 ) -> None:
     async with open_client(paired=True) as client:
@@ -792,7 +794,7 @@ async def test_poison_that_is_sent_and_not_removed_is_in_both_queues(
             assert [each.message_id for each in found.items] == [put.message_id]
 
 
-async def test_who_may_not_see_the_settings_gets_messages_all_the_same(
+async def test_a_client_that_may_not_see_the_settings_gets_messages_all_the_same(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_client(leased=True) as client:

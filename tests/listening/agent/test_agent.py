@@ -36,7 +36,9 @@ def read(text: str) -> Loaded:
         ('[agent]\ngateway = "elsewhere:9640"\n' + ORDERS, "agent.gateway: http(s)://HOST[:PORT]"),
     ],
 )
-async def test_what_can_never_work_is_refused_at_once(text: str, reason: str) -> None:
+async def test_a_configuration_that_can_never_work_is_refused_at_once(
+    text: str, reason: str
+) -> None:
     with pytest.raises(Failure) as caught:
         await run_agent(read(text), Runtime(), Wanted())
 

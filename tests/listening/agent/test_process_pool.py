@@ -204,7 +204,7 @@ async def test_when_the_work_is_done_the_youngest_go_after_a_quiet_time(
     assert all(process.signals == [TERMINATED] for process in harness.processes)
 
 
-async def test_who_works_stays_where_the_namespace_does_not_count_what_is_locked(
+async def test_a_working_process_stays_where_the_namespace_does_not_count_what_is_locked(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     harness.depth = 1
@@ -232,7 +232,7 @@ async def test_of_too_many_those_go_that_work_on_least(
     assert [process.pid for process in harness.running] == [3, 4]
 
 
-async def test_what_a_lost_process_worked_on_is_no_work_any_more(
+async def test_the_work_of_a_lost_process_is_no_work_any_more(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     harness.depth = 1
@@ -246,7 +246,7 @@ async def test_what_a_lost_process_worked_on_is_no_work_any_more(
     assert harness.running == []
 
 
-async def test_who_does_not_end_in_time_is_killed(
+async def test_a_process_that_does_not_end_in_time_is_killed(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     harness.depth, harness.is_deaf = 1, True
@@ -457,7 +457,7 @@ async def test_an_idle_queue_is_looked_at_as_often_as_others_where_nobody_announ
     assert len(harness.looks) == 11
 
 
-async def test_what_came_while_the_stream_was_broken_is_looked_for(
+async def test_messages_that_came_while_the_stream_was_broken_are_looked_for(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     await harness.open()
@@ -527,7 +527,7 @@ async def test_when_all_handlers_take_longer_the_processes_are_enough_within_a_m
     assert len(harness.running) == 6
 
 
-async def test_what_a_process_did_counts_after_its_end_too(
+async def test_the_work_of_a_process_counts_after_its_end_too(
     harness: Harness, autojump_clock: MockClock
 ) -> None:
     harness.depth = 100

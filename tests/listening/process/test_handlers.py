@@ -139,7 +139,7 @@ async def test_exit_code_0_is_done() -> None:
     await run_script("import sys; sys.exit(sys.stdin.read() != 'body')")
 
 
-async def test_who_doesnt_read_its_input_is_done_too() -> None:
+async def test_a_command_that_doesnt_read_its_input_is_done_too() -> None:
     await run_script("")
 
 
@@ -170,7 +170,7 @@ async def test_properties_that_no_environment_holds_are_a_failure_of_the_message
         await handler(item)
 
 
-async def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
+async def test_processes_that_a_command_has_started_end_with_it(tmp_path: Path) -> None:
     noted = tmp_path / "child"
     script = f"sleep 1000 & echo $! > {noted}; wait"
     handler = CommandHandler(command=["/bin/sh", "-c", script], timeout=60.0, environment={})

@@ -27,7 +27,7 @@ async def work(item: Item[Message]) -> Settlement | None:
     return None
 
 
-async def test_what_handlers_did_is_counted_with_its_time(autojump_clock: MockClock) -> None:
+async def test_the_work_of_handlers_is_counted_with_its_time(autojump_clock: MockClock) -> None:
     measured = Measured(work)
 
     await measured(ITEM)
@@ -36,7 +36,7 @@ async def test_what_handlers_did_is_counted_with_its_time(autojump_clock: MockCl
     assert measured.report == Report(calls=2, seconds=pytest.approx(4.0))
 
 
-async def test_what_runs_is_counted_until_it_has_ended(
+async def test_a_running_handler_is_counted_until_it_has_ended(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     measured = Measured(work)
@@ -50,7 +50,7 @@ async def test_what_runs_is_counted_until_it_has_ended(
     assert (measured.report.calls, measured.report.running) == (3, 0)
 
 
-async def test_what_changed_is_reported_and_not_too_often(
+async def test_a_change_is_reported_and_not_too_often(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     ours, theirs = memory_stream_pair()
@@ -80,7 +80,7 @@ async def test_the_end_of_the_other_side_is_noticed(autojump_clock: MockClock) -
     assert (before, len(parted)) == ([], 1)
 
 
-def test_what_is_no_socket_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_socket_is_refused(tmp_path: Path) -> None:
     fd = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
     try:
         with pytest.raises(Failure, match=f"--report {fd}: ") as caught:

@@ -146,7 +146,9 @@ async def test_without_a_gateway_listeners_poll_until_it_is_back(
     assert feed.triggers.is_connected
 
 
-async def test_who_is_refused_polls_and_says_why(gateway: Gateway, nursery: trio.Nursery) -> None:
+async def test_a_listener_that_is_refused_polls_and_says_why(
+    gateway: Gateway, nursery: trio.Nursery
+) -> None:
     refused = Feed(Triggers(), Events())
     await nursery.start(_feed(gateway, refused, None).run)
 

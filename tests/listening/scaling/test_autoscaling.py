@@ -175,7 +175,7 @@ def test_work_within_the_quiet_time_begins_it_anew():
     assert autoscaler.decide(workload(0, processes=2), 60.0 + QUIET) == 1
 
 
-def test_what_is_not_known_begins_the_quiet_time_anew():
+def test_an_unknown_figure_begins_the_quiet_time_anew():
     autoscaler = make_autoscaler()
     autoscaler.decide(workload(0, processes=1), 0.0)
     autoscaler.forget()

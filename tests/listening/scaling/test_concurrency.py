@@ -147,7 +147,7 @@ def test_only_the_last_hundred_settlements_count():
     assert shares[-2:] == [1 / 100, 0.0]
 
 
-def test_what_was_recommended_begins_anew():
+def test_a_recommendation_begins_the_count_anew():
     tuning = LockTuning(lock=30.0)
     for _ in range(ENOUGH):
         tuning.note(late=True, work=100.0)
@@ -188,7 +188,7 @@ def test_a_share_of_late_settlements_recommends_a_longer_lock():
     assert tuning.lock == 80.0
 
 
-def test_what_is_recommended_is_longer_than_the_longest_lock_that_was_seen():
+def test_the_recommended_lock_is_longer_than_the_longest_lock_that_was_seen():
     tuning = LockTuning(lock=30.0)
     tuning.observe(300.0)
     tuning.observe(10.0)

@@ -33,7 +33,7 @@ def test_a_delay_that_makes_no_sense_is_refused(wrong):
         IdlePolling(**wrong)
 
 
-def test_who_found_something_looks_again_at_once():
+def test_a_listener_that_found_something_looks_again_at_once():
     assert IdlePolling().delay(0, random.Random(1)) == 0.0
 
 

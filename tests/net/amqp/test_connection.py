@@ -154,7 +154,7 @@ async def test_an_earlier_tick_can_be_asked_for(nursery, autojump_clock):
     assert ticks == pytest.approx([1, 11, 21])
 
 
-async def test_what_several_calls_leave_goes_in_one_write(nursery):
+async def test_frames_that_several_calls_leave_go_in_one_write(nursery):
     writes = []
     ours, theirs = memory_stream_pair()
     ours.send_stream.send_all_hook = partial(count_write, writes, ours.send_stream.send_all_hook)
@@ -322,7 +322,7 @@ async def test_time_in_which_nothing_is_read_does_not_count_for_a_message_in_par
     assert server.count(ConnectionClosed) == 0
 
 
-async def test_who_waits_for_room_waits_until_the_peer_has_read(nursery, autojump_clock):
+async def test_a_writer_that_waits_for_room_waits_until_the_peer_has_read(nursery, autojump_clock):
     streams = lockstep_stream_pair()
     client, server = await connect(nursery, streams)
     link = await attach(client)

@@ -383,7 +383,7 @@ async def test_requests_sent_ahead_during_a_poll_are_kept(exchange, autojump_clo
     assert [request.path for request in exchange.requests] == ["/0", "/1", "/2"]
 
 
-async def test_what_is_sent_ahead_is_bounded(exchange, autojump_clock):
+async def test_data_sent_ahead_is_bounded(exchange, autojump_clock):
     client = exchange.connect(
         exchange.server(Waiting(), cancels_when_gone=lambda request: True),
         pair=lockstep_stream_pair,

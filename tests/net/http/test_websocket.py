@@ -116,7 +116,7 @@ async def test_an_upgrade_without_a_body_is_accepted():
         b"\0\0\0\0\r\n\r\n",
     ],
 )
-async def test_what_is_no_upgrade_is_refused(request_):
+async def test_an_invalid_upgrade_is_refused(request_):
     client = Client()
     await client.stream.send_all(request_)
 

@@ -68,7 +68,7 @@ async def test_heartbeats_keep_an_idle_connection(autojump_clock) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_never_left_the_outbox_was_not_sent(autojump_clock) -> None:
+async def test_a_message_that_never_left_the_outbox_was_not_sent(autojump_clock) -> None:
     results: dict[str, BrokerError] = {}
     async with trio.open_nursery() as nursery:
         peer = Peer(lockstep_stream_pair)

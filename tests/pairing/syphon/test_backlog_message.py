@@ -44,7 +44,7 @@ async def test_without_a_largest_rate_nothing_waits():
 
 
 @virtual_time
-async def test_what_waits_has_waited_since_the_first_look_after_the_last_move():
+async def test_a_waiting_message_has_waited_since_the_first_look_after_the_last_move():
     progress = Progress(rate=None)
     await trio.sleep(5.0)
     first = progress.note_waiting()

@@ -159,7 +159,7 @@ async def test_an_entity_that_is_well_again_takes_no_memory(make):
     assert entries(backoffs) == empty
 
 
-async def test_who_is_suspended_is_counted(make):
+async def test_each_suspended_entity_is_counted(make):
     backoffs = make()
     backoffs.back_off(ORDERS, PAUSE, "out")
     backoffs.back_off(BILLS, PAUSE, "out", least=20.0)

@@ -115,7 +115,7 @@ async def test_each_of_two_batches_that_hang_makes_the_next_smaller():
     assert await seconds_until_room(batches) == 0.0
 
 
-async def test_who_waits_for_room_goes_on_as_soon_as_there_is_some(nursery):
+async def test_a_task_that_waits_for_room_goes_on_as_soon_as_there_is_some(nursery):
     batches = make_window()
     batch = batches.begin(deliveries())
 

@@ -77,7 +77,7 @@ async def test_where_no_lasting_identity_is_told_the_address_stands_for_it(harne
     assert made.fingerprint == fingerprint("amqp://east")
 
 
-async def test_what_was_meant_for_one_of_its_names_is_its_own(harness):
+async def test_a_message_meant_for_one_of_its_names_is_its_own(harness):
     made = destination(addresses=("a", "b"), adopted=frozenset({"adopted"}))
     await made.ask()
     meant = {"", "adopted", *map(fingerprint, ("store:east", "a", "b"))}
@@ -120,7 +120,7 @@ async def test_another_namespace_in_the_primarys_place_is_noticed(harness):
     assert (event.was, event.now) == (fingerprint("store:east"), fingerprint("store:other"))
 
 
-async def test_what_the_primary_said_before_a_restart_counts_until_it_says_otherwise(harness):
+async def test_the_answer_of_the_primary_before_a_restart_counts_until_it_says_otherwise(harness):
     made = destination(OTHER, observer=harness.events)
     made.restore(EAST)
     before = made.fingerprint
@@ -158,7 +158,7 @@ async def test_a_diverted_message_says_which_primary_it_was_meant_for(harness):
     assert envelope().unwrap(diverted).primary == fingerprint("a")
 
 
-async def test_what_was_meant_for_another_primary_stays_untouched_and_is_told(harness):
+async def test_a_message_meant_for_another_primary_stays_untouched_and_is_told(harness):
     foreign = fingerprint("store:other")
     await put_for(harness, foreign)
     await put_for(harness, "")

@@ -72,7 +72,7 @@ def without(wrapped, name):
 
 
 @pytest.mark.parametrize("what", ["unknown key", "another pair", "legacy", "unknown version"])
-async def test_what_isnt_ours_stays_untouched_and_is_told(harness, what):
+async def test_a_message_that_isnt_ours_stays_untouched_and_is_told(harness, what):
     messages = {
         "unknown key": wrap(harness, keys=(OTHER_KEY,)),
         "another pair": wrap(harness, pair="west"),
@@ -93,7 +93,7 @@ async def test_what_isnt_ours_stays_untouched_and_is_told(harness, what):
     assert [(e.queue, e.messages) for e in harness.events.of(LeftUntouched)] == [(QUEUE, 1)]
 
 
-async def test_what_isnt_ours_doesnt_stop_what_is(harness):
+async def test_a_message_that_isnt_ours_doesnt_stop_one_that_is(harness):
     await put(harness, wrap(harness, pair="west"))
     await put(harness, wrap(harness, message("ours")))
     await harness.syphon()
@@ -103,7 +103,7 @@ async def test_what_isnt_ours_doesnt_stop_what_is(harness):
     assert await harness.primary.ids() == ["ours"]
 
 
-async def test_what_isnt_ours_is_there_for_who_knows_it(harness):
+async def test_a_message_that_isnt_ours_is_there_for_its_owner(harness):
     await put(harness, wrap(harness, keys=(OTHER_KEY,)))
     await harness.syphon()
     await trio.sleep(10.0)
@@ -479,7 +479,7 @@ async def test_a_broken_queue_doesnt_wait_for_those_that_rest(harness):
     assert await harness.primary.ids(BILLS) == ["2", "3"]
 
 
-async def test_what_is_suspended_after_a_break_is_given_back_as_before_it(harness):
+async def test_a_message_suspended_after_a_break_is_given_back_as_before_it(harness):
     await harness.divert(message("1"))
     harness.primary.fail(Refuse(), SEND)
     await harness.syphon(
@@ -555,7 +555,7 @@ async def test_a_legacy_message_of_unknown_age_keeps_its_time_to_live(harness):
     assert (unwrapped.time_to_live, unwrapped.expires) == (timedelta(seconds=50), None)
 
 
-async def test_what_is_dead_lettered_makes_no_pause(harness):
+async def test_a_dead_lettered_message_makes_no_pause(harness):
     for number in range(5):
         await put(harness, without(wrap(harness, message(f"{number}")), MAC))
     await put(harness, wrap(harness, message("good")))
@@ -674,7 +674,7 @@ async def test_the_first_looks_at_a_queue_are_quick():
     assert pauses == [0.6, 1.2, 2.4, 3.75, 3.75]
 
 
-async def test_what_is_suspended_is_counted_where_the_depth_was_told_before():
+async def test_a_suspended_message_is_counted_where_the_depth_was_told_before():
     info = BacklogQueueInfo(depth=1, lock_duration=timedelta(seconds=15))
 
     assert module.scan_pause(info, suspended=3, limit=1, stuck=100) == 1.25
@@ -706,7 +706,7 @@ async def test_a_handle_keeps_no_message(harness, suspended):
     assert one.handle == attrs.evolve(backlog_messages[0].delivery, message=Message())
 
 
-async def test_what_is_dead_lettered_and_what_the_primary_has_counts_as_moved(harness, suspended):
+async def test_a_dead_letter_and_a_message_that_the_primary_has_count_as_moved(harness, suspended):
     drain, receiver = suspended
     broken = [without(wrap(harness, message(f"{n}")), MAC) for n in range(2)]
     known = [wrap(harness, message(f"known {n}")) for n in range(3)]
@@ -832,7 +832,7 @@ async def test_the_others_come_back_too_where_nothing_is_heard_of_the_first(
     assert len(harness.secondary.times(SETTLE)) == back
 
 
-async def test_what_cant_be_given_back_keeps_no_other_from_it(harness):
+async def test_a_delivery_that_cant_be_given_back_keeps_no_other_from_it(harness):
     await harness.divert(message("1"), message("2"), message("3"))
     harness.primary.fail(Refuse(), SEND, times=1)
     await harness.syphon(retry=Backoff(first=5.0, cap=5.0, jitter=0.0))
@@ -847,7 +847,9 @@ async def test_what_cant_be_given_back_keeps_no_other_from_it(harness):
     assert sorted(await harness.primary.ids()) == ["1", "2", "3"]
 
 
-async def test_what_isnt_locked_any_more_keeps_no_other_from_being_given_back(harness, suspended):
+async def test_a_message_that_isnt_locked_any_more_keeps_no_other_from_being_given_back(
+    harness, suspended
+):
     drain, receiver = suspended
     async with trio.open_nursery() as nursery:
         backlog_messages = await receive(harness, drain, receiver, ORDERS, 3)
@@ -868,7 +870,7 @@ async def test_what_isnt_locked_any_more_keeps_no_other_from_being_given_back(ha
 
 @pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
 @pytest.mark.parametrize("when", [0.0, 1.0], ids=["all the time", "while it is suspended"])
-async def test_what_is_suspended_is_given_back_whatever_the_clock_says(harness, ahead, when):
+async def test_a_suspended_message_is_given_back_whatever_the_clock_says(harness, ahead, when):
     await harness.divert(message("1"))
     harness.primary.fail(Refuse(), SEND, times=1)
     syphon = harness.make_syphon(retry=Backoff(first=5.0, cap=5.0, jitter=0.0))
@@ -883,7 +885,7 @@ async def test_what_is_suspended_is_given_back_whatever_the_clock_says(harness, 
 
 
 @pytest.mark.parametrize("back", [True, False])
-async def test_what_goes_to_an_entity_that_has_just_come_back_goes_gently(harness, suspended, back):
+async def test_a_move_to_an_entity_that_has_just_come_back_goes_gently(harness, suspended, back):
     drain, receiver = suspended
     entity = ORDERS if back else EntityPath("elsewhere")
     await harness.primary.store.create_queue(EntityPath("elsewhere"), QueueProperties())
@@ -961,7 +963,7 @@ async def test_a_syphon_that_is_killed_sends_no_more_twice_than_it_had_claimed(h
     assert 20 < twice <= MAX_BATCHES * 20
 
 
-async def test_what_was_on_its_way_when_the_backlog_broke_isnt_sent_again(harness):
+async def test_a_message_that_was_on_its_way_when_the_backlog_broke_isnt_sent_again(harness):
     for number in range(40):
         await harness.divert(message(f"{number}"))
     harness.primary.fail(Slow(1.0), SEND)

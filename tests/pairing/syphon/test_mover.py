@@ -94,7 +94,7 @@ async def test_a_message_is_completed_only_after_the_primary_took_it(harness):
 
 
 @pytest.mark.parametrize("error", TRANSIENT)
-async def test_what_may_pass_is_kept_and_tried_again(harness, error):
+async def test_a_message_whose_error_may_pass_is_kept_and_tried_again(harness, error):
     await harness.divert(message())
     harness.primary.fail(refuse(error, "not now"), SEND)
     await harness.syphon()
@@ -211,7 +211,7 @@ async def test_a_send_is_given_up_after_three_attempt_time_outs(harness):
     assert [at - started for at in harness.primary.times(SEND)] == pytest.approx([0.0, 31.0])
 
 
-async def test_what_is_suspended_isnt_given_back_for_a_moment_when_a_send_is_given_up(harness):
+async def test_a_suspended_message_isnt_given_back_for_a_moment_when_a_send_is_given_up(harness):
     """A released message would stand before all messages that the drain hasn't received yet."""
     await harness.divert(message("1"))
     await harness.divert(message("2"))
@@ -280,7 +280,7 @@ def settling(request, harness):
 
 
 @pytest.mark.usefixtures("settling")
-async def test_what_is_completed_needs_no_memory(harness):
+async def test_a_completed_message_needs_no_memory(harness):
     syphon = harness.make_syphon()
     await harness.nursery.start(syphon.run)
     await harness.divert(message("0"))  # its entity is remembered, for probes
@@ -296,7 +296,7 @@ async def test_what_is_completed_needs_no_memory(harness):
 
 
 @pytest.mark.usefixtures("settling")
-async def test_what_cant_be_completed_is_remembered_for_as_long(harness):
+async def test_a_message_that_cant_be_completed_is_remembered_for_as_long(harness):
     syphon = harness.make_syphon()
     await harness.nursery.start(syphon.run)
     await harness.divert(message("0"))  # its entity is remembered, for probes
@@ -817,7 +817,9 @@ async def test_a_lock_that_cant_be_renewed_isnt_renewed_for_ever(harness):
     assert len(told) == len(harness.secondary.times(RENEW))
 
 
-async def test_what_comes_again_while_it_is_sent_is_sent_once_and_settled_by_its_new_lock(harness):
+async def test_a_message_that_comes_again_while_it_is_sent_is_sent_once_and_settled_by_its_new_lock(
+    harness,
+):
     short = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=5))
     await harness.secondary.store.update_queue(QUEUE, short)
     await harness.divert(message("1"))
@@ -839,7 +841,7 @@ async def test_what_comes_again_while_it_is_sent_is_sent_once_and_settled_by_its
 
 
 @pytest.mark.parametrize("error", [None, Unavailable, InvalidRequest])
-async def test_what_is_moved_or_dead_lettered_or_is_suspended_is_claimed_no_more(harness, error):
+async def test_a_moved_dead_lettered_or_suspended_message_is_claimed_no_more(harness, error):
     await harness.divert(message())
     if error is not None:
         harness.primary.fail(refuse(error, "no"), SEND)

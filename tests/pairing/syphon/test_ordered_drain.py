@@ -288,7 +288,7 @@ async def test_a_paused_queue_releases_its_sessions_so_that_all_of_it_can_be_pur
     assert await left(harness) == 0
 
 
-async def test_what_a_syphon_moves_meanwhile_is_left_by_a_purge(harness: Harness) -> None:
+async def test_a_message_that_a_syphon_moves_meanwhile_is_left_by_a_purge(harness: Harness) -> None:
     await divert(harness, *(message(name) for name in "abc"))
     harness.primary.fail(Refuse(), Operation.SEND)
     await harness.syphon()

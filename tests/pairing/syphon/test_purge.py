@@ -82,7 +82,7 @@ async def test_fewer_than_seen_are_deleted_all(harness: Harness) -> None:
     assert (answer.messages, answer.purged, await left(harness)) == (2, 2, 0)
 
 
-async def test_what_comes_meanwhile_stays(harness: Harness) -> None:
+async def test_a_message_that_comes_meanwhile_stays(harness: Harness) -> None:
     await filled(harness, 2)
     store = harness.secondary.store
     real = store.inspect

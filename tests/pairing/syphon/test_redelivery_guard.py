@@ -33,7 +33,7 @@ def sizes(harness):
     return [event.messages for event in harness.events.of(Syphoned)]
 
 
-async def test_what_was_delivered_before_waits_while_all_else_is_moved(harness):
+async def test_a_message_that_was_delivered_before_waits_while_all_else_is_moved(harness):
     await divert_and_try(harness, "old")
     await harness.divert(message("new"))
     await harness.divert(message("bill"), entity=BILLS)
@@ -110,7 +110,7 @@ async def test_after_its_first_seconds_a_syphon_is_not_wary_any_more():
     assert late[2] < trio.current_time()
 
 
-async def test_what_nobody_had_before_waits_for_no_moment():
+async def test_a_message_that_nobody_had_before_waits_for_no_moment():
     redelivery_guard = RedeliveryGuard(began=trio.current_time(), rng=random.Random(1))
     backlog_messages = [taken(name, times=1) for name in IDS]
 
@@ -120,7 +120,7 @@ async def test_what_nobody_had_before_waits_for_no_moment():
     assert moment < trio.current_time()
 
 
-async def test_what_waits_goes_in_another_order_each_time():
+async def test_waiting_messages_go_in_another_order_each_time():
     backlog_messages = [taken(name, times=2) for name in IDS]
     began = trio.current_time()
 

@@ -78,7 +78,9 @@ def rows(survey):
     return {(group.reason, group.entity): (group.messages, group.moves) for group in survey.groups}
 
 
-async def test_what_a_wrong_secret_dead_lettered_is_home_once_the_secret_is_added(harness):
+async def test_a_message_that_a_wrong_secret_dead_lettered_is_home_once_the_secret_is_added(
+    harness,
+):
     await harness.divert(
         *(message(f"m{n}") for n in range(20)), envelope=envelope(keys=(OTHER_SECRET,))
     )
@@ -230,7 +232,7 @@ async def test_an_expired_message_comes_back_only_by_its_reason_and_lives_anew(h
     assert timedelta(seconds=50) < home.time_to_live <= timedelta(minutes=1)
 
 
-async def test_what_has_expired_among_the_dead_letters_counts_as_expired(harness):
+async def test_an_expired_message_among_the_dead_letters_counts_as_expired(harness):
     await bury(harness, message(time_to_live=timedelta(minutes=1)))
     fresh = await redrive_of(harness).survey(EVERYTHING)
     await trio.sleep(61)
@@ -242,7 +244,7 @@ async def test_what_has_expired_among_the_dead_letters_counts_as_expired(harness
     assert rows(restarting) == {("EntityNotFound", "orders"): (1, 1)}
 
 
-async def test_what_the_syphon_wouldnt_take_is_shown_as_such_and_stays(harness):
+async def test_a_message_that_the_syphon_wouldnt_take_is_shown_as_such_and_stays(harness):
     await harness.secondary.store.send(QUEUE, [message("foreign")])
     async with harness.secondary.store.open_receiver(QUEUE) as receiver:
         (delivery,) = await receiver.receive(1)
@@ -286,7 +288,9 @@ async def test_the_copy_on_the_backlog_is_the_message_that_was_diverted(harness)
         (Hang(), True),
     ],
 )
-async def test_what_the_backlog_doesnt_take_stays_a_dead_letter(harness, fault, is_outage):
+async def test_a_message_that_the_backlog_doesnt_take_stays_a_dead_letter(
+    harness, fault, is_outage
+):
     await bury(harness, message("m1"), message("m2"))
     harness.secondary.fail(fault, SEND)
 

@@ -401,7 +401,7 @@ async def test_a_backlog_that_doesnt_move_is_told(harness):
 
 
 @pytest.mark.parametrize("lock", [15.0, 60.0])
-async def test_what_a_killed_syphon_has_locked_is_no_stall_until_its_lock_can_have_ended(
+async def test_a_message_that_a_killed_syphon_has_locked_is_no_stall_until_its_lock_can_have_ended(
     harness, lock
 ):
     properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=lock))
@@ -420,7 +420,7 @@ async def test_what_a_killed_syphon_has_locked_is_no_stall_until_its_lock_can_ha
     assert harness.events.of(SyphonStalled)[0].seconds == 5.0 + lock
 
 
-async def test_what_a_syphon_has_locked_itself_is_a_stall_without_more_patience(harness):
+async def test_a_message_that_a_syphon_has_locked_itself_is_a_stall_without_more_patience(harness):
     await harness.divert(message())
     harness.primary.fail(Refuse(), SEND)
     await harness.syphon(stall_after=5.0)
@@ -443,7 +443,9 @@ async def test_the_time_without_a_backlog_is_no_stall(harness):
     assert 60.0 <= trio.current_time() - began <= 120.0
 
 
-async def test_what_comes_just_before_a_look_after_hours_without_a_backlog_has_its_time(harness):
+async def test_a_message_that_comes_just_before_a_look_after_hours_without_a_backlog_has_its_time(
+    harness,
+):
     harness.primary.fail(Slow(1.0), SEND)
     await harness.syphon(rescan=60.0, stall_after=60.0)
     await trio.sleep(3 * 3600.0 - 0.5)
@@ -455,7 +457,7 @@ async def test_what_comes_just_before_a_look_after_hours_without_a_backlog_has_i
     assert harness.events.of(SyphonStalled) == []
 
 
-async def test_what_comes_long_after_a_message_that_expired_has_its_time(harness):
+async def test_a_message_that_comes_long_after_one_that_expired_has_its_time(harness):
     harness.primary.fail(Refuse(), SEND)
     await harness.divert(message("early", time_to_live=timedelta(seconds=20)))
     await harness.syphon(rescan=60.0, stall_after=60.0)
@@ -470,7 +472,7 @@ async def test_what_comes_long_after_a_message_that_expired_has_its_time(harness
     assert harness.events.of(SyphonStalled) == []
 
 
-async def test_what_comes_after_an_hour_in_which_nobody_could_look_has_its_time(harness):
+async def test_a_message_that_comes_after_an_hour_in_which_nobody_could_look_has_its_time(harness):
     harness.primary.fail(Slow(5.0), SEND)
     await harness.divert(message("early"))
     each_ten_seconds = Backoff(first=10.0, cap=10.0, jitter=0.0)

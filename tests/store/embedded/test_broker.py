@@ -516,7 +516,7 @@ async def test_a_deleted_queue_leaves_nothing_on_the_disk(tmp_path, swept):
     assert left == [0, 0, 0, 0, 0]
 
 
-async def test_what_was_to_go_on_goes_on_after_a_restart(tmp_path):
+async def test_a_message_that_was_to_go_on_goes_on_after_a_restart(tmp_path):
     source, due = EntityPath.parse("source"), real_date() + timedelta(seconds=0.5)
     async with embedded(tmp_path) as broker:
         await broker.create_queue(source, QueueProperties(forward_to="orders"))

@@ -64,7 +64,7 @@ def mortal(name: str, life: timedelta = 2 * HOUR, **fields: object) -> Message:
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_what_was_accepted_by_a_wrong_clock_lives_on_after_a_restart(
+async def test_a_message_accepted_by_a_wrong_clock_lives_on_after_a_restart(
     tmp_path: Path, wrong: datetime
 ) -> None:
     machine = Machine(wrong)
@@ -86,7 +86,7 @@ async def test_what_was_accepted_by_a_wrong_clock_lives_on_after_a_restart(
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_what_was_accepted_by_a_wrong_clock_lives_on_in_the_process_that_sees_the_step(
+async def test_a_message_accepted_by_a_wrong_clock_lives_on_in_the_process_that_sees_the_step(
     tmp_path: Path, wrong: datetime
 ) -> None:
     machine = Machine(wrong)

@@ -111,7 +111,7 @@ def test_a_disk_that_lies_about_its_syncs_is_seen_to_lose_and_mostly_refused(tmp
     assert verdicts["behind"] + verdicts["unreadable"] > verdicts["lost"]
 
 
-def test_what_a_killed_process_never_synced_is_on_the_disk_before_it_is_shown(tmp_path):
+def test_a_row_that_a_killed_process_never_synced_is_on_the_disk_before_it_is_shown(tmp_path):
     folder = tmp_path / "store"
     work = begin(folder, 0)
     with crash_disk("killed", folder) as disk:
@@ -130,7 +130,7 @@ def test_what_a_killed_process_never_synced_is_on_the_disk_before_it_is_shown(tm
         assert world_in(tmp_path / "looked at", image) == shown
 
 
-def test_what_follows_a_failed_sync_is_kept_though_the_log_before_it_never_was(tmp_path):
+def test_a_row_that_follows_a_failed_sync_is_kept_though_the_log_before_it_never_was(tmp_path):
     """Linux says of a failed write that it's done the next time, and a later sync succeeds."""
     folder = tmp_path / "store"
     work = begin(folder, 0)

@@ -84,7 +84,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("statement", SPOILED)
-async def test_what_is_wrong_is_found(tmp_path, statement):
+async def test_a_fault_of_a_store_is_found(tmp_path, statement):
     async with embedded(tmp_path) as broker:
         await broker.send(ORDERS, numbered(1, 2, 3))
     with opened(tmp_path / "a.db") as connection:
@@ -104,7 +104,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("statement", ODD)
-async def test_what_is_only_odd_leaves_a_store_good(tmp_path, statement):
+async def test_an_oddity_leaves_a_store_good(tmp_path, statement):
     async with embedded(tmp_path) as broker:
         await broker.send(ORDERS, numbered(1, 2, 3))
     with opened(tmp_path / "a.db") as connection:

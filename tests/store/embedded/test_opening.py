@@ -181,7 +181,7 @@ async def test_a_large_store_is_checked_only_after_an_unclean_end(tmp_path, monk
     assert any("unclean end" in doubt for doubt in huge.doubts)
 
 
-def test_what_a_folder_refuses_is_said_with_its_name(tmp_path):
+def test_a_refusal_by_a_folder_is_said_with_its_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"/file: .*(exists|directory)"):
         open_and_close(tmp_path / "file" / "a.db")

@@ -25,7 +25,7 @@ def test_a_network_file_system_is_refused(tmp_path, mounted):
 
 
 @pytest.mark.parametrize(("mounted", "text"), [("tmpfs", "in memory"), ("overlay", "container")])
-def test_what_ends_with_the_machine_is_doubtful(tmp_path, mounted, text):
+def test_a_place_that_ends_with_the_machine_is_doubtful(tmp_path, mounted, text):
     [doubt] = doubts(tmp_path / "a.db", mounted, seconds=1e-6)
 
     assert text in doubt

@@ -77,7 +77,7 @@ def test_no_more_is_read_ahead_than_fits():
     assert max(rows.readings) <= 2
 
 
-def test_who_asks_for_many_gets_them_at_once():
+def test_a_caller_that_asks_for_many_gets_them_at_once():
     rows = Rows()
 
     assert rows.after(0, 100) == [*range(1, 101)]
@@ -128,7 +128,7 @@ def test_the_end_of_a_queue_is_asked_for_again():
     ],
     ids=["remove", "quarantine", "replace", "rewrite"],
 )
-def test_whatever_happens_to_a_row_that_was_read_ahead_is_seen(
+def test_each_change_of_a_row_that_was_read_ahead_is_seen(
     tmp_path: Path, change: Callable[[SqliteRows, Row], None]
 ):
     schema.create(tmp_path / "a.db", 1)

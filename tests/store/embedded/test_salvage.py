@@ -224,7 +224,7 @@ async def test_a_subscription_that_lost_its_topic_is_a_queue(tmp_path, loss):
     assert any("lost its topic" in remark for remark in found.remarks)
 
 
-async def test_what_is_no_store_leaves_nothing_behind(tmp_path):
+async def test_a_file_that_is_no_store_leaves_nothing_behind(tmp_path):
     (tmp_path / "a.db").write_bytes(b"\xff" * 8192)
 
     with pytest.raises(StoreError):

@@ -35,7 +35,7 @@ def test_a_store_of_a_later_version_is_refused(tmp_path):
         schema.connect(tmp_path / "a.db")
 
 
-def test_what_a_crash_left_of_a_creation_is_no_hindrance(tmp_path):
+def test_the_remains_of_a_crashed_creation_are_no_hindrance(tmp_path):
     (tmp_path / "a.db.new").write_bytes(b"half")
     schema.create(tmp_path / "a.db", 7)
     connection = schema.connect(tmp_path / "a.db")

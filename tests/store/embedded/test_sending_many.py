@@ -45,7 +45,7 @@ def told_by_a_process_that_dies(folder: Path) -> list[list[str]]:
     return [line.split() for line in died.stdout.splitlines()]
 
 
-async def test_what_was_taken_in_one_step_with_others_survives_a_kill(tmp_path):
+async def test_a_message_that_was_taken_in_one_step_with_others_survives_a_kill(tmp_path):
     told = told_by_a_process_that_dies(tmp_path)
     async with embedded(tmp_path) as broker:
         found = await stored_ids(broker)
@@ -81,7 +81,7 @@ async def test_sends_that_wait_for_room_keep_their_order(tmp_path):
     assert found == list(map(str, range(60)))
 
 
-async def test_who_gives_up_waiting_for_room_has_sent_nothing(tmp_path):
+async def test_a_sender_that_gives_up_waiting_for_room_has_sent_nothing(tmp_path):
     async with embedded(tmp_path, max_pending_operations=1) as broker:
         await broker.send(ORDERS, numbered("before"))
         async with trio.open_nursery() as nursery:

@@ -44,7 +44,7 @@ def test_properties_are_set_among_those_that_are_there() -> None:
     assert (content.properties, size) == ({"a": 1, "b": 3, "c": 4}, 3)
 
 
-def test_what_cannot_be_said_is_the_fault_of_who_said_it() -> None:
+def test_a_value_that_cannot_be_said_is_the_fault_of_its_sender() -> None:
     with pytest.raises(InvalidRequest, match="body: too deep"):
         PACKING.with_body(MESSAGE, b"too deep")
     with pytest.raises(InvalidRequest, match="properties: unreadable"):

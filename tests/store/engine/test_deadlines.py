@@ -55,7 +55,7 @@ def test_a_deadline_is_over_at_its_moment():
     assert run_out(deadlines(a=2.0), 2.0) == ["a"]
 
 
-def test_what_is_set_again_ends_at_its_new_moment_alone():
+def test_a_deadline_that_is_set_again_ends_at_its_new_moment_alone():
     later = deadlines(a=1.0)
     later.set("a", 3.0)
 
@@ -64,7 +64,7 @@ def test_what_is_set_again_ends_at_its_new_moment_alone():
     assert run_out(later, 9.0) == []
 
 
-def test_what_is_cleared_never_ends():
+def test_a_cleared_deadline_never_ends():
     cleared = deadlines(a=1.0, b=2.0)
     cleared.clear()
     assert (len(cleared), cleared.first(), entries(cleared)) == (0, None, 0)
@@ -74,7 +74,7 @@ def test_what_is_cleared_never_ends():
 
 
 @pytest.mark.parametrize("again", ["set", "dropped"])
-def test_what_is_outdated_takes_a_bounded_memory(again):
+def test_outdated_deadlines_take_a_bounded_memory(again):
     busy = deadlines(b=2.0, a=1.0)
     for moment in range(10_000):
         busy.set("c", 3.0 + moment)

@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 LONGEST_TIMESPAN = timedelta(days=10_675_199)
 
 
-def test_what_may_have_something_to_do_is_looked_at_at_once() -> None:
+def test_a_queue_that_may_have_something_to_do_is_looked_at_at_once() -> None:
     due_work = DueWork()
     due_work.add(make())
     before = due_work.first()
@@ -27,7 +27,7 @@ def test_what_may_have_something_to_do_is_looked_at_at_once() -> None:
     assert (before, due_work.first()) == (None, -math.inf)
 
 
-def test_what_has_nothing_to_do_any_more_is_not_looked_at() -> None:
+def test_a_queue_that_has_nothing_to_do_any_more_is_not_looked_at() -> None:
     due_work, queue = DueWork(), leading(Way())
     due_work.note(queue, 5.0, at(1))
     before = due_work.first()
@@ -48,7 +48,7 @@ def test_an_unused_entity_without_an_idle_limit_is_not_looked_at_again() -> None
 @pytest.mark.parametrize(
     "forget", [lambda due_work: due_work.drop("orders"), DueWork.clear], ids=["dropped", "cleared"]
 )
-def test_what_is_forgotten_is_not_looked_at(forget: Callable[[DueWork], None]) -> None:
+def test_a_forgotten_queue_is_not_looked_at(forget: Callable[[DueWork], None]) -> None:
     due_work = DueWork()
     due_work.note(leading(Way()), 5.0, at(1))
     forget(due_work)

@@ -40,7 +40,7 @@ def test_a_queue_may_be_filled_to_its_last_byte() -> None:
         queue.send([sized(1)], at(1))
 
 
-def test_what_every_target_takes_counts_against_the_quota() -> None:
+def test_a_message_that_every_target_takes_counts_against_the_quota() -> None:
     way = Way(to_sender=True, count=2)
     queue = leading(way, max_size_in_megabytes=1)
     queue.send([sized(1000)] * (MEGABYTE // 2000), at(1))
@@ -74,7 +74,7 @@ def test_a_queue_that_gives_nothing_takes_messages_all_the_same() -> None:
 # --- forwarded
 
 
-def test_what_is_sent_to_a_queue_that_forwards_is_forwarded_once() -> None:
+def test_a_message_sent_to_a_queue_that_forwards_is_forwarded_once() -> None:
     told, untold = Way(to_sender=True), Way()
     for way in (told, untold):
         send(leading(way), "a")
@@ -83,14 +83,14 @@ def test_what_is_sent_to_a_queue_that_forwards_is_forwarded_once() -> None:
     assert (untold.asked, untold.hops) == ([1], [1])
 
 
-def test_what_came_from_another_queue_is_forwarded_once_more() -> None:
+def test_a_message_that_came_from_another_queue_is_forwarded_once_more() -> None:
     way = Way()
     leading(way).arrive(forwarded(), 2, at(5))
 
     assert (way.asked, way.hops) == ([3], [3])
 
 
-def test_what_has_no_session_goes_where_dead_letters_go_and_that_is_once_more() -> None:
+def test_a_message_without_a_session_goes_where_dead_letters_go_and_that_is_once_more() -> None:
     way = Way()
     queue = make(requires_session=True)
     queue.lead(None, way)
@@ -102,7 +102,7 @@ def test_what_has_no_session_goes_where_dead_letters_go_and_that_is_once_more() 
     assert "requires sessions" in dead.description
 
 
-def test_what_has_no_session_is_a_dead_letter_and_says_where_it_came_from() -> None:
+def test_a_message_without_a_session_is_a_dead_letter_and_says_where_it_came_from() -> None:
     queue = make(requires_session=True)
     queue.arrive(forwarded(source="invoices", expires=9_000_000), 2, at(5))
     [dead] = take(queue, at(100), state=State.DEAD)
@@ -110,7 +110,7 @@ def test_what_has_no_session_is_a_dead_letter_and_says_where_it_came_from() -> N
     assert (dead.row.reason, dead.row.source) == ("Session ID is null.", "invoices")
 
 
-def test_what_is_scheduled_is_forwarded_when_it_is_due() -> None:
+def test_a_scheduled_message_is_forwarded_when_it_is_due() -> None:
     for way in (Way(to_sender=True), Way()):
         queue = leading(way)
         queue.send([message("later", due=100), message("now")], at(1))
@@ -120,7 +120,7 @@ def test_what_is_scheduled_is_forwarded_when_it_is_due() -> None:
         assert (before, len(way.arrived)) == (1, 2)
 
 
-def test_what_arrives_begins_anew_and_keeps_its_first_number() -> None:
+def test_a_message_that_arrives_begins_anew_and_keeps_its_first_number() -> None:
     queue = make()
     queue.arrive(forwarded(deliveries=5, state=State.DEAD, original=3, enqueued=1), 1, at(5))
     [taken] = take(queue, at(5))
@@ -133,7 +133,7 @@ def test_what_arrives_begins_anew_and_keeps_its_first_number() -> None:
     ("expires", "life", "expected"),
     [(9, None, 9), (9, 100, 9), (200, 100, 105), (None, 100, 105), (None, None, None)],
 )
-def test_what_arrives_lives_as_long_as_it_and_the_queue_allow(
+def test_a_message_that_arrives_lives_as_long_as_it_and_the_queue_allow(
     expires: float | None, life: float | None, expected: float | None
 ) -> None:
     default = None if life is None else timedelta(seconds=life)
@@ -153,7 +153,7 @@ def test_a_duplicate_that_is_forwarded_arrives_once() -> None:
     assert [each.message_id for each in content(take(queue, at(5)))] == ["1", "2"]
 
 
-def test_what_has_no_id_is_never_a_duplicate() -> None:
+def test_a_message_without_an_id_is_never_a_duplicate() -> None:
     queue = make(requires_duplicate_detection=True)
     for _ in range(2):
         queue.arrive(forwarded(), 1, at(5))

@@ -44,7 +44,9 @@ def test_a_message_is_forwarded_four_times_and_no_more() -> None:
         to(queue).copies(forwarded(), 5, at(1))
 
 
-def test_what_was_forwarded_too_often_is_kept_aside_with_the_reason_of_service_bus() -> None:
+def test_a_message_that_was_forwarded_too_often_is_kept_aside_with_the_reason_of_service_bus() -> (
+    None
+):
     space = namespace.make()
     for name, target in pairwise("abcdef"):
         namespace.create(space, name, forward_to=target)
@@ -73,20 +75,20 @@ def test_a_target_refuses_what_it_would_refuse_from_its_sender(
         to(target()).copies(forwarded(size=size), 1, at(1))
 
 
-def test_what_has_expired_needs_no_room_in_a_target() -> None:
+def test_an_expired_message_needs_no_room_in_a_target() -> None:
     queue = full()
 
     assert to(queue).copies(forwarded(size=577), 1, at(6)) == [(queue, forwarded(size=577))]
 
 
-def test_who_forwards_to_a_queue_uses_it() -> None:
+def test_a_queue_that_forwards_to_another_uses_it() -> None:
     queue = make()
     to(queue).copies(forwarded(), 1, at(7))
 
     assert queue.info().accessed == to_date(7_000_000)
 
 
-def test_who_sends_is_not_told_that_a_queue_could_not_forward() -> None:
+def test_a_sender_is_not_told_that_a_queue_could_not_forward() -> None:
     queue = make()
     queue.lead(to(None), None)
     queue.send([message("a")], at(1))

@@ -31,7 +31,7 @@ def test_a_lock_that_is_extended_holds_for_longer() -> None:
     assert list(locks.run_out(20.0)) == [lock]
 
 
-def test_what_has_ended_leaves_nothing_behind() -> None:
+def test_a_lock_that_has_ended_leaves_nothing_behind() -> None:
     journal = Journal()
     locks = Locks[str](journal)
     for token in ("dropped", "over", "cleared"):

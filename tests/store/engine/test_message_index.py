@@ -64,7 +64,7 @@ def test_a_restart_gives_back_what_was_locked() -> None:
     assert content(take(queue, at(2))) == ["a", "b"]
 
 
-def test_what_expired_while_it_was_locked_goes_after_a_restart() -> None:
+def test_a_message_that_expired_while_it_was_locked_goes_after_a_restart() -> None:
     queue = make()
     queue.send([message("a", life=5)], at(1))
     take(queue, at(1))
@@ -75,7 +75,7 @@ def test_what_expired_while_it_was_locked_goes_after_a_restart() -> None:
     assert queue.info().active == 0
 
 
-def test_what_cannot_be_read_takes_no_room_any_more() -> None:
+def test_a_message_that_cannot_be_read_takes_no_room_any_more() -> None:
     rows = NaiveRows({1: row(1), 2: row(2)})
     held = MessageIndex(rows, QuotaUsage(quota=1000))
     held.quarantine(rows.rows[1])
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_takes_no_room_any_more() -> None:
     assert (held.count(State.ACTIVE), held.bytes, held.drain_quarantined()) == (1, 10, [1])
 
 
-def test_what_is_rewritten_comes_back_with_its_new_size_and_no_content() -> None:
+def test_a_rewritten_message_comes_back_with_its_new_size_and_no_content() -> None:
     held = index(row(1))
     new = held.rewrite(row(1), "longer", 25)
 

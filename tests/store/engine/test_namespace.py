@@ -98,7 +98,7 @@ def test_an_idle_queue_goes_after_its_time():
     assert space.next_due_work() is None
 
 
-def test_whoever_uses_a_queue_keeps_it():
+def test_each_user_of_a_queue_keeps_it():
     space = idle_queue()
     space.find(ORDERS).send([message()], at(HOUR - 1))
     told(space, ORDERS, HOUR - 1)
@@ -109,14 +109,14 @@ def test_whoever_uses_a_queue_keeps_it():
     assert space.known(ORDERS) is None
 
 
-def test_whoever_waits_at_a_queue_keeps_it():
+def test_each_caller_that_waits_at_a_queue_keeps_it():
     space = idle_queue()
     pass_time(space, 10 * HOUR, watched=True)
 
     assert space.known(ORDERS) is not None
 
 
-def test_what_is_scheduled_keeps_a_queue():
+def test_a_scheduled_message_keeps_a_queue():
     space = idle_queue()
     space.find(ORDERS).send([message(due=10 * HOUR)], at(1))
     told(space, ORDERS, 1)
@@ -150,7 +150,7 @@ def test_an_idle_topic_takes_its_subscriptions_along():
 
 
 @pytest.mark.parametrize("use", ["receive", "rule", "wait"])
-def test_whoever_uses_a_subscription_keeps_its_topic(use: str):
+def test_each_user_of_a_subscription_keeps_its_topic(use: str):
     space, subscription = make(), EntityPath("news/subscriptions/s")
     topics = Topics(space)
     topics.create(NEWS, TopicProperties(auto_delete_on_idle=timedelta(hours=1)), at(0))
@@ -304,7 +304,7 @@ def test_queues_are_listed_by_name_in_pages_and_by_how_they_begin() -> None:
     assert names(space, "x") == names(space, "", 0, -1) == names(space, "", 9) == []
 
 
-def test_what_is_deleted_is_listed_no_more_and_its_name_is_free() -> None:
+def test_a_deleted_entity_is_listed_no_more_and_its_name_is_free() -> None:
     space = make(max_queues=2)
     create(space, "a")
     create(space, "b")
@@ -398,7 +398,7 @@ def test_a_circle_through_a_topic_is_one_too() -> None:
         create(space, "b", forward_to="news")
 
 
-def test_whoever_waits_learns_that_an_entity_was_changed_or_is_gone() -> None:
+def test_each_waiting_caller_learns_that_an_entity_was_changed_or_is_gone() -> None:
     space = make()
     create(space, "orders")
     space.report(at(0))
@@ -438,7 +438,7 @@ def test_after_a_restart_too_an_idle_queue_goes_after_its_time() -> None:
     assert space.known(ORDERS) is None
 
 
-def test_what_went_with_its_topic_keeps_no_other_entity_from_going() -> None:
+def test_a_subscription_that_went_with_its_topic_keeps_no_other_entity_from_going() -> None:
     space = make()
     topics, idle = Topics(space), timedelta(hours=1)
     topics.create(NEWS, TopicProperties(auto_delete_on_idle=idle), at(0))
@@ -471,7 +471,7 @@ def test_a_restart_forgets_what_is_gone() -> None:
         space.routing(NEWS)
 
 
-def test_what_has_expired_by_then_is_not_told_of_a_queue() -> None:
+def test_a_message_that_has_expired_by_then_is_not_counted_in_a_queue() -> None:
     space = make()
     create(space, "orders", default_time_to_live=timedelta(seconds=5))
     space.find(ORDERS).send([message()], at(1))
@@ -495,7 +495,7 @@ def test_a_queue_whose_properties_make_no_sense_is_not_made() -> None:
     assert names(space) == []
 
 
-def test_what_is_deleted_is_told_once_and_has_nothing_to_be_done() -> None:
+def test_a_deleted_entity_is_told_once_and_has_nothing_to_be_done() -> None:
     space = idle_queue()
     space.concern(ORDERS)
     space.delete(ORDERS)

@@ -54,7 +54,7 @@ def test_locked_messages_are_not_read_again():
     assert rows.read == 10
 
 
-def test_what_is_given_back_comes_before_what_was_never_taken():
+def test_a_message_that_is_given_back_comes_before_one_that_was_never_taken():
     queue = make()
     send(queue, "a", "b", "c", "d")
     a, b, c = take(queue, at(1), 3)
@@ -77,7 +77,7 @@ def test_one_take_looks_at_a_bounded_number_of_messages_and_the_next_goes_on():
     assert queue.info().dead_lettered == 2 * (1 + SWEEP)
 
 
-def test_what_may_not_be_handed_out_is_made_up_for_and_no_more():
+def test_a_message_that_may_not_be_handed_out_is_made_up_for_and_no_more():
     rows = NaiveRows()
     queue = make(rows)
     send(queue, "worn", "a", "b", "c")
@@ -124,7 +124,7 @@ def test_a_deferred_message_whose_lock_ran_out_can_be_taken_again():
     assert content(queue.take_deferred([1], PEEK_LOCK, at(61))) == ["a"]
 
 
-def test_what_has_expired_needs_no_room():
+def test_an_expired_message_needs_no_room():
     queue = make(max_size_in_megabytes=1)
     queue.send([attrs.evolve(message("a", life=5), size=1000)] * 1048, at(1))
     for _ in range(6):
@@ -166,7 +166,7 @@ def test_scheduled_messages_are_cancelled_all_or_none_and_each_once():
 
 
 @pytest.mark.parametrize("what", ["send", "cancel", "take", "settle"])
-def test_whoever_does_something_with_a_queue_uses_it(what):
+def test_each_operation_of_a_queue_uses_it(what):
     queue = make()
     [due, _] = queue.send([message("later", due=100), message("a")], at(1))
     [a] = take(queue, at(2), 1)
@@ -205,7 +205,7 @@ def test_a_dead_letter_can_only_be_deferred_completed_or_given_back(state):
     assert rows.rows == {}
 
 
-def test_what_is_released_is_nobodys_any_more():
+def test_a_released_message_is_nobodys_any_more():
     rows = NaiveRows()
     queue = make(rows)
     send(queue, "a", "b")
@@ -218,7 +218,7 @@ def test_what_is_released_is_nobodys_any_more():
     assert content(take(queue, at(1))) == ["a", "b"]
 
 
-def test_what_its_receiver_cannot_read_is_put_aside():
+def test_a_message_that_its_receiver_cannot_read_is_put_aside():
     rows = NaiveRows()
     queue = make(rows)
     send(queue, "a")
@@ -251,7 +251,7 @@ def test_a_peek_passes_damaged_messages_however_many_they_are():
     assert [row.content for row in queue.peek([State.ACTIVE], 0, 1)] == [29]
 
 
-def test_who_peeks_at_several_states_sees_no_more_than_was_asked_for():
+def test_a_peek_at_several_states_sees_no_more_than_was_asked_for():
     queue = make()
     for number in range(4):
         queue.send([message(number, due=None if number % 2 else 100)], at(1))
@@ -263,7 +263,7 @@ def test_who_peeks_at_several_states_sees_no_more_than_was_asked_for():
     assert [row.content for row in queue.peek(states, -(2**70), 1)] == [0]
 
 
-def test_what_is_damaged_is_not_mended_by_new_properties():
+def test_a_damaged_message_is_not_mended_by_new_properties():
     rows = NaiveRows()
     queue = make(rows)
     send(queue, Message())
@@ -275,7 +275,7 @@ def test_what_is_damaged_is_not_mended_by_new_properties():
     assert take(queue, at(2)) == []
 
 
-def test_what_nobody_has_seen_is_not_counted_as_delivered():
+def test_a_message_that_nobody_has_seen_is_not_counted_as_delivered():
     queue = make()
     send(queue, "a")
     [a] = take(queue, at(1))
@@ -284,7 +284,7 @@ def test_what_nobody_has_seen_is_not_counted_as_delivered():
     assert [each.deliveries for each in take(queue, at(1))] == [1]
 
 
-def test_what_a_receiver_gives_back_unseen_is_not_counted_either():
+def test_a_message_that_a_receiver_gives_back_unseen_is_not_counted_either():
     queue = make()
     send(queue, "a")
     for _ in range(20):  # more often than it may be delivered
@@ -409,7 +409,9 @@ def test_nothing_expires_while_the_wall_clock_is_in_doubt():
 
 
 @pytest.mark.parametrize("ahead", [-3600, 3600])
-def test_what_comes_while_the_clock_is_in_doubt_ends_before_its_time_by_neither_date(ahead):
+def test_a_message_that_comes_while_the_clock_is_in_doubt_ends_before_its_time_by_neither_date(
+    ahead,
+):
     queue = make()
     queue.send([message("a", life=5), message("b", life=5, due=110)], in_doubt(100, ahead))
     rows = queue.peek([State.ACTIVE, State.SCHEDULED], 0, 10)
@@ -417,7 +419,7 @@ def test_what_comes_while_the_clock_is_in_doubt_ends_before_its_time_by_neither_
     assert [row.expires for row in rows] == [(105 + max(ahead, 0)) * 10**6, 115 * 10**6]
 
 
-def test_what_expires_after_the_wall_clock_was_set_back_still_goes():
+def test_a_message_that_expires_after_the_wall_clock_was_set_back_still_goes():
     queue = make()
     queue.send([message("a", life=5)], at(1000))
     queue.sweep(at(2000))

@@ -53,7 +53,7 @@ def test_a_limit_is_named_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["requires_session", "requires_duplicate_detection"])
-def test_what_an_entity_was_made_with_stays(name: str) -> None:
+def test_the_properties_that_an_entity_was_made_with_stay(name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"^{name}: can't be changed"):
         check_update(ORDERS, QueueProperties(), QueueProperties(**{name: True}))
 
@@ -67,7 +67,7 @@ def test_an_update_makes_as_much_sense_as_a_new_entity() -> None:
 @pytest.mark.parametrize(
     ("due", "state"), [(4, State.ACTIVE), (5, State.ACTIVE), (6, State.SCHEDULED)]
 )
-def test_what_is_scheduled_for_now_or_before_is_there_at_once(due: int, state: State) -> None:
+def test_a_message_scheduled_for_now_or_before_is_there_at_once(due: int, state: State) -> None:
     row = accept(message("a", due=due), Place(1, 1), QueueProperties(), at(5))
 
     assert row.state is state

@@ -39,7 +39,7 @@ def test_nothing_becomes_due_while_the_wall_clock_is_in_doubt() -> None:
     assert queue.info().scheduled == 0
 
 
-def test_what_is_visible_again_is_no_event_any_more() -> None:
+def test_a_message_that_is_visible_again_is_no_event_any_more() -> None:
     queue = make()
     send(queue, "a")
     queue.visibility.take(1, 5_000_000, at(1))
@@ -113,7 +113,7 @@ def test_one_step_passes_on_a_bounded_number_and_the_next_is_due_at_once() -> No
     assert queue.info().active == 0
 
 
-def test_what_goes_nowhere_any_more_is_not_waited_for() -> None:
+def test_a_message_that_goes_nowhere_any_more_is_not_waited_for() -> None:
     queue, _ = stocked(2 * SWEEP)
     queue.sweep(at(5))
     queue.lead(None, None)
@@ -123,7 +123,7 @@ def test_what_goes_nowhere_any_more_is_not_waited_for() -> None:
     assert queue.info().active == SWEEP
 
 
-def test_what_has_expired_is_not_passed_on() -> None:
+def test_an_expired_message_is_not_passed_on() -> None:
     queue, way = make(), Way()
     queue.send([message("a", life=5), message("b")], at(1))
     queue.lead(way, None)
@@ -132,7 +132,7 @@ def test_what_has_expired_is_not_passed_on() -> None:
     assert [(row.content, hops) for row, hops in way.arrived] == [("b", 1)]
 
 
-def test_what_cannot_go_on_is_kept_aside_with_the_reason() -> None:
+def test_a_message_that_cannot_go_on_is_kept_aside_with_the_reason() -> None:
     queue = make()
     queue.lead(NoWay(), None)
     queue.send([message("a", life=50)], at(1))

@@ -25,7 +25,7 @@ def test_a_date_is_microseconds_since_1970(date: datetime, micros: int) -> None:
     assert (to_micros(date), to_date(micros)) == (micros, date)
 
 
-def test_what_would_outlive_the_year_9998_never_ends() -> None:
+def test_a_message_that_would_outlive_the_year_9998_never_ends() -> None:
     end = to_micros(datetime(9999, 12, 31, tzinfo=UTC))
 
     assert later(5, timedelta(microseconds=7)) == 12

@@ -80,7 +80,7 @@ def test_a_session_without_messages_may_be_held_too() -> None:
         queue.sessions.accept("empty", at(1))
 
 
-def test_who_holds_a_session_gets_its_messages_alone_and_in_order() -> None:
+def test_the_holder_of_a_session_gets_its_messages_alone_and_in_order() -> None:
     queue = make()
     send(queue, "a", "1", "2")
     send(queue, "b", "x")
@@ -92,7 +92,7 @@ def test_who_holds_a_session_gets_its_messages_alone_and_in_order() -> None:
     assert take(queue, held) == []
 
 
-def test_what_is_given_back_comes_again_first_and_in_order() -> None:
+def test_a_message_that_is_given_back_comes_again_first_and_in_order() -> None:
     queue = make()
     send(queue, "a", "1", "2", "3", "4")
     held = accept(queue, "a")
@@ -129,7 +129,7 @@ def test_the_end_of_a_sessions_lock_counts_its_deliveries() -> None:
     assert [each.deliveries for each in again] == [2, 1]
 
 
-def test_what_was_completed_comes_never_again() -> None:
+def test_a_completed_message_comes_never_again() -> None:
     queue = make()
     send(queue, "a", "1")
     held = accept(queue, "a")
@@ -214,7 +214,7 @@ def test_a_session_whose_oldest_message_expired_since_it_was_let_go_isnt_forgott
     assert take(queue, accept(queue, now=at(10)), at(10)) == ["3"]
 
 
-def test_who_takes_and_lets_go_a_session_again_and_again_leaves_one_trace() -> None:
+def test_a_receiver_that_takes_and_lets_go_a_session_again_and_again_leaves_one_trace() -> None:
     queue = make()
     send(queue, "a", "1")
     send(queue, "b", "2")
@@ -241,7 +241,7 @@ def test_a_session_that_is_let_go_has_its_place_among_the_others() -> None:
     assert [accept(queue).session for _ in range(3)] == ["a", "b", "c"]
 
 
-def test_what_was_given_back_and_expired_since_comes_to_nobody() -> None:
+def test_a_message_that_was_given_back_and_expired_since_comes_to_nobody() -> None:
     queue = make()
     send(queue, "a", "1", life=5)
     held = accept(queue, "a")
@@ -339,7 +339,7 @@ def test_a_session_is_held_for_the_lock_duration() -> None:
         take(queue, held, at(50 + LOCK))
 
 
-def test_what_was_taken_is_locked_as_long_as_the_session_and_no_longer() -> None:
+def test_a_message_that_was_taken_is_locked_as_long_as_the_session_and_no_longer() -> None:
     queue = make()
     send(queue, "a", "1")
     held = accept(queue, "a", at(1))
@@ -351,7 +351,7 @@ def test_what_was_taken_is_locked_as_long_as_the_session_and_no_longer() -> None
 
 
 @pytest.mark.parametrize("what", ["renew", "state", "set", "settle", "take", "deferred"])
-def test_who_lost_a_session_does_nothing_in_it(what: str) -> None:
+def test_a_receiver_that_lost_a_session_does_nothing_in_it(what: str) -> None:
     queue = make()
     rules, late = queue.sessions, at(1 + LOCK)
     holder = accept(queue, "a").holder
@@ -378,7 +378,7 @@ def test_the_end_of_a_session_is_an_event() -> None:
     assert queue.next_event(at(31)) is None
 
 
-def test_whoever_lets_a_session_go_too_late_makes_it_available_all_the_same() -> None:
+def test_a_receiver_that_lets_a_session_go_too_late_makes_it_available_all_the_same() -> None:
     queue = make()
     send(queue, "a", "1")
     held = accept(queue, "a")
@@ -388,7 +388,7 @@ def test_whoever_lets_a_session_go_too_late_makes_it_available_all_the_same() ->
     assert available(queue) == 1
 
 
-def test_what_becomes_due_in_a_session_comes_to_whoever_holds_it() -> None:
+def test_a_message_that_becomes_due_in_a_session_comes_to_its_holder() -> None:
     queue = make()
     held = accept(queue, "a")
     queue.send([attrs.evolve(message("later", due=10), session="a")], at(1))
@@ -397,7 +397,7 @@ def test_what_becomes_due_in_a_session_comes_to_whoever_holds_it() -> None:
     assert take(queue, held, at(10)) == ["later"]
 
 
-def test_whoever_takes_a_session_uses_the_queue() -> None:
+def test_a_receiver_that_takes_a_session_uses_the_queue() -> None:
     queue = make()
     accept(queue, "a", at(7))
 
@@ -439,7 +439,7 @@ def test_a_message_in_a_session_that_nobody_holds_makes_it_available() -> None:
     assert available(queue) == 0
 
 
-def test_whoever_holds_a_session_is_told_of_its_messages() -> None:
+def test_each_holder_of_a_session_is_told_of_its_messages() -> None:
     queue = make()
     held = accept(queue, "a")
     send(queue, "a", "1")
@@ -597,7 +597,7 @@ def test_a_damaged_state_is_told_and_never_served() -> None:
     ],
     ids=["well", "told already"],
 )
-def test_what_is_well_or_was_told_is_not_told(record: SessionRecord) -> None:
+def test_a_session_that_is_well_or_was_told_is_not_told(record: SessionRecord) -> None:
     storage = naive_storage()
     queue = queue_on(storage, PROPERTIES)
     storage.sessions.put(record)
@@ -630,7 +630,7 @@ def test_a_damaged_session_is_never_thrown_away() -> None:
 # --- queues without
 
 
-def test_who_names_no_session_gets_nothing_of_a_queue_that_has_them() -> None:
+def test_a_receiver_that_names_no_session_gets_nothing_of_a_queue_that_has_them() -> None:
     queue = make()
 
     with pytest.raises(SessionRequired):

@@ -86,7 +86,7 @@ def test_a_new_topic_is_empty() -> None:
     assert (info.size, info.version, info.created) == (0, 0, to_date(0))
 
 
-def test_what_is_scheduled_and_what_its_subscriptions_hold_is_told() -> None:
+def test_scheduled_messages_and_the_ones_of_subscriptions_are_counted() -> None:
     made = topics()
     send(made, message(), message(due=100))
     info = made.inspect(NEWS)
@@ -134,7 +134,7 @@ def test_it_is_told_what_a_subscription_holds() -> None:
     assert (info.active, info.dead_lettered) == (2, 1)
 
 
-def test_what_a_subscription_could_not_forward_is_told() -> None:
+def test_a_message_that_a_subscription_could_not_forward_is_told() -> None:
     made = topics()
     made.subscribe(NEWS, "t", SubscriptionProperties(forward_to="gone"), None, at(0))
     send(made)
@@ -142,7 +142,7 @@ def test_what_a_subscription_could_not_forward_is_told() -> None:
     assert made.inspect_subscription(NEWS, "t", at(1)).transfer_dead_lettered == 1
 
 
-def test_what_has_expired_by_then_is_not_told() -> None:
+def test_a_message_that_has_expired_by_then_is_not_counted() -> None:
     made = topics()
     send(made, Incoming(content=Message(), size=10, time_to_live=to_date(5_000_000) - to_date(0)))
 
@@ -150,7 +150,7 @@ def test_what_has_expired_by_then_is_not_told() -> None:
     assert made.inspect_subscription(NEWS, "s", at(6)).active == 0
 
 
-def test_who_subscribes_unsubscribes_or_changes_a_rule_uses_them() -> None:
+def test_each_subscription_and_each_change_of_its_rules_is_a_use() -> None:
     made = topics()
     made.subscribe(NEWS, "t", SubscriptionProperties(), None, at(1))
     dates = [used(made)]
@@ -307,7 +307,7 @@ def test_a_changed_copy_counts_with_its_new_size_against_the_quota() -> None:
     assert made.inspect(NEWS).size == 1165 * 900
 
 
-def test_what_receivers_add_in_all_subscriptions_has_the_quota_of_the_topic() -> None:
+def test_properties_that_receivers_add_in_all_subscriptions_have_the_quota_of_the_topic() -> None:
     made = topics(packing=Packing(lambda each: (each, 1000), lambda content: content))
     made.update(NEWS, TopicProperties(max_size_in_megabytes=1), None, at(0))
     message = Incoming(content=Message(), size=900)
@@ -590,7 +590,7 @@ def test_an_unused_topic_is_listed_and_told_of_without_its_storage() -> None:
     assert [each.name for each in made.page_of_subscriptions(NEWS, 0, 9, at(1))] == ["s", "T"]
 
 
-def test_what_the_subscriptions_of_an_unused_topic_hold_is_told() -> None:
+def test_messages_in_the_subscriptions_of_an_unused_topic_are_told() -> None:
     disk = Disk()
     made = unused(disk)
     send(made, message(), message(due=100))
@@ -625,7 +625,7 @@ def test_the_first_message_of_a_topic_finds_its_subscriptions_and_their_rules() 
     assert made.inspect(NEWS).size == 10
 
 
-def test_whoever_receives_first_makes_the_topic_too() -> None:
+def test_the_first_receiver_makes_the_topic_too() -> None:
     disk = Disk()
     made = unused(disk)
     send(made)

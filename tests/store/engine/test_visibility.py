@@ -29,7 +29,7 @@ def receipt(row: Row) -> PopReceipt:
 # --- taking
 
 
-def test_what_is_taken_is_hidden_and_comes_again_after_its_time():
+def test_a_taken_message_is_hidden_and_comes_again_after_its_time():
     queue = make()
     send(queue, "a", "b")
     [first] = hide(queue)
@@ -44,7 +44,7 @@ def test_what_is_taken_is_hidden_and_comes_again_after_its_time():
     ("hidden", "state", "due"),
     [(0, State.ACTIVE, None), (1, State.SCHEDULED, SECOND + 1), (2, State.SCHEDULED, SECOND + 2)],
 )
-def test_what_is_hidden_for_no_time_is_there_at_once(hidden, state, due):
+def test_a_message_that_is_hidden_for_no_time_is_there_at_once(hidden, state, due):
     queue = make()
     send(queue, "a")
     [row] = hide(queue)
@@ -65,7 +65,7 @@ def test_one_take_looks_at_a_bounded_number_and_says_that_there_may_be_more():
     assert queue.info().dead_lettered == 1 + SWEEP
 
 
-def test_what_may_not_be_taken_is_made_up_for_and_no_more():
+def test_a_message_that_may_not_be_taken_is_made_up_for_and_no_more():
     rows = NaiveRows()
     queue = make(rows)
     send(queue, "worn", "a", "b", "c")
@@ -82,7 +82,7 @@ def test_where_there_are_fewer_than_were_asked_for_there_are_no_more():
     assert (len(taken), more) == (1, False)
 
 
-def test_what_is_hidden_as_it_is_sent_is_so_if_it_is_there():
+def test_a_message_that_is_hidden_as_it_is_sent_is_so_if_it_is_there():
     queue = make()
     [place] = queue.send([message("a")], at(1))
     row = queue.peek([State.ACTIVE], 0, 1)[0]
@@ -98,7 +98,7 @@ def test_what_is_hidden_as_it_is_sent_is_so_if_it_is_there():
 # --- looking
 
 
-def test_who_looks_sees_what_anybody_could_take_page_by_page():
+def test_a_peek_sees_the_messages_that_anybody_could_take_page_by_page():
     queue = make()
     send(queue, *range(200))
     take(queue, at(1), 3)
@@ -125,7 +125,7 @@ def test_a_peek_shows_no_message_after_those_that_are_a_mebibyte_together():
     assert (contents_of(found), last) == ([0, 1], None)
 
 
-def test_who_looks_sees_nothing_hidden_damaged_or_expired():
+def test_a_peek_sees_nothing_hidden_damaged_or_expired():
     rows = NaiveRows()
     queue = make(rows)
     queue.send([message("a"), message("b"), message("c", life=5), message("d")], at(1))
@@ -185,7 +185,7 @@ def test_a_receipt_without_a_number_of_deliveries_is_of_a_message_that_nobody_ha
 
 
 @pytest.mark.parametrize("settlement", [Defer(), DeadLetter(reason="bad")], ids=["defer", "dead"])
-def test_what_is_put_aside_otherwise_has_no_receipt(settlement):
+def test_a_message_put_aside_otherwise_has_no_receipt(settlement):
     queue = make()
     send(queue, "a")
     [a] = take(queue, at(1))
@@ -196,7 +196,7 @@ def test_what_is_put_aside_otherwise_has_no_receipt(settlement):
             queue.visibility.find(PopReceipt(sequence, 0, 1), at(1))
 
 
-def test_what_is_damaged_or_has_expired_has_no_receipt():
+def test_a_damaged_or_expired_message_has_no_receipt():
     rows = NaiveRows()
     queue = make(rows)
     queue.send([message("a", life=5), message("b")], at(1))
@@ -226,7 +226,7 @@ def test_another_body_may_be_as_large_as_the_limit(size, fits):
     assert content(take(queue, at(20)))[0].body == (b"new" if fits else b"")
 
 
-def test_what_its_taker_cannot_read_is_put_aside_unless_it_has_changed_since():
+def test_a_message_that_its_taker_cannot_read_is_put_aside_unless_it_has_changed_since():
     rows = NaiveRows()
     queue = make(rows)
     send(queue, "a")
@@ -282,7 +282,7 @@ def worn(queue: Queue) -> None:
     queue.sweep(at(3))
 
 
-def test_what_was_taken_too_often_goes_where_poison_goes():
+def test_a_message_that_was_taken_too_often_goes_where_poison_goes():
     queue, way, noted = make(), Way(), []
     worn(queue)
     taken, more = queue.visibility.take(1, SECOND, at(3), poisoned(way, noted))
@@ -303,7 +303,7 @@ def test_poison_that_can_go_nowhere_is_served_as_before():
     assert [row.deliveries for row in taken] == [3]
 
 
-def test_what_was_taken_less_often_is_no_poison():
+def test_a_message_that_was_taken_less_often_is_no_poison():
     queue, way = make(), Way()
     send(queue, "a")
     hide(queue, hidden=SECOND)

@@ -119,7 +119,7 @@ def test_a_condition_that_asks_to_reconnect_is_no_verdict(condition: str) -> Non
 
 
 @pytest.mark.parametrize("condition", RECONNECTS)
-def test_what_was_under_way_before_a_reconnect_is_unknown(condition: str) -> None:
+def test_a_send_that_was_under_way_before_a_reconnect_is_unknown(condition: str) -> None:
     error = error_from_condition(condition, "idle")
 
     assert error.outcome is Outcome.UNKNOWN

@@ -75,7 +75,7 @@ def test_a_server_opens_when_it_has_decided_to():
     assert opened.properties == {"a": symbol("b")}
 
 
-def test_whom_sasl_refuses_gets_its_outcome_and_no_amqp():
+def test_a_peer_that_sasl_refuses_gets_its_outcome_and_no_amqp():
     pair = Pair(
         server=new_server(lambda credentials: OK if credentials.password == "right" else REFUSED)
     )
@@ -121,7 +121,7 @@ def test_a_lost_stream_ends_the_connection_with_an_error(pair):
     assert closed.error.condition == "amqp:connection:framing-error"
 
 
-def test_what_is_done_after_the_end_does_nothing(pair):
+def test_a_call_after_the_end_does_nothing(pair):
     ours, theirs = pair.link()
     pair.client.close()
     pair.pump()
@@ -461,7 +461,7 @@ def test_a_settled_message_needs_no_answer(pair):
     assert pair.server.unsettled == 0
 
 
-def test_what_came_in_counts_until_it_is_settled(pair):
+def test_bytes_that_came_in_count_until_they_are_settled(pair):
     ours, _theirs = pair.link()
     pair.client.send(ours, b"1", bytes(1000))
     pair.client.send(ours, b"2", bytes(200))
@@ -476,7 +476,7 @@ def test_what_came_in_counts_until_it_is_settled(pair):
     assert (before, between, pair.server.unsettled) == (1200, 200, 0)
 
 
-def test_what_was_sent_counts_until_it_is_taken(pair):
+def test_bytes_that_were_sent_count_until_they_are_taken(pair):
     ours, _ = pair.link()
 
     pair.client.send(ours, b"1", bytes(500_000))
@@ -578,7 +578,7 @@ def test_a_session_that_the_client_began_is_told_to_both(pair):
     assert at_client == [SessionOpened(session=session)]
 
 
-def test_what_waits_for_its_outcome_has_none_when_the_peer_detaches(pair):
+def test_a_delivery_that_waits_for_its_outcome_has_none_when_the_peer_detaches(pair):
     ours, _ = pair.link()
     pair.client.send(ours, b"1", b"\x00\x53\x75\xa0\x01x")
     pair.pump()
@@ -591,7 +591,7 @@ def test_what_waits_for_its_outcome_has_none_when_the_peer_detaches(pair):
     assert b"\x00\x53\x15" not in answer  # a disposition
 
 
-def test_what_the_peer_attaches_in_a_session_that_we_have_ended_is_not_told(pair):
+def test_an_attach_in_a_session_that_we_have_ended_is_not_told(pair):
     session = pair.client.begin()
     (begun,), _ = pair.pump()
 

@@ -54,7 +54,7 @@ def test_the_answer_to_an_attach_that_was_taken_back_is_not_told(pair, we_send, 
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_who_takes_an_attach_back_is_told_of_the_detach_alone(pair, closed):
+def test_a_peer_that_takes_an_attach_back_is_told_of_the_detach_alone(pair, closed):
     _, link = attach(pair, we_send=False)
     at_server, _ = pair.pump()
     answer(pair, at_server)

@@ -343,7 +343,7 @@ def test_a_channel_or_handle_that_is_in_use_ends_the_connection(server):
         (frame(END, [], channel=7), "not-allowed"),
     ],
 )
-def test_what_was_never_begun_ends_the_connection_with_the_right_error(
+def test_a_frame_outside_of_a_begun_session_ends_the_connection_with_the_right_error(
     server, capfd, broken, condition
 ):
     server.feed(broken)
@@ -478,7 +478,7 @@ MESSAGE_IN_PART = transfer(1, more=True)
     ],
 )
 @pytest.mark.parametrize("began_at", [0, 1, 9])
-def test_who_does_not_finish_loses_the_connection(begun, more, began_at):
+def test_a_peer_that_does_not_finish_loses_the_connection(begun, more, began_at):
     server = sending_to(anonymous_server(partial_timeout=10))
     events, now = [], 0
     while not events:
@@ -497,7 +497,7 @@ def test_who_does_not_finish_loses_the_connection(begun, more, began_at):
 
 
 @pytest.mark.parametrize("begun", [FRAME_IN_PART, MESSAGE_IN_PART])
-def test_who_gets_more_time_has_it_and_no_more(begun):
+def test_a_peer_that_gets_more_time_has_it_and_no_more(begun):
     server = sending_to(anonymous_server(partial_timeout=10))
     server.feed(begun)
     events, now = [], 0
@@ -514,7 +514,7 @@ def test_who_gets_more_time_has_it_and_no_more(begun):
 
 
 @pytest.mark.parametrize("limit", [10, 0])
-def test_who_finishes_may_begin_the_next(limit):
+def test_a_peer_that_finishes_may_begin_the_next(limit):
     server = sending_to(anonymous_server(partial_timeout=limit))
     for number in range(20):
         server.feed(transfer(number, tag=b"%d" % number, more=True))

@@ -169,7 +169,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("encoded", [WHOLE, BODY, *ODD], ids=bytes.hex)
-def test_what_nobody_changed_stays_byte_for_byte(encoded: bytes) -> None:
+def test_a_part_that_nobody_changed_stays_byte_for_byte(encoded: bytes) -> None:
     message = decode_message(encoded)
 
     assert encode_message(message) == encoded
@@ -264,7 +264,7 @@ def test_another_body_replaces_the_bytes_that_came() -> None:
 
 
 @given(messages(), messages())
-def test_what_was_read_has_no_say_in_what_is_written(old: Message, new: Message) -> None:
+def test_a_part_that_was_read_has_no_say_in_what_is_written(old: Message, new: Message) -> None:
     read = decode_message(encode_message(old))
 
     mixed = attrs.evolve(new, encoded=read.encoded)
@@ -352,7 +352,7 @@ def test_any_time_to_live_comes_back_without_a_creation_time(ttl: timedelta) -> 
     assert decoded.absolute_expiry is None
 
 
-def test_what_has_a_long_time_to_live_never_expires_before_it() -> None:
+def test_a_message_with_a_long_time_to_live_never_expires_before_it() -> None:
     encoded = encode_message(Message(time_to_live=timedelta(days=100)))
 
     expiry = decode(encoded[encoded.index(b"\x00\x53\x73") : -5]).value[8]
@@ -441,7 +441,7 @@ def test_an_expiry_without_a_time_to_live_is_none() -> None:
     ],
     ids=bytes.hex,
 )
-def test_what_is_no_message_is_refused(encoded: bytes) -> None:
+def test_an_invalid_message_is_refused(encoded: bytes) -> None:
     with pytest.raises(MessageError):
         decode_message(encoded)
 
@@ -478,7 +478,7 @@ def test_an_error_names_the_field() -> None:
         (Message(body=ValueBody(2**64)), "body"),
     ],
 )
-def test_what_a_message_cannot_say_is_refused(message: Message, text: str) -> None:
+def test_a_value_that_a_message_cannot_say_is_refused(message: Message, text: str) -> None:
     with pytest.raises(MessageError, match=text):
         encode_message(message)
 
@@ -566,6 +566,6 @@ def test_the_names_of_properties_must_be_strings(properties: Any) -> None:
         encode_message(Message(properties=properties))
 
 
-def test_what_is_no_value_is_not_sorted() -> None:
+def test_an_invalid_value_is_not_sorted() -> None:
     with pytest.raises(MessageError):
         encode_sorted({"a": object()})

@@ -191,7 +191,7 @@ def conversation(rng: random.Random) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_comes_is_answered_or_ends_the_connection(seed, capfd):
+def test_each_frame_is_answered_or_ends_the_connection(seed, capfd):
     rng, ends = random.Random(seed), Counter[bool]()
     for _ in range(40):
         *_, server = conversation(rng)

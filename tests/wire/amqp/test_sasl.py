@@ -49,7 +49,7 @@ def test_the_mechanisms_are_an_array_of_symbols():
     assert offer == Typed(Kind.ARRAY, tuple(Typed(Kind.SYMBOL, each) for each in MECHANISMS))
 
 
-def test_what_follows_the_exchange_stays():
+def test_bytes_that_follow_the_exchange_stay():
     data = bytearray(init("MSSBCBS") + b"AMQP\0\1\0\0")
     server = greeted()
 
@@ -106,7 +106,7 @@ def test_a_client_sends_its_token_as_the_server_reads_it():
 
 
 @pytest.mark.parametrize(("verdict", "code"), [(REFUSED, 1), (TRY_LATER, 4)])
-def test_what_is_decided_later_is_told_then(verdict, code):
+def test_a_later_decision_is_told_then(verdict, code):
     server, later = greeted(lambda credentials: None), greeted(lambda credentials: None)
     waiting = bytearray(init("ANONYMOUS") + b"AMQP\0\1\0\0")
 
@@ -134,7 +134,7 @@ def test_what_is_decided_later_is_told_then(verdict, code):
         init("ANONYMOUS"),
     ],
 )
-def test_who_is_refused_is_told_so(refused):
+def test_a_refused_client_is_told_so(refused):
     server = greeted(lambda credentials: REFUSED)
 
     with pytest.raises(SaslFailed) as caught:
@@ -156,7 +156,7 @@ def test_another_protocol_is_answered_with_the_one_that_is_spoken_here(garbage):
     "garbage",
     [(16 * 1024 + 1).to_bytes(4) + b"\x02\1\0\0", (7).to_bytes(4) + b"\x02\1\0\0", frame(0x44, [])],
 )
-def test_what_is_no_init_ends_it(garbage):
+def test_an_invalid_init_ends_it(garbage):
     with pytest.raises(SaslFailed):
         greeted().feed(bytearray(garbage))
 

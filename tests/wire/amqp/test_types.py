@@ -207,7 +207,7 @@ def test_a_subclass_is_written_as_its_base() -> None:
     ],
     ids=repr,
 )
-def test_what_amqp_cannot_say_is_refused(value: Any) -> None:
+def test_a_value_that_amqp_cannot_say_is_refused(value: Any) -> None:
     with pytest.raises(MessageError):
         encode(value)
 
@@ -248,7 +248,7 @@ def test_what_amqp_cannot_say_is_refused(value: Any) -> None:
         "55 01 55",  # more than one value
     ],
 )
-def test_what_is_no_value_is_refused(octets: str) -> None:
+def test_an_invalid_value_is_refused(octets: str) -> None:
     with pytest.raises(MessageError):
         decode(bytes.fromhex(octets))
 

@@ -41,7 +41,7 @@ def test_a_message_without_an_id_has_its_number() -> None:
     assert request_of(Message()).headers.get("ce-id") == "7"
 
 
-def test_what_a_header_cannot_hold_is_percent_encoded() -> None:
+def test_a_value_that_a_header_cannot_hold_is_percent_encoded() -> None:
     request = request_of(Message(message_id='é "%\r\n~'))
 
     assert request.headers.get("ce-id") == "%C3%A9%20%22%25%0D%0A~"

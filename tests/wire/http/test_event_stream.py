@@ -40,7 +40,7 @@ def test_an_event_as_it_is_sent() -> None:
     assert build_event(event) == b"event: trigger\ndata: one\ndata: two\n\n"
 
 
-def test_what_others_may_send_is_read() -> None:
+def test_fields_that_others_may_send_are_read() -> None:
     data = b"id: 7\r\nretry: 10\r\ndata:x\r\n\r\n: comment\n\nevent: a\n\n"
 
     assert parse([data]) == [ServerEvent(name="message", data="x", id="7")]

@@ -154,7 +154,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("text", MALFORMED, ids=range(len(MALFORMED)))
-def test_what_is_no_token_is_malformed(text: str) -> None:
+def test_an_invalid_token_is_malformed(text: str) -> None:
     assert refusal(text) is Refusal.MALFORMED
 
 

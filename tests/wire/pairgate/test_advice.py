@@ -77,7 +77,7 @@ def namespace(**known: BrokerError | None) -> NamespaceStatus:
         ),
     ],
 )
-def test_what_a_namespace_fails_to_do_is_a_problem_with_its_remedy_but_for_management(
+def test_a_failure_of_a_namespace_is_a_problem_with_its_remedy_but_for_management(
     known: dict[str, BrokerError | None], told: list[str]
 ) -> None:
     status = Status(at=NOW + timedelta(minutes=1), started=NOW, namespaces=(namespace(**known),))
@@ -189,7 +189,7 @@ def test_without_dead_letters_there_is_no_problem(messages: int | None, dead_let
     assert problems(dead(DeadLetters(messages=messages), dead_lettered)) == ()
 
 
-def test_what_messages_wait_for_is_a_problem_with_its_remedy_and_how_long_still() -> None:
+def test_the_cause_of_a_wait_is_a_problem_with_its_remedy_and_how_long_still() -> None:
     gone = Waiting(cause=Cause.GONE, name="misspelt", seconds=60, left=3540)
     wrong = Waiting(cause=Cause.WRONG_MAC, name="1", seconds=90, left=30)
     well = pair()

@@ -56,7 +56,7 @@ def prove(**options: Any) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"meant": "10.0.0.2:5680"}, {"client": OTHER, "server": (OTHER + "!", SECRET)}]
 )
-def test_who_means_another_gateway_or_has_another_secret_proves_nothing(wrong):
+def test_a_peer_that_means_another_gateway_or_has_another_secret_proves_nothing(wrong):
     with pytest.raises(ChannelError):
         prove(**wrong)
 
@@ -111,7 +111,7 @@ def test_each_changed_byte_is_noticed():
 @pytest.mark.parametrize(
     "hello", [b"", b"GET / HTTP/1.1\r\n", b"PGCLUST1", b"PGCLUST1" + bytes(40)]
 )
-def test_what_is_no_hello_is_refused(hello):
+def test_an_invalid_hello_is_refused(hello):
     with pytest.raises(ChannelError):
         ServerHandshake((SECRET,), ADDRESS, random.Random(1)).agree(hello)
     with pytest.raises(ChannelError):

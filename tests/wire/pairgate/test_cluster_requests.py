@@ -142,7 +142,7 @@ def test_a_request_of_a_later_version_is_answered_as_not_supported():
 
 
 @pytest.mark.parametrize("size", [LARGEST, LARGEST + 1])
-def test_what_is_too_large_is_refused_before_it_is_sent(size):
+def test_a_request_that_is_too_large_is_refused_before_it_is_sent(size):
     with pytest.raises(MessageTooLarge):
         build_request(ChangeHidden(ORDERS, RECEIPT, timedelta(0), bytes(size)))
     with pytest.raises(MessageTooLarge):

@@ -57,7 +57,7 @@ def test_the_form_is_that_of_the_documentation():
     assert decode_message(AESGCM(key).decrypt(nonce, rest, b"orders")) == ORDER
 
 
-def test_what_an_earlier_version_encrypted_can_be_opened():
+def test_a_message_that_an_earlier_version_encrypted_can_be_opened():
     earlier = bytes.fromhex(
         "cd072cd8be6f9f62ac4c09c28206e7e35594aa6b342f5d0a3a5e4842663243148bb6d87274097552"
         "e63cc9269f64c86b474b217fe5ceb4e3987a2e9d56177b451376438b1ee5702614255aadac32ef3e"

@@ -37,7 +37,7 @@ def test_properties_are_json_and_variables() -> None:
     assert "PAIRGATE_PROPERTY_a-b" not in found
 
 
-def test_what_a_variable_cannot_hold_is_left_out() -> None:
+def test_a_value_that_a_variable_cannot_hold_is_left_out() -> None:
     found = environment_of(Message(message_id="a\0b", properties={"colour": "\ud800"}))
 
     assert "PAIRGATE_MESSAGE_ID" not in found

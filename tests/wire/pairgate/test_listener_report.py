@@ -16,7 +16,7 @@ reports = st.builds(
 
 
 @given(reports)
-def test_what_is_built_is_read_again(report: Report) -> None:
+def test_a_built_report_is_read_again(report: Report) -> None:
     line = build_report(report)
 
     assert line.count(b"\n") == 1
@@ -43,6 +43,6 @@ def test_reports_of_several_processes_add_up() -> None:
         b"{" + b" " * 4096,
     ],
 )
-def test_what_makes_no_sense_is_refused(line: bytes) -> None:
+def test_a_report_that_makes_no_sense_is_refused(line: bytes) -> None:
     with pytest.raises(InvalidRequest, match="report"):
         parse_report(line)

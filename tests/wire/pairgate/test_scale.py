@@ -19,11 +19,11 @@ figures = st.builds(
 
 
 @given(figures)
-def test_what_is_built_is_read_again(each: Figures) -> None:
+def test_a_built_answer_is_read_again(each: Figures) -> None:
     assert parse_figures(json.dumps(build_figures(each)).encode()) == each
 
 
-def test_what_nobody_can_tell_is_missing() -> None:
+def test_a_figure_that_nobody_can_tell_is_missing() -> None:
     told = build_figures(Figures(entity="orders", status="Active", depth=None, age=None))
 
     assert told == {"entity": "orders", "status": "Active"}
@@ -48,6 +48,6 @@ def test_fields_that_are_not_known_are_passed_over() -> None:
         '{"entity": "orders", "status": "Active", "age_seconds": "old"}',
     ],
 )
-def test_what_makes_no_sense_is_refused(text: str) -> None:
+def test_an_answer_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="figures"):
         parse_figures(text.encode())

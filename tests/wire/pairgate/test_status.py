@@ -19,11 +19,11 @@ from tests.wire.pairgate.status import OUTAGE, WELL
 
 
 @pytest.mark.parametrize("status", [WELL, OUTAGE])
-def test_what_is_built_is_read(status: Status) -> None:
+def test_a_built_status_is_read(status: Status) -> None:
     assert parse_status(build_status(status), SECTIONS) == status
 
 
-def test_what_follows_from_the_figures_is_told() -> None:
+def test_conclusions_from_the_figures_are_told() -> None:
     value = json.loads(build_status(OUTAGE))
 
     assert value["good"] is False
@@ -62,12 +62,12 @@ def test_keys_of_another_version_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"at": 1}', b"\xff"])
-def test_what_is_no_status_is_refused(text: bytes) -> None:
+def test_an_invalid_status_is_refused(text: bytes) -> None:
     with pytest.raises(MessageError):
         parse_status(text)
 
 
-def test_what_messages_wait_for_is_read_as_it_was_written() -> None:
+def test_the_cause_of_a_wait_is_read_as_it_was_written() -> None:
     assert OUTAGE.pair is not None
     waiting = Waiting(cause=Cause.GONE, name="misspelt", seconds=60.0, left=3540.0)
     syphon = attrs.evolve(OUTAGE.pair.syphon, waiting=(waiting,))

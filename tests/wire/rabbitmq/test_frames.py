@@ -192,7 +192,7 @@ def test_a_body_frame_for_an_empty_body_breaks_the_protocol_in_one_piece_too() -
     assert not fed(frames)[1]
 
 
-def test_what_the_broker_says_of_the_connection_is_told() -> None:
+def test_news_of_the_broker_about_the_connection_is_told() -> None:
     conversation = opened()
     said = (
         commands.Connection.Blocked("low on memory"),
@@ -245,7 +245,7 @@ def test_a_channel_that_is_closed_amid_a_message_takes_it_along() -> None:
         "frames of nothing",
     ],
 )
-def test_who_breaks_the_protocol_is_left(data: bytes) -> None:
+def test_a_peer_that_breaks_the_protocol_is_left(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         opened().feed(data)
 

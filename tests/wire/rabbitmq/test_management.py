@@ -113,6 +113,6 @@ def test_a_refusal_says_why(status: int, error: type[BrokerError]) -> None:
     "body",
     [b"", b"[]", b"{", b'{"name": 1, "type": "quorum"}', b'{"name": "a"}', b"\xff"],
 )
-def test_what_is_no_answer_tells_nothing(body: bytes) -> None:
+def test_an_invalid_answer_tells_nothing(body: bytes) -> None:
     with pytest.raises(OutcomeUnknown, match="RabbitMQ's management"):
         queue_in(Response(status=200, body=body))

@@ -71,7 +71,9 @@ def test_a_text_with_half_a_surrogate_pair_is_refused(field: str, text: str) -> 
 
 
 @given(st.binary(max_size=300), st.binary(max_size=50))
-def test_what_can_not_be_read_is_handed_over_with_its_body(header: bytes, body: bytes) -> None:
+def test_a_message_that_can_not_be_read_is_handed_over_with_its_body(
+    header: bytes, body: bytes
+) -> None:
     message = read(header, body).message
 
     assert message.body == body or message == Message(body=body)
@@ -89,7 +91,7 @@ def test_a_broken_header_breaks_nothing_else(message: Message, data: st.DataObje
     read(bytes(header[: data.draw(st.integers(0, len(header)))]), b"body")
 
 
-def test_what_has_a_place_in_amqp_0_9_1_stands_there() -> None:
+def test_a_property_with_a_place_in_amqp_0_9_1_stands_there() -> None:
     message = Message(
         message_id="1",
         correlation_id="c",
@@ -243,7 +245,7 @@ def test_large_tables_of_ever_new_lengths_leave_no_memory_behind() -> None:
     assert left < 1024 * 1024  # with a shape for each it would be ten times that
 
 
-def test_what_the_broker_adds_is_no_property_of_the_message() -> None:
+def test_a_header_that_the_broker_adds_is_no_property_of_the_message() -> None:
     table = write_entry("x-delivery-count", 2) + write_entry("x-first-death-reason", "expired")
     header = write_content_header(0, {}, table)
 

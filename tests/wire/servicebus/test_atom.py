@@ -295,7 +295,7 @@ def test_the_limit_of_a_queue_comes_before_that_of_its_namespace():
 
 
 @pytest.mark.parametrize("text", [FOREVER, "P10675199D", "P99999999D"])
-def test_what_is_longer_than_dotnet_knows_is_forever(text):
+def test_a_duration_longer_than_dotnet_knows_is_forever(text):
     assert parse_duration(text) is None
 
 

@@ -16,7 +16,7 @@ def test_the_parts_of_a_connection_string_come_in_any_order_and_case():
     assert (found.key, found.plain, found.authority) == ("a+b/c==", True, "localhost:5673")
 
 
-def test_what_is_not_said_is_told_elsewhere():
+def test_a_part_that_is_not_said_is_told_elsewhere():
     found = parse_connection_string(GOOD)
 
     assert (found.port, found.key, found.plain) == (None, "", False)

@@ -69,7 +69,7 @@ def test_between_pairgates_every_error_arrives_as_it_was(kind, text):
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_whoever_reads_the_status_alone_is_never_told_too_much(kind):
+def test_a_reader_of_the_status_alone_is_never_told_too_much(kind):
     response = build_error(kind("text"))
 
     assert response.headers.get("X-Pairgate") == "1"
@@ -149,7 +149,7 @@ def test_a_text_is_written_so_that_any_parser_reads_it():
         (answer(599, X_Pairgate_Error="from-the-future"), OutcomeUnknown),
     ],
 )
-def test_what_somebody_else_answers_is_judged_by_status_and_text(response, kind):
+def test_the_answer_of_somebody_else_is_judged_by_status_and_text(response, kind):
     assert type(parse_error(response)) is kind
 
 
@@ -221,12 +221,12 @@ def test_no_answer_makes_reading_it_fail(status, body, settling):
 @pytest.mark.parametrize(
     ("kind", "arrives"), [(errors.Unreachable, Unavailable), (errors.NoAnswer, OutcomeUnknown)]
 )
-def test_what_a_gateway_found_of_its_own_connection_is_not_the_peers(kind, arrives):
+def test_a_finding_of_a_gateway_about_its_own_connection_is_not_the_peers(kind, arrives):
     assert type(parse_error(build_error(kind("text")))) is arrives
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-def test_what_concerns_the_namespace_or_its_rights_names_the_status(status: int) -> None:
+def test_an_error_of_the_namespace_or_its_rights_names_the_status(status: int) -> None:
     said = str(parse_error(answer(status, "50009: come back later")))
 
     assert said == f"50009: come back later (HTTP status {status})"

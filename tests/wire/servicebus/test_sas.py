@@ -54,7 +54,7 @@ def test_legacy_client_signs_the_lower_cased_resource_in_another_order() -> None
 
 
 @given(uri=visible, name=visible, key=visible, expires=st.integers(0, 10**12 - 1))
-def test_what_is_signed_is_parsed_and_verified(uri: str, name: str, key: str, expires: int) -> None:
+def test_a_signed_token_is_parsed_and_verified(uri: str, name: str, key: str, expires: int) -> None:
     token = parse_sas(sign_sas(uri, name, key, expires))
 
     assert (token.resource, token.key_name, token.expires) == (uri, name, expires)

@@ -247,7 +247,7 @@ def test_null_is_unknown_but_can_be_asked_for(expression: str, expected: bool | 
         "ordered - 1 < ordered",
     ],
 )
-def test_what_does_not_go_together_is_unknown(expression: str) -> None:
+def test_a_comparison_of_values_that_do_not_go_together_is_unknown(expression: str) -> None:
     assert truth(expression, {"forever": timedelta.max}) is None
 
 

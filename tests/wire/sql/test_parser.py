@@ -136,7 +136,7 @@ conditions = st.recursive(
 
 
 @given(conditions)
-def test_what_is_printed_is_parsed(condition: Any) -> None:
+def test_a_printed_filter_is_parsed(condition: Any) -> None:
     assert parse_filter(printed(condition), {}) == condition
 
 

@@ -40,7 +40,7 @@ def read(body: bytes) -> Message:
 
 
 @given(messages())
-def test_whatever_has_an_id_of_its_own_comes_back_whole(message: Message) -> None:
+def test_each_message_with_an_id_of_its_own_comes_back_whole(message: Message) -> None:
     message = attrs.evolve(message, message_id="mine")
     text = build_body(message, NOW)
     found = parse_item(item_of(text))
@@ -88,7 +88,7 @@ def test_a_text_as_the_endpoint_makes_it_stays_one(text: str, life: timedelta | 
     ],
     ids=repr,
 )
-def test_what_is_more_than_a_text_has_the_form(changes: dict[str, Any]) -> None:
+def test_a_message_that_is_more_than_a_text_has_the_form(changes: dict[str, Any]) -> None:
     message = attrs.evolve(MADE, **changes)
     text = build_body(message, None)
 
@@ -112,7 +112,7 @@ def test_somebody_s_text_is_a_body() -> None:
     assert found.expires is None
 
 
-def test_who_says_that_a_message_ended_before_it_began_says_nothing_of_its_life() -> None:
+def test_a_message_that_ended_before_it_began_says_nothing_of_its_life() -> None:
     found = parse_item(item_of(b"hello", expires=NOW - timedelta(minutes=1)))
 
     assert found.message.time_to_live is None
@@ -231,6 +231,6 @@ def test_a_text_that_grows_in_xml_above_a_request_has_the_form() -> None:
     assert read(text) == message
 
 
-def test_what_amqp_cannot_say_is_refused() -> None:
+def test_a_value_that_amqp_cannot_say_is_refused() -> None:
     with pytest.raises(InvalidRequest):
         build_body(Message(message_id="1", properties={"a": object()}), None)

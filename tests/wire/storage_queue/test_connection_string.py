@@ -92,7 +92,7 @@ def test_they_are_read(text: str, found: StorageConnection) -> None:
         ("UseDevelopmentStorage=true;AccountName=contoso", "nothing expected beside"),
     ],
 )
-def test_what_is_wrong_is_named_and_no_secret_shown(text: str, said: str) -> None:
+def test_a_mistake_is_named_and_no_secret_shown(text: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said) as caught:
         parse_storage_connection(text)
 

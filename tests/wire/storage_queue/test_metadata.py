@@ -68,7 +68,7 @@ def test_metadata_with_a_name_of_pairgate_s_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x", "0", "-1", "1.5", "9" * 30, "\u0663"])
-def test_what_cannot_be_read_is_as_if_it_were_not_there(value: str) -> None:
+def test_metadata_that_cannot_be_read_is_as_if_it_were_not_there(value: str) -> None:
     names = ("pairgate_lock_seconds", "pairgate_max_delivery_count")
 
     assert parse_metadata(dict.fromkeys(names, value)) == parse_metadata({})

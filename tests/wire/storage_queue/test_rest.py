@@ -245,7 +245,7 @@ def test_answers_are_read_as_they_were_meant(
 
 
 @given(st.binary(max_size=60))
-def test_what_xml_cannot_hold_goes_as_base64(body: bytes) -> None:
+def test_a_body_that_xml_cannot_hold_goes_as_base64(body: bytes) -> None:
     text = as_text(body)
 
     assert is_legal(text)
@@ -511,7 +511,7 @@ def test_an_error_of_a_pairgate_is_the_same_error_at_the_other_side(kind: Any) -
     assert type(found) is local.get(kind, kind)
 
 
-def test_who_is_busy_says_for_how_long() -> None:
+def test_a_busy_service_says_for_how_long() -> None:
     told = build_error(errors.Busy("text", retry_after=17.2), TRACE)
     untold = build_refusal("ServerBusy", TRACE)
     found, default = parse_error(told), parse_error(untold)
@@ -648,5 +648,5 @@ def test_a_plain_message_is_read_as_the_parser_reads_it(head: bytes, text: bytes
 
 
 @pytest.mark.parametrize("code", ["InternalError", "OperationTimedOut"])
-def test_what_the_service_could_not_finish_may_have_happened(code: str) -> None:
+def test_an_operation_that_the_service_could_not_finish_may_have_happened(code: str) -> None:
     assert type(parse_error(build_refusal(code, TRACE))) is OutcomeUnknown

@@ -53,7 +53,7 @@ def passes(request: Request, key: bytes = KEY) -> bool:
 
 
 @pytest.mark.parametrize("recorded", REQUESTS)
-def test_what_an_sdk_has_signed_passes(recorded: dict[str, Any]) -> None:
+def test_a_request_that_an_sdk_has_signed_passes(recorded: dict[str, Any]) -> None:
     request = request_of(recorded)
 
     assert locate(request, {ACCOUNT}, secure=False).account == ACCOUNT
@@ -74,7 +74,7 @@ def test_nothing_that_is_signed_can_be_changed(recorded: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize("text", SIGNATURES)
-def test_what_an_sdk_has_signed_for_somebody_else_passes(text: str) -> None:
+def test_a_request_that_an_sdk_has_signed_for_somebody_else_passes(text: str) -> None:
     sas = parse_sas(parameters_of(f"/?{text}"))
     assert sas is not None
 
@@ -91,7 +91,7 @@ def test_what_an_sdk_has_signed_for_somebody_else_passes(text: str) -> None:
     st.dictionaries(st.sampled_from(["comp", "restype", "marker"]), st.text(max_size=8)),
     st.booleans(),
 )
-def test_what_we_sign_passes(
+def test_a_request_that_we_sign_passes(
     method: str, path: list[str], parameters: dict[str, str], lite: bool
 ) -> None:
     fields = {"Host": "contoso.queue.example", "x-ms-date": "now", "x-ms-version": "2021-02-12"}
@@ -149,7 +149,7 @@ def test_header_names_are_in_the_order_of_the_service() -> None:
     "text",
     ["", "SharedKey", "SharedKey contoso", "Bearer a:b", "SharedKey :c2ln", "x contoso:c2ln"],
 )
-def test_what_is_no_authorization_is_refused(text: str) -> None:
+def test_an_invalid_authorization_is_refused(text: str) -> None:
     with pytest.raises(StorageRefusal):
         parse_authorization(text)
 

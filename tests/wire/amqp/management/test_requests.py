@@ -190,7 +190,9 @@ SENT_BY_PYTHON = [
 
 
 @pytest.mark.parametrize(("name", "operation"), SENT_BY_PYTHON)
-def test_what_azure_servicebus_for_python_sends(name: str, operation: ops.Operation) -> None:
+def test_requests_of_azure_servicebus_for_python_are_parsed(
+    name: str, operation: ops.Operation
+) -> None:
     request = parse_request(RECORDED[name])
 
     assert operation_of(request) == operation
@@ -401,7 +403,7 @@ ANYTHING = amqp_values() | _MAPS
 
 
 @given(st.sampled_from(NAMES), ANYTHING)
-def test_whatever_is_asked_is_an_operation_or_refused(name: str, body: Any) -> None:
+def test_each_request_is_an_operation_or_refused(name: str, body: Any) -> None:
     request = Request(operation=f"com.microsoft:{name}", body=body)
 
     try:
@@ -411,7 +413,7 @@ def test_whatever_is_asked_is_an_operation_or_refused(name: str, body: Any) -> N
 
 
 @given(OPERATIONS, ANYTHING)
-def test_whatever_is_answered_is_an_answer_or_refused(operation: Any, body: Any) -> None:
+def test_each_answer_is_built_or_refused(operation: Any, body: Any) -> None:
     with suppress(MessageError):
         answer_of(operation, Reply(id="1", status=200, body=body))
 
@@ -465,7 +467,7 @@ def test_a_refusal_without_a_condition_says_nothing_of_the_outcome() -> None:
         answer_of(_PAGE, Reply(id=None, status=500))
 
 
-def test_how_a_reply_names_its_parts() -> None:
+def test_a_reply_names_its_parts() -> None:
     reply = build_reply(Reply(id="1", status=404, description="d", condition="amqp:not-found"))
 
     assert decode_message(reply).properties == {

@@ -175,6 +175,6 @@ def test_sql_with_parameters_can_not_be_said() -> None:
         {"rule-description": described(0x13700000004, [described(0x1370000006, [])])},
     ],
 )
-def test_what_is_no_rule_is_refused(rule: Any) -> None:
+def test_an_invalid_rule_is_refused(rule: Any) -> None:
     with pytest.raises(MessageError, match="rules: "):
         answer_of(ops.ListRules(), Reply(id="1", status=200, body={"rules": [rule]}))

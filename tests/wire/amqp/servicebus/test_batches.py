@@ -24,7 +24,7 @@ def test_a_batch_comes_back(batch: list[Message]) -> None:
     assert decode_payload(encode_batch(batch), BATCH) == tuple(batch)
 
 
-def test_what_a_batch_says_outside_of_its_messages_is_not_read() -> None:
+def test_a_part_of_a_batch_outside_of_its_messages_is_not_read() -> None:
     properties = b"\0\x53\x73\xc0\x05\x01\xa1\x02m1"
     annotations = b"\0\x53\x72\xc1\x19\x02\xa3\x13x-opt-partition-key\xa1\x01p"
 

@@ -26,7 +26,7 @@ TOKEN = "SharedAccessSignature sr=x&sig=y&se=1&skn=k"
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def test_what_azure_servicebus_for_python_sends() -> None:
+def test_requests_of_azure_servicebus_for_python_are_parsed() -> None:
     request = parse_request(RECORDED["put-token"])
 
     assert put_token_of(request) == PutToken(audience=AUDIENCE, token=TOKEN, type="jwt")
@@ -57,7 +57,7 @@ def test_another_operation_is_none_of_ours() -> None:
         ({"name": AUDIENCE}, b"x", "body: a token expected"),
     ],
 )
-def test_what_is_missing_is_named(properties: dict[str, Any], body: Any, text: str) -> None:
+def test_a_missing_part_is_named(properties: dict[str, Any], body: Any, text: str) -> None:
     with pytest.raises(MessageError, match=text):
         put_token_of(Request(operation="put-token", properties=properties, body=body))
 
@@ -66,7 +66,7 @@ def test_a_token_is_in_no_log() -> None:
     assert "sig" not in repr(PutToken(audience=AUDIENCE, token=TOKEN))
 
 
-def test_how_a_reply_names_its_parts() -> None:
+def test_a_reply_names_its_parts() -> None:
     reply = Reply(id="1", status=202, description="Accepted")
 
     payload = build_reply(reply, Dialect.CBS)

@@ -130,7 +130,7 @@ def test_the_usual_annotations_are_encoded_as_any_others(
     assert payload[start:end] == b"\0\x53\x72" + encode(expected)
 
 
-def test_what_only_the_namespace_says() -> None:
+def test_properties_of_the_namespace_alone_are_written_and_read() -> None:
     delivery = Delivery(
         message=Message(annotations={"x-opt-mine": 1}, partition_key="p", scheduled=NOON),
         sequence_number=2**40,

@@ -20,7 +20,7 @@ def test_a_token_is_the_tag_in_the_order_of_dotnet(token: UUID) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "mine", "00112233", "0" * 31 + "g", "é" * 16])
-def test_what_is_no_uuid_is_no_token(token: str) -> None:
+def test_an_invalid_uuid_is_no_token(token: str) -> None:
     with pytest.raises(MessageError, match="a UUID expected"):
         tag_of(token)
 

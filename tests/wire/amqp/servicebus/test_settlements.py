@@ -56,7 +56,7 @@ def test_a_date_comes_back_from_its_ticks(moment):
 
 
 @pytest.mark.parametrize("ticks", [None, "text", True, 2**63, -1], ids=repr)
-def test_what_are_no_ticks_is_no_date(ticks):
+def test_invalid_ticks_are_no_date(ticks):
     assert moment_of(ticks) is None
 
 

@@ -296,7 +296,7 @@ def test_after_an_error_of_the_peer_whatever_comes_is_discarded(frames: list[byt
 
 
 @pytest.mark.parametrize("error_of_ours", [None, FAILED])
-def test_what_was_under_way_when_we_closed_is_still_heard(
+def test_frames_that_were_under_way_when_we_closed_are_still_heard(
     error_of_ours: AmqpError | None,
 ) -> None:
     """
@@ -390,7 +390,7 @@ def test_half_of_the_threshold_is_announced() -> None:
     assert peer.frames[0].idle_time_out == 30_000
 
 
-def test_who_is_silent_for_too_long_is_told_so_in_a_close() -> None:
+def test_a_peer_that_is_silent_for_too_long_is_told_so_in_a_close() -> None:
     """2.4.5: if the threshold is exceeded, a peer should close with an error explaining why."""
     peer = server(idle_timeout=10).opened()
     peer.tick(100)

@@ -144,7 +144,7 @@ def test_empty_frames_are_ignored() -> None:
     assert peer.told(ConnectionClosed) == []
 
 
-def test_what_the_engine_writes_are_whole_frames_of_amqp() -> None:
+def test_the_engine_writes_whole_frames_of_amqp() -> None:
     """2.3.1: the size MUST be that of the whole frame (each one is checked as it is read)."""
     peer = server().opened()
     peer.session()

@@ -208,7 +208,7 @@ def test_a_detach_is_answered_in_kind(peer: RawPeer, *, closed: bool) -> None:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_who_unmaps_a_handle_says_so(peer: RawPeer, *, closed: bool) -> None:
+def test_an_endpoint_that_unmaps_a_handle_says_so(peer: RawPeer, *, closed: bool) -> None:
     """2.6.4: the endpoint MUST send a detach to inform the remote peer."""
     attached = peer.link(sends=True)
     peer.engine.detach(attached.link, closed=closed)
@@ -237,7 +237,7 @@ def test_the_error_of_the_peers_detach_is_told(peer: RawPeer) -> None:
     assert (told.error.condition, told.error.description) == ("amqp:link:detach-forced", "bye")
 
 
-def test_what_was_under_way_to_a_link_with_an_error_is_dropped(peer: RawPeer) -> None:
+def test_transfers_that_were_under_way_to_a_link_with_an_error_are_dropped(peer: RawPeer) -> None:
     """
     2.6.5 wants the session ended (errant-link) if anything but a detach arrives then. Here it
     isn't: the peer may have sent it before it could know, and clients do. Nothing of it is told.
@@ -539,7 +539,7 @@ def test_a_sender_that_tells_its_flow_tells_its_count(peer: RawPeer) -> None:
             assert (flow.delivery_count, flow.link_credit) == ((start + 1) % 2**32, 4)
 
 
-def test_what_a_sender_says_of_credit_is_not_believed(peer: RawPeer) -> None:
+def test_a_sender_is_not_believed_about_credit(peer: RawPeer) -> None:
     """2.6.7: only the receiver can independently choose a value for link-credit."""
     attached = peer.link(sends=True)
     peer.engine.grant(attached.link, 3)

@@ -107,7 +107,7 @@ def test_all_of_it_may_come_at_once_or_byte_by_byte() -> None:
     assert layers[0].opened == layers[1].opened != []
 
 
-def test_what_follows_sasl_starts_with_a_header() -> None:
+def test_bytes_that_follow_sasl_start_with_a_header() -> None:
     """5.3.3.5: as above; 2.2: without the header nothing else is understood."""
     layer = serving()
     layer.say(SASL_HEADER, INIT, frame("open", container_id="raw"))
@@ -131,7 +131,7 @@ def test_a_mechanism_that_is_not_offered_ends_the_connection(mechanism: str) -> 
 @pytest.mark.parametrize(
     "proof", [None, b"", b"\0user\0wrong", b"user", b"\0\xff\0\xff", b"\0\0\0"]
 )
-def test_who_is_not_let_in_is_told_and_nothing_else(proof: bytes | None) -> None:
+def test_a_client_that_is_not_let_in_is_told_and_nothing_else(proof: bytes | None) -> None:
     """5.3.3.6: code 1, a problem with the credentials; 5.3.3.5: no additional data then."""
     layer = serving()
     init = frame("sasl-init", mechanism="PLAIN", initial_response=proof)
@@ -172,7 +172,7 @@ def test_the_ignored_parts_of_the_header_of_a_frame_are_ignored() -> None:
         OFFER,
     ],
 )
-def test_what_is_no_init_ends_the_connection(broken: bytes) -> None:
+def test_an_invalid_init_ends_the_connection(broken: bytes) -> None:
     """
     5.3.1: a frame of SASL has the type 0x01 and exactly one value, and an empty frame is an
     irrecoverable error; 5.3.2: the partner's first frame is sasl-init.
@@ -299,7 +299,7 @@ def test_additional_data_of_a_good_outcome_is_passed_over() -> None:
         OFFER,
     ],
 )
-def test_what_is_no_outcome_ends_the_connection(broken: bytes) -> None:
+def test_an_invalid_outcome_ends_the_connection(broken: bytes) -> None:
     """5.3.1 and 5.3.3.3: none of the mechanisms here knows a challenge."""
     layer = asking()
     take_all(layer.engine)

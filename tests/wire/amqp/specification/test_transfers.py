@@ -431,7 +431,9 @@ def test_a_delivery_is_settled_once(peer: RawPeer, receiving: LinkAttached) -> N
     assert [each.kind for each in peer.hear()] == ["disposition"]
 
 
-def test_what_came_settled_is_not_settled_again(peer: RawPeer, receiving: LinkAttached) -> None:
+def test_a_transfer_that_came_settled_is_not_settled_again(
+    peer: RawPeer, receiving: LinkAttached
+) -> None:
     """2.6.12: the receiver makes no effort to notify who has settled the delivery."""
     peer.transfer(0, settled=True)
     (came,) = peer.told(TransferReceived)
