@@ -12,7 +12,8 @@ from tests.modules import PACKAGE, PORTS, ROOT, modules
 
 SIBLINGS = {"brokers", "claims", "frontends", "pairing", "telemetry"}
 
-WHOLE = SIBLINGS | PORTS | {"app", "config", "listening", "store", "net", "wire", "domain"}
+LISTING = {"extensions/listing"}
+CORE = SIBLINGS | PORTS | LISTING | {"app", "config", "listening", "store", "net", "wire", "domain"}
 
 # A part may import the parts named after it, and itself. Nothing else of gateway.
 # The longest path counts: a folder or a module with a rule of its own is named by its path.
@@ -42,16 +43,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "claims": PORTS | {"domain"},
     "telemetry": PORTS | {"domain"},
     "config/kinds": PORTS | {"brokers", "store", "net", "domain"},
-    "config": SIBLINGS | {"listening/options", "listening/scaling", "net", "wire", "domain"},
-    "app": SIBLINGS | PORTS | {"listening", "store", "config", "net", "wire", "domain"},
-    "listening/process": WHOLE,
-    "listening/agent": WHOLE,
+    "config": SIBLINGS
+    | LISTING
+    | {"listening/options", "listening/scaling", "net", "wire", "domain"},
+    "app": SIBLINGS | PORTS | LISTING | {"listening", "store", "config", "net", "wire", "domain"},
+    "listening/process": CORE,
+    "listening/agent": CORE,
     "demo": PORTS | {"app", "checker", "config", "brokers", "net", "wire", "domain"},
     "commands": {"demo", "listening", "app", "config", "domain", "wire"},
-    "cli": {"commands"},
+    # Below each extension it is a list of names; each part of the core reads its own parts.
+    "extensions/extension": set(),
+    "extensions/listing": {"extensions"},
+    "extensions": CORE | {"commands", "demo"},
+    "cli": {"commands"} | LISTING,
     "__main__": {"cli"},
     "__init__": set(),
 }
+
+# By module of the core: the extension that it imports by hand. Make it shorter, never longer.
+STILL_IMPORTED: set[tuple[str, str]] = set()
 
 MOST_NAMES = 26  # in a folder, besides `MARKERS`
 MARKERS = {"__init__.py", "__main__.py", "py.typed", "README.md"}  # they hold no code to read
@@ -114,6 +124,41 @@ def test_every_part_imports_only_what_its_layer_allows() -> None:
         for name in module.imports
         if name.startswith("gateway.")
         and not any(within(name[8:].replace(".", "/"), part) for part in MAY_IMPORT[rule] | {rule})
+    ]
+
+    assert wrong == []
+
+
+def extension_of(path: str) -> str | None:
+    """The extension whose folder the path is in."""
+    rooms = path.split("/")
+    is_folder = rooms[0] == "extensions" and (PACKAGE.joinpath(*rooms[:2])).is_dir()
+    return rooms[1] if is_folder and len(rooms) > 1 else None
+
+
+def test_nothing_but_the_list_imports_an_extension() -> None:
+    """Without its folder and its line in the list, an extension is gone, and all else works."""
+    imports = {
+        (module.name, found)
+        for module in modules()
+        if module.name != "extensions/listing"
+        for name in module.imports
+        if name.startswith("gateway.extensions.")
+        for found in [extension_of(name[8:].replace(".", "/"))]
+        if found not in {None, extension_of(module.name)}
+    }
+
+    assert imports == STILL_IMPORTED
+
+
+def test_the_package_of_an_extension_holds_its_parts_by_name_alone() -> None:
+    """The list imports each package: what that imports, each process imports at its start."""
+    wrong = [
+        f"{module.name}.py imports {name}"
+        for module in modules()
+        if module.name.endswith("/__init__") and extension_of(module.name) is not None
+        for name in module.imports
+        if name.startswith("gateway.") and not name.startswith("gateway.extensions.extension")
     ]
 
     assert wrong == []

@@ -11,7 +11,8 @@ import trio
 from gateway.app.runtime import Runtime, Silence
 from gateway.config.file import Loaded
 from gateway.config.options import Config, Namespace
-from gateway.config.problems import ConfigError
+from gateway.config.problems import ConfigError, is_flat
+from gateway.config.tables import tables
 from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, Stopped
 from gateway.domain.plan import Plan
 from gateway.telemetry.log import LogObserver
@@ -180,5 +181,6 @@ def _key_ids(config: Config) -> str:
 def _changed(before: Config, after: Config) -> list[str]:
     """The sections that differ, except for the parts that are reloaded."""
     before = _reloaded(before, after)
-    names = [field.name for field in attrs.fields(Config)]
-    return [name for name in names if getattr(before, name) != getattr(after, name)]
+    names = [field.name for field in attrs.fields(Config) if not is_flat(field)]
+    changed = [name for name in names if getattr(before, name) != getattr(after, name)]
+    return changed + [each.name for each in tables() if before.of(each) != after.of(each)]

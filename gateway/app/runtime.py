@@ -4,9 +4,8 @@ them directly.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import attrs
@@ -15,15 +14,12 @@ from gateway.brokers.meter import Meter
 from gateway.domain.envelope import Envelope
 from gateway.domain.events.gateway import Event
 from gateway.domain.health.send_counters import SendCounters
-from gateway.ports import Observer
+from gateway.ports import Observer, Service
 from gateway.store.embedded.commit_stats import CommitStats
 from gateway.telemetry.abilities import AbilityWatch
 from gateway.telemetry.loop_lag import LoopLag
 from gateway.telemetry.service_manager import ServiceManager
 from gateway.telemetry.watch import Watch
-
-if TYPE_CHECKING:
-    from gateway.telemetry.trace_export import TraceExport
 
 
 class Silence:
@@ -62,7 +58,8 @@ class Runtime:
     loop_lag: LoopLag = attrs.field(factory=LoopLag)
     service_manager: ServiceManager = attrs.field(factory=lambda: ServiceManager(Silence()))
     sends: SendCounters = attrs.field(factory=SendCounters)  # of a gateway without a pair
-    traces: "TraceExport | None" = None
+    # The services that extensions have opened for this process, by the name of the extension.
+    opened: Mapping[str, Service] = attrs.field(factory=dict)
     # The pair's envelopes, one for each part that writes or reads them, so that a reload reaches
     # all.
     envelopes: list[Envelope] = attrs.field(factory=list)

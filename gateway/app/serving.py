@@ -423,7 +423,7 @@ async def run_parts(
 
 def _of_process(runtime: Runtime) -> list[Service]:
     own: list[Service] = [runtime.loop_lag, runtime.service_manager]
-    return own if runtime.traces is None else [*own, runtime.traces]
+    return [*own, *runtime.opened.values()]
 
 
 async def _serve_all(

@@ -102,7 +102,11 @@ async def syphon(
         collect_seldom()
         stores = stores_among(primary, source, *adapters)
         await _run(
-            [*announcers, *heartbeats, *_traces_of(runtime), service], stores, ending, admin, loaded
+            [*announcers, *heartbeats, *runtime.opened.values(), service],
+            stores,
+            ending,
+            admin,
+            loaded,
         )
     if ending.failure is not None:
         raise ending.failure
@@ -169,10 +173,6 @@ class Ending:
     def work(self) -> Workload:
         """The messages on their way to the primary."""
         return Workload(unit="messages", done=self.runtime.observer.moved, left=None)
-
-
-def _traces_of(runtime: Runtime) -> list[Service]:
-    return [] if runtime.traces is None else [runtime.traces]
 
 
 def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:

@@ -7,10 +7,10 @@ from typing import Final
 import click
 
 from gateway.app import serving, syphoning
+from gateway.app.extending import open_extensions
 from gateway.app.logs import Reloader, open_log
 from gateway.app.process import service_manager
 from gateway.app.runtime import Runtime
-from gateway.app.traces import open_traces
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
 from gateway.config.binds import BIND_VARIABLE
 
@@ -58,13 +58,13 @@ def serve(
     )
     with (
         open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
-        open_traces(loaded.config, log) as traces,
+        open_extensions(loaded.config, log) as opened,
         service_manager(log, os.environ) as manager,
     ):
         run(
             serving.serve,
             loaded,
-            Runtime(observer=manager, service_manager=manager, traces=traces),
+            Runtime(observer=manager, service_manager=manager, opened=opened),
             options,
             reloader=Reloader(loaded, log, partial(invocation.read, binds, queues), manager),
         )
@@ -81,13 +81,13 @@ def syphon(
     loaded = invocation.read()
     with (
         open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log,
-        open_traces(loaded.config, log) as traces,
+        open_extensions(loaded.config, log) as opened,
         service_manager(log, os.environ) as manager,
     ):
         run(
             syphoning.syphon,
             loaded,
-            Runtime(observer=manager, service_manager=manager, traces=traces),
+            Runtime(observer=manager, service_manager=manager, opened=opened),
             label=label,
             to=to,
             adopted=adopted,

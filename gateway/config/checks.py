@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from itertools import combinations
 from typing import Final
 
@@ -36,15 +35,15 @@ from gateway.config.places import (
     problems_of_hosts,
     user_of,
 )
-from gateway.config.problems import no_namespace
+from gateway.config.problems import is_installed, no_namespace
 from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, needs_extra
+from gateway.extensions.listing import parts
 from gateway.listening.scaling.concurrency import parse_weights
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
 from gateway.wire.azure_blob import check_container, parse_blob_account
-from gateway.wire.urls import split_url
 
 _KEY_IN_URL: Final = re.compile(
     r"^(?:servicebus|storage-queue):.*"
@@ -52,7 +51,6 @@ _KEY_IN_URL: Final = re.compile(
     re.IGNORECASE,
 )
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
-_COLLECTOR: Final = re.compile(r"https?://[^/?#\s@]+/[^?#\s]+", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
 
 
@@ -72,7 +70,7 @@ def requires_tls(endpoint: Endpoint) -> bool:
 def problems_of(config: Config) -> list[str]:
     """Return a line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
-    found += [*_names_twice(config), *_agent(config), *_workers(config), *_traces(config)]
+    found += [*_names_twice(config), *_agent(config), *_workers(config)]
     found += [*_tokens(config), *_keyless_accounts(config), *_cluster(config)]
     found += _sharding(config)
     if config.claims is not None:
@@ -87,7 +85,7 @@ def problems_of(config: Config) -> list[str]:
         found.append("entities: needs [pairing], because these options belong to a pair")
     if config.drill.allowed and config.pairing is None:
         found.append("drill.allowed: needs [pairing]; without a pair an outage has no other way")
-    return found
+    return [*found, *(problem for check in parts("checks") for problem in check(config))]
 
 
 def warnings_of(config: Config) -> list[str]:
@@ -233,7 +231,7 @@ def _of_credential(
     yield from (f".{problem}" for problem in options.problems())
     if is_plain and not all(map(is_loopback, hosts)):
         yield ": needs TLS, because an access token in plain text can be read on the way"
-    if not _is_there("azure.identity"):
+    if not is_installed("azure.identity"):
         yield f": {needs_extra('entra')}"
 
 
@@ -425,35 +423,6 @@ def _blob_account(claims: Claims, text: str) -> Iterator[str]:
 
 def _keeper_of_triggers(config: Config) -> str | None:
     return None if config.triggers is None else config.triggers.namespace
-
-
-def _traces(config: Config) -> Iterator[str]:
-    traces = config.traces
-    if traces is None:
-        return
-    if not _is_collector(traces.endpoint):
-        yield (  # without what was found: a password may be in it
-            "traces.endpoint: http(s)://HOST[:PORT]/PATH expected, such as"
-            " http://127.0.0.1:4318/v1/traces, without a user"
-        )
-    if not _is_there("opentelemetry.exporter.otlp.proto.http"):
-        yield f"traces: {needs_extra('otel')}"
-
-
-def _is_collector(url: str) -> bool:
-    try:
-        split_url(url)
-    except ValueError:
-        return False
-    return _COLLECTOR.fullmatch(url) is not None
-
-
-def _is_there(module: str) -> bool:
-    """True if the optional library with that module is installed."""
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _triggers(config: Config, triggers: TriggerTopic) -> Iterator[str]:

@@ -7,7 +7,7 @@ import base64
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 from attrs import validators
@@ -16,6 +16,7 @@ from gateway.brokers.entra.options import CredentialOptions
 from gateway.brokers.sharding.table import ShardingRule
 from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.secrets import Secret
+from gateway.config.tables import Table, tables_class
 from gateway.config.values import expected
 from gateway.domain.access import AccessPolicy, Issuer, Right, TokenRule
 from gateway.domain.backoff import Backoff
@@ -40,6 +41,8 @@ from gateway.net.tls import TlsOptions
 from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
 from gateway.telemetry.log import LEVELS
 from gateway.wire.openid.jwt import ALGORITHMS
+
+T = TypeVar("T")
 
 # The configuration of `serve` without a file; conf/pairgate.toml says the same, with every option.
 DEFAULT: Final = """
@@ -260,18 +263,6 @@ class Agent:
 
 
 @attrs.frozen(kw_only=True)
-class Traces:
-    """`[traces]`: without this section there are no spans."""
-
-    endpoint: str  # of OTLP over HTTP: http(s)://HOST:PORT/v1/traces
-    # The share of the traces that is recorded.
-    sample_ratio: float = attrs.field(
-        default=1.0, validator=[validators.ge(0.0), validators.le(1.0)]
-    )
-    service_name: str = attrs.field(default="pairgate", validator=validators.min_len(1))
-
-
-@attrs.frozen(kw_only=True)
 class Logging:
     """`[logging]`."""
 
@@ -462,7 +453,13 @@ class Config:
     drill: DrillOptions = attrs.field(factory=DrillOptions)
     cluster: ClusterOptions | None = None
     logging: Logging = attrs.field(factory=Logging)
-    traces: Traces | None = None
+    # The tables of extensions: an instance of `tables_class()`.
+    extensions: Any = attrs.field(factory=lambda: tables_class()(), metadata=FLAT)
+
+    def of(self, table: Table[T]) -> T:
+        """The value of an extension's table."""
+        value: T = getattr(self.extensions, table.name)
+        return value
 
     def endpoints_of(self, process: str) -> dict[int, Endpoint]:
         """The endpoints that a process of the given command opens, by their numbers."""

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 from typing import Any, Final
 
 import attrs
@@ -33,6 +34,14 @@ class UnknownKeysError(Exception):
 def no_namespace(name: str, known: Iterable[str]) -> str:
     """The text of the error that no configured namespace has the name."""
     return f"there is no namespace {name!r}; configured are {', '.join(sorted(known))}"
+
+
+def is_installed(module: str) -> bool:
+    """True if the optional library with that module is installed."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def is_flat(field: "attrs.Attribute[Any]") -> bool:

@@ -15,12 +15,14 @@ from gateway.config.kinds import options_class
 from gateway.config.options import (
     AccessEntry,
     AccountEntry,
+    Config,
     EnvelopeKeyEntry,
     IssuerEntry,
     Namespace,
 )
 from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
 from gateway.config.secrets import Secret, SecretSource
+from gateway.config.tables import tables_class
 from gateway.config.values import count, expected, not_one_of, seconds, size
 from gateway.domain.access import AccessPolicy, TokenRule
 from gateway.domain.envelope import EnvelopeKey
@@ -125,6 +127,7 @@ class _TableReader:
         self._converter.register_structure_hook(int, lambda value, _: count(value))
         self._converter.register_structure_hook(Path, _read_path)
         by_type: dict[Any, Hook] = {
+            Config: lambda value, _: self._read_whole(value),
             Secret: lambda value, _: secrets.read(value),
             Namespace: lambda value, _: self._read_namespace(value),
             AccessPolicy: lambda value, _: self.read(value, AccessEntry).value(),
@@ -148,6 +151,10 @@ class _TableReader:
         if get_origin(kind) is Mapping and not isinstance(value, dict):
             raise expected("a table", value)
         return self._converter.structure(value, kind)
+
+    def _read_whole(self, table: Any) -> Any:
+        """Read the file, whose further tables are those of extensions."""
+        return self._class_hook(Config, extensions=tables_class())(table, Config)
 
     def _read_token_rule(self, table: Any) -> Any:
         """Read a token rule; cattrs would take a text for a list of its letters."""

@@ -105,7 +105,7 @@ credential = {{ kind = "managed-identity" }}
 
 
 def test_a_credential_without_the_extra_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.config.checks.find_spec", lambda _name: None)
+    monkeypatch.setattr("gateway.config.problems.find_spec", lambda _name: None)
 
     (found,) = problems(f"{AZURE}credential = {{ kind = 'managed-identity' }}")
 

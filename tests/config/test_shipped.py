@@ -34,10 +34,10 @@ from gateway.config.options import (
     Logging,
     Namespace,
     Pairing,
-    Traces,
     TriggerTopic,
 )
-from gateway.config.reading import option_names
+from gateway.config.reading import option_names, without_none
+from gateway.config.tables import tables, tables_class
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.pairing.options import EntityRule
 from tests.config.shipped import COMMENTED_OUT, CONF, EVERY_OPTION, read
@@ -65,7 +65,6 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("section", "kind"),
     [
-        ("", Config),
         ("pairing", Pairing),
         ("pairing.syphon", attrs.fields(Pairing).syphon.type),
         ("pairing.trial_pause", attrs.fields(attrs.fields(Pairing).options.type).trial_pause.type),
@@ -91,15 +90,21 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("drill", DrillOptions),
         ("cluster", ClusterOptions),
         ("logging", Logging),
-        ("traces", Traces),
+        *((each.name, without_none(each.kind)) for each in tables()),
     ],
 )
-def test_no_option_is_missing(section: str, kind: Any) -> None:
+def test_no_option_of_a_section_is_missing(section: str, kind: Any) -> None:
     table: Any = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))
-    for name in filter(None, section.split(".")):
+    for name in section.split("."):
         table = table[name]
 
     assert set(table[0] if isinstance(table, list) else table) == option_names(kind)
+
+
+def test_no_option_outside_of_sections_is_missing() -> None:
+    table = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))
+
+    assert set(table) == option_names(Config) | option_names(tables_class())
 
 
 @pytest.mark.parametrize(

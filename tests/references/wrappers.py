@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from gateway.app.assembly.interceptors import INTERCEPTORS
+from gateway.app.assembly.interceptors import interceptors
 from gateway.app.assembly.wrappers import WRAPPERS
 from tests.references.tables import table
 
 
 def parts() -> Mapping[str, str]:
     """The generated parts of docs/explanation/architecture.md about wrappers and interceptors."""
-    rows = ([row.name, f"`{row.module}`", row.when or "always"] for row in INTERCEPTORS)
+    rows = ([row.name, f"`{row.module}`", row.when or "always"] for row in interceptors())
     return {
         "wrappers": f"```\n{picture()}```\n",
         "interceptors": table(("interceptor", "module", "there with"), *rows),

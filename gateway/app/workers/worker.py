@@ -20,6 +20,7 @@ from gateway.app.endpoints import (
     make_makings,
     tls_of,
 )
+from gateway.app.extending import open_extensions
 from gateway.app.failure import Failure
 from gateway.app.logs import Reloader, open_log
 from gateway.app.process import allow_files, collect_seldom, reload_nothing, watch_signals
@@ -27,7 +28,6 @@ from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
 from gateway.app.status.board import StatusBoard
-from gateway.app.traces import open_traces
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
 from gateway.app.workers.clusters import join_cluster
 from gateway.app.workers.drilling import DrillReplica
@@ -63,7 +63,7 @@ async def main(descriptor: int) -> None:
         number = greeting["worker"]
         with (
             open_log(loaded, STANDARD_ERROR, as_json=greeting["json"], worker=number) as log,
-            open_traces(loaded.config, log) as traces,
+            open_extensions(loaded.config, log) as opened,
         ):
             texts = [greeting["text"]]
             reload = Reloader(loaded, log, lambda: loaded_of(greeting, texts[-1]))
@@ -71,7 +71,7 @@ async def main(descriptor: int) -> None:
                 channel=channel,
                 greeting=greeting,
                 loaded=loaded,
-                runtime=Runtime(observer=log, traces=traces),
+                runtime=Runtime(observer=log, opened=opened),
             )
             try:
                 await worker.run(texts, reload)

@@ -1,17 +1,20 @@
-"""The traces of a process, if they are configured."""
+"""The export of a process's spans, and the interceptor that makes the spans of a namespace."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from gateway.app.assembly.interceptor_rows import InterceptorRow, Place
 from gateway.config.options import Config, Namespace
 from gateway.config.places import authority_of
+from gateway.extensions.traces import EXTENSION
+from gateway.extensions.traces.options import TRACES
 from gateway.interception import Interceptor
 from gateway.ports import Observer
 
 if TYPE_CHECKING:
-    from gateway.telemetry.trace_export import TraceExport
+    from gateway.extensions.traces.export import TraceExport
 
 
 @contextmanager
@@ -19,12 +22,12 @@ def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | N
     """
     The export of this process's spans, for the life of the context; None: spans aren't exported.
     """
-    traces = config.traces
+    traces = config.of(TRACES)
     if traces is None:
         yield None
         return
     # Imported here, as it is an extra, whose import takes as long as the rest of the gateway.
-    from gateway.telemetry.trace_export import TraceExport
+    from gateway.extensions.traces.export import TraceExport
 
     export = TraceExport(
         endpoint=traces.endpoint,
@@ -39,17 +42,16 @@ def open_traces(config: Config, observer: Observer) -> "Iterator[TraceExport | N
         export.close()
 
 
-def make_spans(namespace: Namespace, export: "TraceExport | None") -> Interceptor | None:
-    """The interceptor that makes the spans of a namespace's operations, if there is an export."""
-    if export is None:
+def _make_spans(place: Place) -> Interceptor | None:
+    if EXTENSION.name not in place.runtime.opened:
         return None
-    from gateway.telemetry.spans import SpanInterceptor, SpanMaker
+    from gateway.extensions.traces.export import TraceExport
+    from gateway.extensions.traces.spans import SpanInterceptor, SpanMaker
 
-    return SpanInterceptor(
-        SpanMaker(
-            tracer=export.tracer, system=_system_of(namespace), address=authority_of(namespace)
-        )
-    )
+    export = place.runtime.opened[EXTENSION.name]
+    assert isinstance(export, TraceExport), "`open_traces` has opened it"
+    system, address = _system_of(place.namespace), authority_of(place.namespace)
+    return SpanInterceptor(SpanMaker(tracer=export.tracer, system=system, address=address))
 
 
 def _system_of(namespace: Namespace) -> str:
@@ -64,3 +66,8 @@ def _system_of(namespace: Namespace) -> str:
         "storage-queue": "azure_storage_queue",
     }
     return names.get(kind, "pairgate")
+
+
+SPANS: Final = InterceptorRow(
+    "traces", "gateway/extensions/traces/spans.py", "[traces]", _make_spans
+)

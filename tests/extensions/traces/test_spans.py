@@ -18,12 +18,12 @@ from gateway.capabilities import SettlesMany
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, Settlement
+from gateway.extensions.traces.export import TraceExport
+from gateway.extensions.traces.spans import SpanInterceptor, SpanMaker, creation_context
 from gateway.interception import InterceptedBroker
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
-from gateway.telemetry.spans import SpanInterceptor, SpanMaker, creation_context
-from gateway.telemetry.trace_export import TraceExport
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker

@@ -1,0 +1,38 @@
+"""A row of the list of interceptors, and the place that its interceptor is made for."""
+
+from collections.abc import Callable
+
+import attrs
+
+from gateway.app.runtime import Runtime
+from gateway.config.options import Namespace
+from gateway.domain.entity import EntityPath
+from gateway.interception import Interceptor
+from gateway.pairing.drill.cut import Cut
+
+Announce = Callable[[EntityPath, int], None]
+"""Is called with a queue, and the bytes of the bodies that may have come into it."""
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """The namespace that interceptors are made for, and its part in this process."""
+
+    namespace: Namespace
+    runtime: Runtime
+    reports_itself: bool  # a store of this process announces its messages and counts its operations
+    is_alone: bool  # there is no pair
+    cut: Cut | None  # None: drills aren't allowed
+    announce: Announce | None  # None: listeners aren't informed
+
+
+@attrs.frozen
+class InterceptorRow:
+    """A feature that does something around each operation on a namespace."""
+
+    name: str
+    module: str
+    when: str  # the configuration with which it is there; empty: always
+    make: Callable[[Place], Interceptor | None]  # None: not at this place
+    # True: the core measures what it does as the doing of the namespace.
+    is_measured: bool = False

@@ -1,0 +1,1 @@
+"""Optional features, each in a folder of its own. The core knows only `listing` and `extension`."""

@@ -1,0 +1,45 @@
+"""The parts by which a feature extends the core: what the `EXTENSION` of each folder names."""
+
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import attrs
+
+Part = str
+"""`MODULE:ATTRIBUTE`, where the module is one of the extension's package."""
+
+
+@attrs.frozen(kw_only=True)
+class Extension:
+    """
+    A feature that the core works without.
+
+    Parts are named, not imported: a process imports a part at its first use. So it starts fast, and
+    each layer of the core gets what it knows of an extension and nothing else.
+    """
+
+    package: str  # `__name__` of the extension's package
+    # `gateway.config.tables.Table`: tables of the configuration.
+    tables: Sequence[Part] = ()
+    # Functions of a configuration that yield its problems, each with the path of a key.
+    checks: Sequence[Part] = ()
+    # `open_*(config, observer)`: a context manager with a service, or None, for a process's life.
+    processes: Sequence[Part] = ()
+    # `gateway.app.assembly.interceptor_rows.InterceptorRow`
+    interceptors: Sequence[Part] = ()
+
+    @property
+    def name(self) -> str:
+        return self.package.rpartition(".")[2]
+
+    def load(self, point: str) -> Sequence[Any]:
+        """Import the parts that the extension has at this point, the name of a field."""
+        return [_load(f"{self.package}.{part}") for part in getattr(self, point)]
+
+
+@cache
+def _load(part: str) -> Any:
+    module, _, attribute = part.partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,20 @@
+"""
+The list of extensions. Without its line here and its folder, a feature is gone, and the core works.
+
+The order is that of wrappers and interceptors, from the client to the namespace.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Final
+
+from gateway.extensions.extension import Extension
+from gateway.extensions.traces import EXTENSION as TRACES
+
+EXTENSIONS: Final[Sequence[Extension]] = (TRACES,)
+
+
+@cache
+def parts(point: str) -> Sequence[Any]:
+    """The parts of all extensions at that point, a field of `Extension`; imported at first use."""
+    return tuple(part for extension in EXTENSIONS for part in extension.load(point))
