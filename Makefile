@@ -5,7 +5,7 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr $(CORES) + 2)
 
 # Debian packages, installed when they are missing.
-TEST_PACKAGES := chromium curl libfaketime libnginx-mod-stream nginx-light prometheus rabbitmq-server strace systemd
+TEST_PACKAGES := beanstalkd chromium curl libfaketime libnginx-mod-stream nginx-light prometheus rabbitmq-server strace systemd
 # What compiles Qpid Proton, a foreign peer of AMQP for tests and benchmarks.
 PROTON_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell $(PYTHON) -c 'import os, sysconfig; \
 	print("" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "python3-dev")')

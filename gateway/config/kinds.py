@@ -8,6 +8,7 @@ the others.
 import random
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
@@ -22,6 +23,9 @@ from gateway.store.local.hooks import LocalHooks
 
 if TYPE_CHECKING:
     from gateway.brokers.entra.tokens import AccessTokens
+
+ENTRY_POINTS: Final = "pairgate.namespaces"
+"""The group in which a distribution names its kinds, each by the scheme of its URLs: a `Kind`."""
 
 # Share of `connect_timeout` for which a send waits for an access token. The rest is for an honest
 # error before the attempt ends.
@@ -279,7 +283,12 @@ def build(url: str, name: str, dependencies: BrokerDependencies, options: Any = 
 def _kind(url: str) -> Kind:
     scheme, colon, _ = url.partition(":")
     kind = KINDS.get(scheme.lower()) if colon else None
-    if kind is None:
-        # The whole URL isn't named: it may contain a secret.
-        raise InvalidRequest(f"URL of a namespace: one of {', '.join(KINDS)} expected")
-    return kind()
+    if kind is not None:
+        return kind()
+    further = entry_points(group=ENTRY_POINTS)
+    for each in further.select(name=scheme.lower()) if colon else ():
+        found: Kind = each.load()
+        return found
+    # The whole URL isn't named: it may contain a secret.
+    names = ", ".join([*KINDS, *sorted(each.name for each in further)])
+    raise InvalidRequest(f"URL of a namespace: one of {names} expected")

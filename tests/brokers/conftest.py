@@ -33,7 +33,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _marks(*kinds: BrokerKind) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.shared] if any(kind.shared for kind in kinds) else []
+    names = ("shared", "live")
+    return [
+        getattr(pytest.mark, name) for name in names if any(getattr(kind, name) for kind in kinds)
+    ]
 
 
 @pytest.fixture

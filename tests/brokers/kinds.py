@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import attrs
 import trio
+from pairgate_beanstalkd.broker import KIND
 from trio.abc import Clock
 
+from gateway.config.kinds import Address, BrokerDependencies
 from gateway.interception import InterceptedBroker
 from gateway.listening.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
@@ -28,6 +30,7 @@ from tests.brokers.sharding.harness import EveryQueue, sharded
 from tests.brokers.storage_queue import served as storage_queue
 from tests.brokers.storage_queue.azurites import Azurites
 from tests.claims.harness import Events, claimed, packing
+from tests.harness.beanstalkd import beanstalkd
 from tests.harness.claim_store import MemoryClaimStore
 from tests.harness.clocks import VirtualClock
 from tests.harness.watched import watched as watched_by
@@ -99,7 +102,7 @@ class BrokerKind:
     `open` gives an open broker, which is empty.
 
     `virtual_time`: no socket, thread or process, so that a test needn't wait. `shared`: it is on
-    servers that all tests of a process share.
+    servers that all tests of a process share. `live`: it starts a server of its own.
     """
 
     name: str
@@ -107,6 +110,7 @@ class BrokerKind:
     can: Capability = EVERYTHING
     virtual_time: bool = False
     shared: bool = False
+    live: bool = False
 
 
 def needs(capability: Capability) -> Callable[[F], F]:
@@ -240,6 +244,23 @@ def with_shards(inner: Open, clock: WallClock) -> Open:
     return open_sharded
 
 
+@asynccontextmanager
+async def on_beanstalkd(place: Place) -> AsyncIterator[Broker]:
+    """A kind that another distribution adds: examples/beanstalkd."""
+    async with beanstalkd(place.folder) as (_, port):
+        address = Address(
+            name="tubes",
+            scheme="beanstalkd",
+            rest=f"//127.0.0.1:{port}",
+            options=None,
+            dependencies=BrokerDependencies(
+                clock=real_date, rng=random.Random(0), observer=Events()
+            ),
+        )
+        async with KIND.make(address) as broker:
+            yield broker
+
+
 def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
     return lambda place: open_broker(place.folder)
 
@@ -352,6 +373,19 @@ STORAGE_QUEUE = (
     | Capability.TOKENS
 )
 
+# Tubes have names and jobs, and no properties.
+BEANSTALKD = (
+    Capability.DEAD_LETTER
+    | Capability.ALL_TYPES
+    | Capability.RECEIVE_AND_DELETE
+    | Capability.PROMPT_RETURN
+    | Capability.ORDERLY_RETURN
+    | Capability.PROMPT_ABANDON
+    | Capability.PROMPT_CANCEL
+    | Capability.DATES
+    | Capability.ANY_CASE
+)
+
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
     BrokerKind(name="embedded", open=embedded),
@@ -377,6 +411,7 @@ KINDS = [
         shared=True,
         can=PLAIN,
     ),
+    BrokerKind(name="beanstalkd", open=on_beanstalkd, can=BEANSTALKD, live=True),
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),

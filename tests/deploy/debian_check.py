@@ -34,6 +34,7 @@ FEW: Final[Mapping[str, str]] = {
     ".node": "tests/e2e/test_storage_clients.py",
     "Proton": "tests/e2e/test_proton_client.py",
     "chromium": "tests/frontends/admin/test_page_in_browser.py",
+    "beanstalkd": "tests/examples/test_beanstalkd.py",
     "curl": "tests/e2e/test_token.py",
     "libfaketime": "tests/e2e/test_faults_host.py",
     "libnginx-mod-stream": "tests/e2e/test_balancer.py",

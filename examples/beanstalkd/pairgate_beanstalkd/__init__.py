@@ -1,0 +1,1 @@
+"""beanstalkd as a namespace of Pairgate."""
