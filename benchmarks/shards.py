@@ -37,14 +37,14 @@ from benchmarks.machine import facts_of_processor
 from benchmarks.report import report_of, show_facts
 from gateway.brokers.rabbitmq.broker import open_namespace as open_rabbitmq
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.places import ShardPlaces
-from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.brokers.storage_queue.broker import open_namespace as open_storage
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.capabilities.settling import settle_all
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Delivery, Message, ReceiveMode, Settlement
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.places import ShardPlaces
+from gateway.extensions.sharding.table import ShardingRule, ShardTable
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.ports import Broker, Receiver
 from gateway.store.local.memory import MemoryBroker

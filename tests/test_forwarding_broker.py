@@ -7,10 +7,6 @@ import attrs
 import pytest
 
 from gateway import capabilities
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.places import ShardPlaces
-from gateway.brokers.sharding.receiver import ShardedReceiver
-from gateway.brokers.sharding.sessions import ShardedSession
 from gateway.capabilities import (
     BoundsSends,
     ChangesBody,
@@ -52,6 +48,10 @@ from gateway.claims.unpacking import PackedReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.topics.topology import TopicProperties
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.places import ShardPlaces
+from gateway.extensions.sharding.receiver import ShardedReceiver
+from gateway.extensions.sharding.sessions import ShardedSession
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.frontends.amqp.receivers import OpenedReceiver
 from gateway.interception import InterceptedBroker, InterceptedReceiver, InterceptedSession

@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "listening": PORTS | {"domain"},
     "listening/scaling": {"domain"},
     "claims": PORTS | {"domain"},
+    "extensions": SIBLINGS | PORTS | {"config", "listening", "store", "net", "wire", "domain"},
     "telemetry": PORTS | {"domain"},
     "config/kinds": PORTS | {"brokers", "store", "net", "domain"},
     "config": SIBLINGS

@@ -23,13 +23,13 @@ from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
 from gateway.app.status.board import LoneSyphon, StatusBoard
 from gateway.app.status.sections import readings
-from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.file import Loaded
 from gateway.config.kinds import Adapter
 from gateway.config.options import SYPHON, Config, Pairing
 from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
+from gateway.extensions.sharding.assembly import Sharding
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals

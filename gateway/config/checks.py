@@ -6,7 +6,6 @@ from itertools import combinations
 from typing import Final
 
 from gateway.brokers.entra.options import CredentialOptions
-from gateway.brokers.sharding.table import ShardingRule
 from gateway.config.addresses import addresses_of
 from gateway.config.checks_of_pairs import problems_of_pair, warnings_of_pair
 from gateway.config.kinds import cannot
@@ -40,6 +39,7 @@ from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, needs_extra
 from gateway.extensions.listing import parts
+from gateway.extensions.sharding.table import ShardingRule
 from gateway.listening.scaling.concurrency import parse_weights
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address

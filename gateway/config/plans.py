@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from gateway.brokers.sharding.table import ShardingRule
 from gateway.config.options import Namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.plan import Plan, PlannedQueue, PlannedTopic
+from gateway.extensions.sharding.table import ShardingRule
 from gateway.wire.servicebus.emulator_config import MAX_BYTES, parse_emulator_config
 
 

@@ -7,10 +7,10 @@ from contextlib import suppress
 import pytest
 import trio
 
-from gateway.brokers.sharding.sequence import shard_of
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists
 from gateway.domain.message import Complete, Message, ReceiveMode
+from gateway.extensions.sharding.sequence import shard_of
 from gateway.ports import Broker
 from tests.e2e.installation import client
 from tests.e2e.processes import (

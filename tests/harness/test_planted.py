@@ -13,7 +13,7 @@ from gateway.domain.message import MAX_REASON_LENGTH
 from tests.harness.planted import ROOT, PlantedBug, apply, bugs_below, share_package
 from tests.pages import blocks
 
-FOLDERS = [ROOT / f"tests/{part}/planted" for part in ("simulation", "brokers", "store")]
+FOLDERS = sorted((ROOT / "tests").rglob("planted"))
 BUGS = [bug for folder in FOLDERS for bug in bugs_below(folder)]
 FILE = "gateway/domain/message.py"
 LIMIT = "gateway.domain.message.MAX_REASON_LENGTH"

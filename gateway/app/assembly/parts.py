@@ -34,8 +34,6 @@ from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge, enter_spool
 from gateway.app.status.sections import DRILL, ORDER
 from gateway.app.workers.clusters import make_cluster
-from gateway.brokers.sharding.assembly import Sharding
-from gateway.brokers.sharding.broker import ShardedBroker
 from gateway.capabilities import Visibility
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.packing import PackedBroker
@@ -47,6 +45,8 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
+from gateway.extensions.sharding.assembly import Sharding
+from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.cluster.cluster import Cluster

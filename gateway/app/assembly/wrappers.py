@@ -13,9 +13,9 @@ import trio
 
 from gateway.app.assembly.claiming import with_claim_check, with_packing
 from gateway.app.runtime import Runtime
-from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.options import Config
 from gateway.domain.failover import State
+from gateway.extensions.sharding.assembly import Sharding
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
 from gateway.ports import Broker, Service
@@ -86,7 +86,7 @@ async def _gather(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[
 WRAPPERS: Final[Sequence[WrapperRow]] = (
     WrapperRow("packing", "gateway/claims/packing.py", "[[packing]]", _pack),
     WrapperRow("claim check", "gateway/claims/broker.py", "[claims]", _claim),
-    WrapperRow("shards", "gateway/brokers/sharding/broker.py", "[[sharding]]", _join_shards),
+    WrapperRow("shards", "gateway/extensions/sharding/broker.py", "[[sharding]]", _join_shards),
     WrapperRow("gathering", "gateway/pairing/gathering.py", "[pairing]", _gather),
 )
 

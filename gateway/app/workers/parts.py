@@ -28,10 +28,10 @@ from gateway.app.namespaces import Sides, enter
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.app.workers.stores import enter_store
-from gateway.brokers.sharding.assembly import Sharding
 from gateway.config.kinds import Adapter
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.identity import Identity
+from gateway.extensions.sharding.assembly import Sharding
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.leases import Leases

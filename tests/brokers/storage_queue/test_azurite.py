@@ -9,8 +9,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.sharding.places import ShardPlaces
-from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.capabilities import ChangesBody, Updates
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -25,6 +23,8 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.storage_queue.poison import UNLIMITED
+from gateway.extensions.sharding.places import ShardPlaces
+from gateway.extensions.sharding.table import ShardingRule, ShardTable
 from gateway.offering import required
 from gateway.pairing.options import Oversized
 from gateway.wire.storage_queue import operations as storage
@@ -32,8 +32,8 @@ from gateway.wire.storage_queue.body import MAX_ENCODED
 from gateway.wire.storage_queue.notes import Notes, write_notes
 from tests.brokers.kinds import real_date
 from tests.brokers.pairs import pair_of
-from tests.brokers.sharding.harness import sharded
 from tests.brokers.storage_queue.azurites import Azurites, client
+from tests.extensions.sharding.harness import sharded
 from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
 
 pytestmark = pytest.mark.live

@@ -8,7 +8,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.sharding.table import ShardingRule
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -34,6 +33,7 @@ from gateway.domain.message import (
     Message,
     ReceiveMode,
 )
+from gateway.extensions.sharding.table import ShardingRule
 from gateway.ports import Receiver
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue import operations as storage
@@ -41,8 +41,8 @@ from gateway.wire.storage_queue.answers import Style, build_response, parse_resp
 from gateway.wire.storage_queue.connection_string import parse_storage_connection
 from gateway.wire.storage_queue.errors import Trace, build_error, build_refusal
 from gateway.wire.storage_queue.operations import GetMessages, Messages
-from tests.brokers.sharding.harness import sharded
 from tests.brokers.storage_queue.harness import ORDERS, harness
+from tests.extensions.sharding.harness import sharded
 
 TRACE = Trace(request_id="id", time="now")
 DAY = timedelta(days=1)

@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from gateway.brokers.sharding.table import ShardedQueue, key_of
 from gateway.capabilities import Batches, SendEach, TransactedSend
 from gateway.changes import Turns
 from gateway.domain.backoff import Backoff
@@ -23,6 +22,7 @@ from gateway.domain.errors import (
     QuotaExceeded,
 )
 from gateway.domain.message import AcceptedBy, Message
+from gateway.extensions.sharding.table import ShardedQueue, key_of
 
 T = TypeVar("T")
 

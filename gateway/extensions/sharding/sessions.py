@@ -8,10 +8,6 @@ from typing import Final, NoReturn
 import attrs
 import trio
 
-from gateway.brokers.sharding.places import elsewhere
-from gateway.brokers.sharding.sequence import inward, inward_number, outward
-from gateway.brokers.sharding.table import ShardedQueue
-from gateway.brokers.sharding.tasks import tasks_behind
 from gateway.capabilities import (
     Enlists,
     KeepsMessages,
@@ -26,6 +22,10 @@ from gateway.capabilities import (
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageNotFound
 from gateway.domain.message import Delivery, ReceiveMode, Settlement
+from gateway.extensions.sharding.places import elsewhere
+from gateway.extensions.sharding.sequence import inward, inward_number, outward
+from gateway.extensions.sharding.table import ShardedQueue
+from gateway.extensions.sharding.tasks import tasks_behind
 from gateway.offering import Wrapper, required
 
 _MOST_LISTED: Final = 1000  # of one page

@@ -8,8 +8,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.capabilities import DeletesMessages, Sessions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -21,9 +19,11 @@ from gateway.domain.errors import (
     SessionRequired,
 )
 from gateway.domain.message import Message
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.table import ShardingRule, ShardTable
 from gateway.offering import required
 from gateway.store.local.memory import MemoryBroker
-from tests.brokers.sharding.harness import ORDERS, sharded
+from tests.extensions.sharding.harness import ORDERS, sharded
 from tests.harness.clocks import VirtualClock
 
 THREE = ShardingRule(queue="orders", shards=3)

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.brokers.sharding.halfway import halfway
-from gateway.brokers.sharding.table import ShardedQueue, ShardTable
 from gateway.capabilities import Updates, Verifies, described
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists, EntityNotFound
+from gateway.extensions.sharding.halfway import halfway
+from gateway.extensions.sharding.table import ShardedQueue, ShardTable
 from gateway.offering import required
 from gateway.ports import Broker
 

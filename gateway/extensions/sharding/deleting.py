@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 import attrs
 import trio
 
-from gateway.brokers.sharding.table import ShardedQueue
 from gateway.capabilities import check_delete_limit
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -21,6 +20,7 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     SessionLockLost,
 )
+from gateway.extensions.sharding.table import ShardedQueue
 
 Delete = Callable[[EntityPath, int], Awaitable[int]]
 """

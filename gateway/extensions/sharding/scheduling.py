@@ -2,9 +2,6 @@
 
 from collections.abc import Sequence
 
-from gateway.brokers.sharding.halfway import halfway
-from gateway.brokers.sharding.sequence import by_shard, outward_number
-from gateway.brokers.sharding.table import ShardedQueue
 from gateway.capabilities import Schedules
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -14,6 +11,9 @@ from gateway.domain.errors import (
     OutcomeUnknown,
 )
 from gateway.domain.message import Message
+from gateway.extensions.sharding.halfway import halfway
+from gateway.extensions.sharding.sequence import by_shard, outward_number
+from gateway.extensions.sharding.table import ShardedQueue
 
 
 async def schedule_in_shards(

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.table import ShardingRule
 from gateway.capabilities import Updates
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -18,9 +16,11 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.table import ShardingRule
 from gateway.offering import required
 from gateway.store.local.memory import MemoryBroker
-from tests.brokers.sharding.harness import ORDERS, Altered, sharded
+from tests.extensions.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import VirtualClock
 
 FOUR = ShardingRule(queue="orders", shards=4)

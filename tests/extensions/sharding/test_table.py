@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.brokers.sharding.sequence import inward, inward_number, outward, outward_number
-from gateway.brokers.sharding.table import ShardingRule, ShardTable, key_of, place_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Delivery, Message
+from gateway.extensions.sharding.sequence import inward, inward_number, outward, outward_number
+from gateway.extensions.sharding.table import ShardingRule, ShardTable, key_of, place_of
 
 ORDERS = EntityPath("Orders")
 KEYS = [f"key {number}" for number in range(1000)]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers.sharding.random_run import first_broken, judge
+from tests.extensions.sharding.random_run import first_broken, judge
 from tests.harness.planted import PlantedBug, bugs_below
 
 pytestmark = pytest.mark.slow
 
 SEEDS = (0, 1, 2, 3, 4, 11)  # in the last a shard is removed, which is rare
-PLANTED = Path(__file__).parents[1] / "planted" / "sharding"
+PLANTED = Path(__file__).with_name("planted")
 
 
 def test_nothing_acknowledged_is_lost_or_stuck_while_shards_come_and_go() -> None:

@@ -21,16 +21,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.brokers.sharding.places import elsewhere
-from gateway.brokers.sharding.sequence import (
-    by_shard,
-    has_room,
-    inward,
-    outward,
-    shard_of,
-)
-from gateway.brokers.sharding.table import ShardTable
-from gateway.brokers.sharding.tasks import tasks_behind
 from gateway.capabilities import (
     ChangesBody,
     Enlists,
@@ -47,6 +37,16 @@ from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, Outcome
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
+from gateway.extensions.sharding.places import elsewhere
+from gateway.extensions.sharding.sequence import (
+    by_shard,
+    has_room,
+    inward,
+    outward,
+    shard_of,
+)
+from gateway.extensions.sharding.table import ShardTable
+from gateway.extensions.sharding.tasks import tasks_behind
 from gateway.offering import Wrapper, offered, required
 from gateway.ports import Broker, Receiver, WallClock
 

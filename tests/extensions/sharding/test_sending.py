@@ -9,9 +9,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.places import ShardPlaces
-from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.capabilities import Schedules, SendsMany, send_accepted_by
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -26,11 +23,14 @@ from gateway.domain.errors import (
 )
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Message
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.places import ShardPlaces
+from gateway.extensions.sharding.table import ShardingRule, ShardTable
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from tests.brokers.pairs import pair_of, syphon_of
-from tests.brokers.sharding.harness import ORDERS, Altered, sharded
+from tests.extensions.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import START, VirtualClock
 from tests.harness.faults import FaultyBroker, LoseAnswer, Operation, Refuse
 

@@ -12,11 +12,6 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.queues import summed
-from gateway.brokers.sharding.receiver import LINGER
-from gateway.brokers.sharding.sequence import shard_of
-from gateway.brokers.sharding.table import ShardingRule
 from gateway.capabilities import ReceivesDeferred, Sessions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -35,10 +30,15 @@ from gateway.domain.message import (
     Message,
     ReceiveMode,
 )
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.queues import summed
+from gateway.extensions.sharding.receiver import LINGER
+from gateway.extensions.sharding.sequence import shard_of
+from gateway.extensions.sharding.table import ShardingRule
 from gateway.offering import required
 from gateway.ports import Receiver
 from gateway.store.local.memory import MemoryBroker
-from tests.brokers.sharding.harness import ORDERS, Altered, sharded
+from tests.extensions.sharding.harness import ORDERS, Altered, sharded
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
-from gateway.brokers.sharding.broker import ShardedBroker, always, never
-from gateway.brokers.sharding.places import ShardPlaces
-from gateway.brokers.sharding.setup import ShardSetup
-from gateway.brokers.sharding.table import ShardingRule, ShardTable
 from gateway.domain.entity import EntityPath
+from gateway.extensions.sharding.broker import ShardedBroker, always, never
+from gateway.extensions.sharding.places import ShardPlaces
+from gateway.extensions.sharding.setup import ShardSetup
+from gateway.extensions.sharding.table import ShardingRule, ShardTable
 from gateway.ports import Broker, Observer, Service, WallClock
 
 

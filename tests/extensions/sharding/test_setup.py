@@ -8,16 +8,16 @@ from typing import Any
 import attrs
 import trio
 
-from gateway.brokers.sharding.setup import ShardSetup
-from gateway.brokers.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
 from gateway.domain.message import Complete, Message
+from gateway.extensions.sharding.setup import ShardSetup
+from gateway.extensions.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.store.local.memory import MemoryBroker
-from tests.brokers.sharding.harness import ORDERS
 from tests.claims.harness import Events
+from tests.extensions.sharding.harness import ORDERS
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse
 

@@ -21,17 +21,17 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.setup import ShardSetup
-from gateway.brokers.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.events.gateway import Event
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
 from gateway.domain.message import Abandon, Complete, Delivery, Message
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.setup import ShardSetup
+from gateway.extensions.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.ports import Receiver
 from gateway.store.local.memory import MemoryBroker
-from tests.brokers.sharding.harness import ORDERS, sharded
+from tests.extensions.sharding.harness import ORDERS, sharded
 from tests.harness.clocks import VirtualClock
 from tests.harness.determinism import run_seeded
 from tests.harness.faults import (

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final
 import attrs
 import trio
 
-from gateway.brokers.sharding.broker import ShardedBroker
-from gateway.brokers.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.capabilities import Peeks, ReceivesDeferred, TakesBack
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
+from gateway.extensions.sharding.broker import ShardedBroker
+from gateway.extensions.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver, WallClock

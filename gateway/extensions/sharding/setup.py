@@ -9,12 +9,12 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.brokers.sharding.table import ShardedQueue, ShardTable
 from gateway.capabilities import described
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
+from gateway.extensions.sharding.table import ShardedQueue, ShardTable
 from gateway.ports import Broker, Observer
 
 _AGAIN: Final = Backoff(first=1.0, cap=30.0)

@@ -11,8 +11,6 @@ from datetime import datetime
 
 import attrs
 
-from gateway.brokers.sharding.halfway import halfway
-from gateway.brokers.sharding.table import ShardTable
 from gateway.capabilities import (
     Batches,
     Clears,
@@ -36,6 +34,8 @@ from gateway.capabilities import (
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
+from gateway.extensions.sharding.halfway import halfway
+from gateway.extensions.sharding.table import ShardTable
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.offering import required
 from gateway.ports import Broker, Receiver

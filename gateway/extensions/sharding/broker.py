@@ -23,22 +23,6 @@ from typing import ClassVar, TypeVar
 
 import attrs
 
-from gateway.brokers.sharding.deleting import ShardedDeletion, delete_in_session
-from gateway.brokers.sharding.queues import (
-    create_shards,
-    delete_shards,
-    describe_shards,
-    inspect_shards,
-    list_whole_queues,
-    update_shards,
-    verify_shards,
-)
-from gateway.brokers.sharding.receiver import open_sharded_receiver
-from gateway.brokers.sharding.scheduling import cancel_in_shards, schedule_in_shards
-from gateway.brokers.sharding.sending import ShardedSending
-from gateway.brokers.sharding.sequence import inward_number, outward
-from gateway.brokers.sharding.sessions import list_sharded_sessions, open_sharded_session
-from gateway.brokers.sharding.table import ShardTable
 from gateway.capabilities import (
     Batches,
     BoundsSends,
@@ -60,6 +44,22 @@ from gateway.capabilities import (
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityNotFound, OutcomeUnknown
 from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.extensions.sharding.deleting import ShardedDeletion, delete_in_session
+from gateway.extensions.sharding.queues import (
+    create_shards,
+    delete_shards,
+    describe_shards,
+    inspect_shards,
+    list_whole_queues,
+    update_shards,
+    verify_shards,
+)
+from gateway.extensions.sharding.receiver import open_sharded_receiver
+from gateway.extensions.sharding.scheduling import cancel_in_shards, schedule_in_shards
+from gateway.extensions.sharding.sending import ShardedSending
+from gateway.extensions.sharding.sequence import inward_number, outward
+from gateway.extensions.sharding.sessions import list_sharded_sessions, open_sharded_session
+from gateway.extensions.sharding.table import ShardTable
 from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.offering import offered, required
 from gateway.ports import Broker, Receiver, WallClock
