@@ -40,14 +40,14 @@ from gateway.capabilities import (
     Verifies,
     Visibility,
 )
-from gateway.claims.broker import ClaimedBroker
-from gateway.claims.packing import PackedBroker
-from gateway.claims.receiver import ClaimedReceiver
-from gateway.claims.session import ClaimedSession
-from gateway.claims.unpacking import PackedReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.topics.topology import TopicProperties
+from gateway.extensions.claims.broker import ClaimedBroker
+from gateway.extensions.claims.packing import PackedBroker
+from gateway.extensions.claims.receiver import ClaimedReceiver
+from gateway.extensions.claims.session import ClaimedSession
+from gateway.extensions.claims.unpacking import PackedReceiver
 from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.extensions.sharding.places import ShardPlaces
 from gateway.extensions.sharding.receiver import ShardedReceiver

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.modules import PACKAGE, PORTS, ROOT, modules
 
-SIBLINGS = {"brokers", "claims", "frontends", "pairing", "telemetry"}
+SIBLINGS = {"brokers", "frontends", "pairing", "telemetry"}
 
 LISTING = {"extensions/listing"}
 CORE = SIBLINGS | PORTS | LISTING | {"app", "config", "listening", "store", "net", "wire", "domain"}
@@ -40,8 +40,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pairing": PORTS | {"domain"},
     "listening": PORTS | {"domain"},
     "listening/scaling": {"domain"},
-    "claims": PORTS | {"domain"},
-    "extensions": SIBLINGS | PORTS | {"config", "listening", "store", "net", "wire", "domain"},
     "telemetry": PORTS | {"domain"},
     "config/kinds": PORTS | {"brokers", "store", "net", "domain"},
     "config": SIBLINGS

@@ -26,7 +26,7 @@ ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("domain", "store/engine", "listening/scaling", "checker", "pairing")
 NO_GATEWAY: Final = "tests/conftest.py"  # imports nothing of it
 NEAR: Final[Mapping[str, Sequence[str]]] = {
-    "domain": ("tests/domain/", "tests/claims/"),
+    "domain": ("tests/domain/",),
     "store/engine": ("tests/store/engine/",),
     "listening/scaling": ("tests/listening/scaling/",),
     "checker": ("tests/checker/", "tests/chaos/test_invariants.py"),
@@ -55,7 +55,7 @@ FAR: Final[Mapping[str, Sequence[str]]] = {
     "checker": ("tests/chaos/test_checker.py",),
     "pairing": (
         "tests/brokers/test_pair_contract.py",
-        "tests/claims/test_pair.py",
+        "tests/extensions/claims/test_pair.py",
         "tests/config/",
     ),
 }

@@ -13,7 +13,6 @@ import attrs
 from attrs import validators
 
 from gateway.brokers.entra.options import CredentialOptions
-from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.secrets import Secret
 from gateway.config.tables import Table, tables_class
 from gateway.config.values import expected
@@ -22,6 +21,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
+from gateway.extensions.claims.options import ClaimOptions, PackingRule
 from gateway.extensions.sharding.table import ShardingRule
 from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions

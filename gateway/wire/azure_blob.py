@@ -20,11 +20,9 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.claim import ClaimMissing, Entry
 from gateway.domain.errors import (
     BrokerError,
     Busy,
-    GatewayError,
     InvalidRequest,
     NotAuthorized,
     StorageFull,
@@ -66,12 +64,20 @@ class BlobAccount:
 
 
 @attrs.frozen
+class Blob:
+    """The name of a blob, and when it was written."""
+
+    name: str
+    written: datetime
+
+
+@attrs.frozen
 class Page:
     """
-    A page of names, and the marker of the next page; an empty marker: there are no more pages.
+    A page of blobs, and the marker of the next page; an empty marker: there are no more pages.
     """
 
-    entries: tuple[Entry, ...]
+    blobs: tuple[Blob, ...]
     marker: str
 
 
@@ -201,7 +207,7 @@ def authorized(request: Request, account: BlobAccount, now: datetime, token: str
 
 def parse_page(response: Response) -> Page:
     """
-    The names on a page.
+    The blobs of a page.
 
     Raises:
         Unavailable: the response isn't a list of blobs.
@@ -210,15 +216,15 @@ def parse_page(response: Response) -> Page:
         root = parse_xml(response.body)
     except XmlError as error:
         raise Unavailable(f"claim store: a list of blobs expected: {error}") from error
-    entries = []
+    blobs = []
     for blob in root.iterfind("{*}Blobs/{*}Blob"):
         properties = blob.find("{*}Properties")
         written = parse_http_date(
             "" if properties is None else text_of(properties, "Last-Modified")
         )
         if written is not None:
-            entries.append(Entry(text_of(blob, "Name"), written))
-    return Page(tuple(entries), text_of(root, "NextMarker"))
+            blobs.append(Blob(text_of(blob, "Name"), written))
+    return Page(tuple(blobs), text_of(root, "NextMarker"))
 
 
 def code_of(response: Response) -> str:
@@ -234,12 +240,10 @@ _BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
 }
 
 
-def refusal(response: Response, store: str) -> GatewayError:
+def refusal(response: Response, store: str) -> BrokerError:
     """The error for a response of 300 and above; `store` is the store's name in its text."""
     code = code_of(response)
     text = f"{store}: {response.status} {code}".rstrip()
-    if code == "BlobNotFound":
-        return ClaimMissing(text)
     if code in _BUSY or response.status == 429:
         return Busy(text)
     if code == _FULL:
@@ -247,11 +251,15 @@ def refusal(response: Response, store: str) -> GatewayError:
     return _BY_STATUS.get(response.status, Unavailable)(text)
 
 
+def is_missing(response: Response) -> bool:
+    """True if the container works, and has no blob with that name."""
+    return response.status == 404 and code_of(response) == "BlobNotFound"
+
+
 def is_unmet(response: Response) -> bool:
     """True if the condition of a write doesn't hold: the blob has another version, or none."""
     is_taken = response.status == 409 and code_of(response) == "BlobAlreadyExists"
-    is_gone = response.status == 404 and code_of(response) == "BlobNotFound"
-    return response.status == 412 or is_taken or is_gone
+    return response.status == 412 or is_taken or is_missing(response)
 
 
 def _wrong(text: str) -> InvalidRequest:

@@ -28,7 +28,7 @@ from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus import served as servicebus_rest
 from tests.brokers.storage_queue import served as storage_queue
 from tests.brokers.storage_queue.azurites import Azurites
-from tests.claims.harness import Events, claimed, packing
+from tests.extensions.claims.harness import Events, claimed, packing
 from tests.extensions.sharding.harness import EveryQueue, sharded
 from tests.harness.beanstalkd import beanstalkd
 from tests.harness.claim_store import MemoryClaimStore

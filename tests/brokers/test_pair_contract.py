@@ -26,9 +26,9 @@ from tests.brokers.amqp.served import client as amqp_client
 from tests.brokers.kinds import real_date
 from tests.brokers.pairs import BACKLOG_QUEUES, pair_of, syphon_of
 from tests.brokers.servicebus.served import client
-from tests.claims.harness import Events, MemoryClaimStore, claimed, packing
 from tests.e2e.processes import broker_config, open_gateways
 from tests.e2e.rest import KEY, KEY_NAME
+from tests.extensions.claims.harness import Events, MemoryClaimStore, claimed, packing
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker
 from tests.harness.watched import watched

@@ -12,7 +12,6 @@ import attrs
 import pytest
 
 from gateway.brokers.entra.options import CredentialKind, CredentialOptions
-from gateway.claims.options import PackingRule
 from gateway.cli import COMMANDS, command_named
 from gateway.config.file import load
 from gateway.config.kinds import options_class
@@ -37,6 +36,7 @@ from gateway.config.options import (
 )
 from gateway.config.reading import option_names, without_none
 from gateway.config.tables import tables, tables_class
+from gateway.extensions.claims.options import PackingRule
 from gateway.extensions.sharding.table import ShardingRule
 from gateway.frontends.cluster.options import ClusterOptions
 from gateway.pairing.options import EntityRule

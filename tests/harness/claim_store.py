@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.domain.claim import ClaimCorrupt, ClaimMissing, Entry, is_name
+from gateway.extensions.claims.claim import ClaimCorrupt, ClaimMissing, Entry, is_name
 from gateway.ports import WallClock
 
 BEFORE: Final = "before"

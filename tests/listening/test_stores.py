@@ -20,7 +20,7 @@ from gateway.listening.stores.folder import FolderValues
 from gateway.listening.stores.sqlite import SqliteValues
 from gateway.listening.stores.values import Store, Values
 from gateway.ports import ABSENT, ANY
-from tests.claims.stores import account_at, now
+from tests.extensions.claims.stores import account_at, now
 from tests.harness.azurite import azurite
 
 ROOT = Path(__file__).parents[2]

@@ -11,20 +11,20 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.brokers.entra.options import STORAGE_SCOPE
 from gateway.brokers.storage_queue.blob_client import BlobClient
-from gateway.brokers.storage_queue.blob_store import AzureBlobStore
-from gateway.claims.broker import ClaimedBroker
-from gateway.claims.claim_check import ClaimCheck, Codec
-from gateway.claims.collector import Collector
-from gateway.claims.encryption import TAG
-from gateway.claims.folder import FolderStore
-from gateway.claims.packing import PackedBroker
-from gateway.claims.receiver import ClaimDependencies
 from gateway.config.kinds import BrokerDependencies, access_tokens
 from gateway.config.options import Claims, Config
-from gateway.domain import claim as claims
 from gateway.domain.errors import BrokerError, GatewayError, NotAuthorized, Untrusted
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.message import Message
+from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.azure_blob_store import AzureBlobStore
+from gateway.extensions.claims.broker import ClaimedBroker
+from gateway.extensions.claims.claim_check import ClaimCheck, Codec
+from gateway.extensions.claims.collector import Collector
+from gateway.extensions.claims.encryption import TAG
+from gateway.extensions.claims.folder import FolderStore
+from gateway.extensions.claims.packing import PackedBroker
+from gateway.extensions.claims.receiver import ClaimDependencies
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.ports import Broker, Service
 from gateway.wire.amqp.message import decode_message, encode_message

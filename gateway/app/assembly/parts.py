@@ -35,8 +35,6 @@ from gateway.app.spooling import SpoolGauge, enter_spool
 from gateway.app.status.sections import DRILL, ORDER
 from gateway.app.workers.clusters import make_cluster
 from gateway.capabilities import Visibility
-from gateway.claims.broker import ClaimedBroker
-from gateway.claims.packing import PackedBroker
 from gateway.config.kinds import Adapter
 from gateway.config.options import SERVE, STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
@@ -45,6 +43,8 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
+from gateway.extensions.claims.broker import ClaimedBroker
+from gateway.extensions.claims.packing import PackedBroker
 from gateway.extensions.sharding.assembly import Sharding
 from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.frontends.admin.announcements import Announcements

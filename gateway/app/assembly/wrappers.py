@@ -84,8 +84,8 @@ async def _gather(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[
 # From the client to the pair. Packs are made before the claim check: it sees their size. Both see
 # one queue where there are shards; each shard gathers its own sends.
 WRAPPERS: Final[Sequence[WrapperRow]] = (
-    WrapperRow("packing", "gateway/claims/packing.py", "[[packing]]", _pack),
-    WrapperRow("claim check", "gateway/claims/broker.py", "[claims]", _claim),
+    WrapperRow("packing", "gateway/extensions/claims/packing.py", "[[packing]]", _pack),
+    WrapperRow("claim check", "gateway/extensions/claims/broker.py", "[claims]", _claim),
     WrapperRow("shards", "gateway/extensions/sharding/broker.py", "[[sharding]]", _join_shards),
     WrapperRow("gathering", "gateway/pairing/gathering.py", "[pairing]", _gather),
 )

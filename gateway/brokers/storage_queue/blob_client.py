@@ -87,7 +87,7 @@ class BlobClient:
         Return the success of a request that may be repeated.
 
         Raises:
-            GatewayError: as `refusal`; `Unavailable` also if no answer came.
+            BrokerError: as `refusal`; `Unavailable` also if no answer came.
         """
         response = await self.ask(request)
         if response.status >= 300:

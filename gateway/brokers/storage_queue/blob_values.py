@@ -10,7 +10,7 @@ from gateway.wire.azure_blob import (
     build_get,
     build_put,
     build_remove,
-    code_of,
+    is_missing,
     is_unmet,
     refusal,
 )
@@ -40,7 +40,7 @@ class AzureBlobValues(InContainer):
     async def read(self, key: str) -> tuple[bytes | None, str]:
         """As `Versioned.read`."""
         response = await self._blobs.ask(build_get(self._blobs.container, key))
-        if response.status == 404 and code_of(response) == "BlobNotFound":
+        if is_missing(response):
             return None, ABSENT
         if response.status >= 300:
             raise refusal(response, _STORE)
@@ -70,8 +70,7 @@ class AzureBlobValues(InContainer):
         response = await self._blobs.once(
             build_remove(self._blobs.container, key, _condition(if_match))
         )
-        is_gone = response.status == 404 and code_of(response) == "BlobNotFound"
-        if not (is_gone and if_match == ANY):
+        if not (is_missing(response) and if_match == ANY):
             self._check(response, key)
         return ABSENT
 

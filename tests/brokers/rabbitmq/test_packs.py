@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 import trio
 
-from gateway.claims.claim_check import Codec
-from gateway.claims.options import PackingRule
-from gateway.claims.packing import PackedBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
+from gateway.extensions.claims.claim_check import Codec
+from gateway.extensions.claims.options import PackingRule
+from gateway.extensions.claims.packing import PackedBroker
 from gateway.wire.amqp.message import decode_message, encode_message
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 

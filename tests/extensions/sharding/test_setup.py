@@ -16,7 +16,7 @@ from gateway.domain.message import Complete, Message
 from gateway.extensions.sharding.setup import ShardSetup
 from gateway.extensions.sharding.table import ShardedQueue, ShardingRule, ShardTable
 from gateway.store.local.memory import MemoryBroker
-from tests.claims.harness import Events
+from tests.extensions.claims.harness import Events
 from tests.extensions.sharding.harness import ORDERS
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, Operation, Refuse

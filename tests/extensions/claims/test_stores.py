@@ -15,14 +15,14 @@ import trio
 from gateway.app.runtime import Silence
 from gateway.brokers.entra.tokens import AccessToken, AccessTokens
 from gateway.brokers.storage_queue.blob_client import BlobClient
-from gateway.brokers.storage_queue.blob_store import AzureBlobStore
-from gateway.claims.folder import FolderStore
-from gateway.claims.store import ClaimStore
-from gateway.domain.claim import ClaimCorrupt, ClaimMissing
 from gateway.domain.errors import InvalidRequest, NotAuthorized, StorageFull, Unavailable
+from gateway.extensions.claims.azure_blob_store import AzureBlobStore
+from gateway.extensions.claims.claim import ClaimCorrupt, ClaimMissing
+from gateway.extensions.claims.folder import FolderStore
+from gateway.extensions.claims.store import ClaimStore
 from gateway.net.certs import write_certificates
 from gateway.wire.azure_blob import parse_blob_account
-from tests.claims.stores import account_at, now
+from tests.extensions.claims.stores import account_at, now
 from tests.harness.azurite import ACCOUNT, azurite
 from tests.harness.links import give_link, needs_root
 

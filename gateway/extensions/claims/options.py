@@ -7,7 +7,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
-from gateway.domain.pack import MAX_MEMBERS, MAX_PACK
+from gateway.extensions.claims.pack import MAX_MEMBERS, MAX_PACK
 
 _FORTNIGHT: Final = 14 * 86400.0
 _LONG: Final[float | None] = _FORTNIGHT

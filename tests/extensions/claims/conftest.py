@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.claims.harness import Harness, open_harness
+from tests.extensions.claims.harness import Harness, open_harness
 
 
 @pytest.fixture

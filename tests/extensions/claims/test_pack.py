@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.message import Message
-from gateway.domain.pack import (
+from gateway.extensions.claims.pack import (
     MAX_MEMBERS,
     MAX_PACK,
     OVERHEAD,

@@ -26,12 +26,7 @@ from gateway.capabilities import (
     send_each,
 )
 from gateway.changes import Turn, Turns
-from gateway.claims.claim_check import Codec
-from gateway.claims.compression import compressed, in_thread
-from gateway.claims.options import PackingRule
-from gateway.claims.unpacking import PackedReceiver, as_peeked
 from gateway.deadlines import answered_within
-from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -43,6 +38,11 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
+from gateway.extensions.claims import pack as packs
+from gateway.extensions.claims.claim_check import Codec
+from gateway.extensions.claims.compression import compressed, in_thread
+from gateway.extensions.claims.options import PackingRule
+from gateway.extensions.claims.unpacking import PackedReceiver, as_peeked
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.offering import required
 from gateway.ports import Broker, NewId, WallClock

@@ -5,14 +5,14 @@ import random
 import trio
 
 from gateway.capabilities import send_accepted_by
-from gateway.domain import claim as claims
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import AcceptedBy, Complete, Message
+from gateway.extensions.claims import claim as claims
 from gateway.store.local.broker import LocalOptions
 from gateway.store.local.memory import MemoryBroker
 from tests.brokers.pairs import pair_of, syphon_of
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Events, claimed, virtual_time
+from tests.extensions.claims.harness import A_DAY, LARGE, ORDERS, Events, claimed, virtual_time
 from tests.harness.claim_store import MemoryClaimStore
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyBroker, LoseAnswer, Operation, Refuse

@@ -9,12 +9,6 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from gateway.claims.compression import compressed, decompressed, in_thread
-from gateway.claims.encryption import KEY, TAG, decrypted, encrypted
-from gateway.claims.options import ClaimOptions, Compression
-from gateway.claims.store import ClaimStore
-from gateway.domain import claim as claims
-from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing, Keeping
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -25,6 +19,12 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.gateway import ClaimLeftBehind
 from gateway.domain.message import Message
+from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.claim import Claim, ClaimCorrupt, ClaimMissing, Keeping
+from gateway.extensions.claims.compression import compressed, decompressed, in_thread
+from gateway.extensions.claims.encryption import KEY, TAG, decrypted, encrypted
+from gateway.extensions.claims.options import ClaimOptions, Compression
+from gateway.extensions.claims.store import ClaimStore
 from gateway.ports import NewId, Observer, WallClock
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from typing import NoReturn
 import attrs
 
 from gateway.capabilities import SessionReceiver
-from gateway.claims.receiver import ClaimedReceiver
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Abandon, Delivery, Settlement
+from gateway.extensions.claims.receiver import ClaimedReceiver
 
 
 @attrs.define(eq=False, kw_only=True)

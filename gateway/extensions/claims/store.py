@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.domain.claim import Entry
+from gateway.extensions.claims.claim import Entry
 
 
 class ClaimStore(Protocol):

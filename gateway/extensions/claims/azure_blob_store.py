@@ -6,15 +6,18 @@ from typing import Final
 import attrs
 
 from gateway.brokers.storage_queue.blob_client import InContainer
-from gateway.domain.claim import ClaimCorrupt, ClaimMissing, Entry
 from gateway.domain.errors import Unavailable
+from gateway.extensions.claims.claim import ClaimCorrupt, ClaimMissing, Entry
 from gateway.wire.azure_blob import (
     PAGE,
     build_get,
     build_list,
     build_put,
     build_remove,
+    code_of,
+    is_missing,
     parse_page,
+    refusal,
 )
 
 MOST_PAGES: Final = 10_000  # per list of names; a server that needs more is broken
@@ -35,24 +38,27 @@ class AzureBlobStore(InContainer):
         await self._blobs.done(build_put(self._blobs.container, name, data))
 
     async def get(self, name: str, limit: int) -> bytes:
-        response = await self._blobs.done(build_get(self._blobs.container, name))
+        response = await self._blobs.ask(build_get(self._blobs.container, name))
+        if is_missing(response):
+            raise ClaimMissing(f"{self._blobs.store}: 404 {code_of(response)}")
+        if response.status >= 300:
+            raise refusal(response, self._blobs.store)
         if len(response.body) > limit:
             raise ClaimCorrupt(f"{name} has more than {limit} bytes")
         return response.body
 
     async def remove(self, name: str) -> None:
-        try:
-            await self._blobs.done(build_remove(self._blobs.container, name))
-        except ClaimMissing:
-            return  # noqa: ASYNC910 the service has answered
+        response = await self._blobs.ask(build_remove(self._blobs.container, name))
+        if response.status >= 300 and not is_missing(response):
+            raise refusal(response, self._blobs.store)
 
     async def list(self, prefix: str) -> Sequence[Entry]:
-        found: tuple[Entry, ...] = ()
+        found = list[Entry]()
         marker = ""
         for _ in range(MOST_PAGES):
             request = build_list(self._blobs.container, prefix, marker, self._page)
             page = parse_page(await self._blobs.done(request))
-            found = (*found, *page.entries)
+            found += (Entry(blob.name, blob.written) for blob in page.blobs)
             marker = page.marker
             if not marker:
                 return found

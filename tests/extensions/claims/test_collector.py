@@ -6,13 +6,13 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.claims.collector import Collector
-from gateway.domain import claim as claims
-from gateway.domain.claim import Entry, Keeping, waste
 from gateway.domain.errors import Unavailable
 from gateway.domain.events.gateway import ClaimCollectionFailed, ClaimsCollected
 from gateway.domain.message import Complete, DeadLetter, Message
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, virtual_time
+from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.claim import Entry, Keeping, waste
+from gateway.extensions.claims.collector import Collector
+from tests.extensions.claims.harness import A_DAY, LARGE, ORDERS, Harness, virtual_time
 from tests.harness.clocks import START
 
 pytestmark = virtual_time

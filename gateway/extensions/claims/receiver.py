@@ -22,11 +22,7 @@ import trio
 
 from gateway.capabilities import ReceivesDeferred
 from gateway.capabilities.settling import settle_all
-from gateway.claims.claim_check import LAST_STEP, ClaimCheck
-from gateway.claims.waiting import Waiting
-from gateway.domain import claim as claims
 from gateway.domain.bounded import Bounded
-from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.domain.clocks.lock_ends import ENDLESS, OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome, QuotaExceeded, Unavailable
@@ -40,6 +36,10 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
+from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.claim import Claim, ClaimCorrupt, ClaimMissing
+from gateway.extensions.claims.claim_check import LAST_STEP, ClaimCheck
+from gateway.extensions.claims.waiting import Waiting
 from gateway.offering import Wrapper, required
 from gateway.ports import Observer, Receiver, WallClock
 

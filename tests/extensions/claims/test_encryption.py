@@ -5,13 +5,13 @@ import random
 import attrs
 import pytest
 
-from gateway.claims.claim_check import ClaimCheck
-from gateway.claims.compression import decompressed
-from gateway.claims.encryption import TAG, decrypted, encrypted
-from gateway.domain import claim as claims
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Complete, Message
-from tests.claims.harness import LARGE, Harness, claimed, open_harness, virtual_time
+from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.claim_check import ClaimCheck
+from gateway.extensions.claims.compression import decompressed
+from gateway.extensions.claims.encryption import TAG, decrypted, encrypted
+from tests.extensions.claims.harness import LARGE, Harness, claimed, open_harness, virtual_time
 
 pytestmark = virtual_time
 NOISE = random.Random(7).randbytes(2000)  # can't be compressed

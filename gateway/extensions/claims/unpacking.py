@@ -23,14 +23,14 @@ import trio
 
 from gateway.capabilities import ReceivesDeferred
 from gateway.capabilities.settling import SettlementDoubts, settle_all
-from gateway.claims.claim_check import Codec
-from gateway.claims.compression import decompressed
-from gateway.claims.waiting import Waiting
-from gateway.domain import pack as packs
 from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, Outcome
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message, ReceiveMode, Settlement
+from gateway.extensions.claims import pack as packs
+from gateway.extensions.claims.claim_check import Codec
+from gateway.extensions.claims.compression import decompressed
+from gateway.extensions.claims.waiting import Waiting
 from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver, WallClock
 

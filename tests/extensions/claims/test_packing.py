@@ -9,10 +9,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.claims.compression import compressed
-from gateway.claims.packing import PackedBroker
-from gateway.claims.unpacking import as_peeked
-from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -31,13 +27,17 @@ from gateway.domain.message import (
     Message,
     ReceiveMode,
 )
-from gateway.domain.pack import is_pack
 from gateway.domain.storage_queue.poison import Terms
+from gateway.extensions.claims import pack as packs
+from gateway.extensions.claims.compression import compressed
+from gateway.extensions.claims.pack import is_pack
+from gateway.extensions.claims.packing import PackedBroker
+from gateway.extensions.claims.unpacking import as_peeked
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker
-from tests.claims.harness import (
+from tests.extensions.claims.harness import (
     A_DAY,
     CODEC,
     LARGE,

@@ -13,7 +13,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import Complete, Message
 from gateway.wire.amqp.message import decode_message, encode_message
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_harness
+from tests.extensions.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_harness
 from tests.harness.faults import Fault, LoseAnswer, Operation, Refuse
 from tests.strategies import messages
 

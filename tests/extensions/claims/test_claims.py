@@ -10,8 +10,6 @@ import trio
 
 from gateway.capabilities import Peeks, Sessions, SettlesMany, Topology
 from gateway.capabilities.settling import settle_all
-from gateway.claims.claim_check import LAST_STEP
-from gateway.domain import claim as claims
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -42,8 +40,18 @@ from gateway.domain.message import (
     ValueBody,
 )
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.claim_check import LAST_STEP
 from gateway.offering import offered, required
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, claimed, open_harness, virtual_time
+from tests.extensions.claims.harness import (
+    A_DAY,
+    LARGE,
+    ORDERS,
+    Harness,
+    claimed,
+    open_harness,
+    virtual_time,
+)
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import LoseAnswer, Refuse, SwallowAnswer
 from tests.harness.polled import PolledBroker

@@ -11,15 +11,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.claims.broker import ClaimedBroker
-from gateway.claims.claim_check import ClaimCheck, Codec
-from gateway.claims.options import ClaimOptions, PackingRule
-from gateway.claims.packing import PackedBroker
-from gateway.claims.receiver import ClaimDependencies
-from gateway.claims.store import ClaimStore
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.extensions.claims.broker import ClaimedBroker
+from gateway.extensions.claims.claim_check import ClaimCheck, Codec
+from gateway.extensions.claims.options import ClaimOptions, PackingRule
+from gateway.extensions.claims.packing import PackedBroker
+from gateway.extensions.claims.receiver import ClaimDependencies
+from gateway.extensions.claims.store import ClaimStore
 from gateway.ports import Broker, WallClock
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import decode_message, encode_message

@@ -22,14 +22,19 @@ import trio
 
 from gateway.capabilities import Batches, Peeks, Schedules, SendEach, SendsMany, Sessions
 from gateway.changes import Turn, Turns
-from gateway.claims.claim_check import LAST_STEP, ClaimCheck
-from gateway.claims.receiver import ClaimDependencies, ClaimedReceiver, as_peeked, size_to_fetch
-from gateway.claims.session import ClaimedSession
-from gateway.domain import claim as claims
-from gateway.domain.claim import Claim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.extensions.claims import claim as claims
+from gateway.extensions.claims.claim import Claim
+from gateway.extensions.claims.claim_check import LAST_STEP, ClaimCheck
+from gateway.extensions.claims.receiver import (
+    ClaimDependencies,
+    ClaimedReceiver,
+    as_peeked,
+    size_to_fetch,
+)
+from gateway.extensions.claims.session import ClaimedSession
 from gateway.forwarding_broker import SendWrapper
 from gateway.offering import required
 from gateway.ports import Broker

@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 import attrs
 import pytest
 
-from gateway.domain.claim import (
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.message import Message
+from gateway.extensions.claims.claim import (
     CODEC,
     DONE,
     ENTITY,
@@ -32,9 +35,6 @@ from gateway.domain.claim import (
     waste,
     without_reference,
 )
-from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest
-from gateway.domain.message import Message
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())

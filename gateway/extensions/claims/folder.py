@@ -18,9 +18,9 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from gateway.domain.claim import PREFIXES, ClaimCorrupt, ClaimMissing, Entry, is_name
 from gateway.domain.errors import StorageFull, Unavailable
 from gateway.durable import FULL, make_private_folder, replace_file, sync_folder
+from gateway.extensions.claims.claim import PREFIXES, ClaimCorrupt, ClaimMissing, Entry, is_name
 
 T = TypeVar("T")
 MARK: Final = "pairgate-claims"

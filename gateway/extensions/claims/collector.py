@@ -5,10 +5,10 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.claims.claim_check import ClaimCheck
-from gateway.domain.claim import PREFIXES, waste
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import ClaimCollectionFailed, ClaimsCollected
+from gateway.extensions.claims.claim import PREFIXES, waste
+from gateway.extensions.claims.claim_check import ClaimCheck
 
 # seconds after the start, so that a process of a few minutes collects too
 FIRST_ROUND: Final = 10.0
