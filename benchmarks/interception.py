@@ -23,8 +23,8 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.message import Message
+from gateway.extensions.announcements.interceptor import Announcing
 from gateway.interception import InterceptedBroker, Interceptor
-from gateway.listening.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker

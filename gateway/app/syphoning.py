@@ -29,8 +29,8 @@ from gateway.config.options import SYPHON, Config, Pairing
 from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
+from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.sharding.assembly import Sharding
-from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control

@@ -14,8 +14,8 @@ from pairgate_beanstalkd.broker import KIND
 from trio.abc import Clock
 
 from gateway.config.kinds import Address, BrokerDependencies
+from gateway.extensions.announcements.interceptor import Announcing
 from gateway.interception import InterceptedBroker
-from gateway.listening.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker, WallClock
 from gateway.store.embedded.broker import EmbeddedBroker

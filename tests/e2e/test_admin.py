@@ -10,10 +10,10 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
+from gateway.extensions.announcements.wire import OPEN, parse_announcement
 from gateway.net.dialing import Place
 from gateway.net.http.event_stream import EventStream, open_events
 from gateway.wire.http.messages import Request
-from gateway.wire.pairgate.announcements import OPEN, parse_announcement
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.commands import ADMIN, get, pairgate, with_fixed_port
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config

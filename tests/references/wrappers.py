@@ -23,7 +23,7 @@ def picture() -> str:
     lines = ["endpoint"]
     for depth, (name, module, when) in enumerate(rows):
         start = f"{'   ' * depth}└─ {name}"
-        lines.append(f"{start:28} {module:36} with {when}")
+        lines.append(f"{start:28} {module:40} with {when}")
     indent = "   " * len(rows)
     lines.append(f"{indent}├─ primary:   shards' places ─ interceptors ─ adapter")
     lines.append(f"{indent}└─ secondary: interceptors ─ adapter")

@@ -13,9 +13,9 @@ import attrs
 from gateway.app.assembly.interceptor_rows import Announce, InterceptorRow, Place
 from gateway.app.runtime import Runtime
 from gateway.config.options import Namespace
+from gateway.extensions.announcements.interceptor import Announcing
 from gateway.extensions.listing import parts
 from gateway.interception import InterceptedBroker, Interceptor
-from gateway.listening.announcing import Announcing
 from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker
 from gateway.store.local.broker import LocalBroker
@@ -58,7 +58,9 @@ _MEASURES: Final[Sequence[InterceptorRow]] = (
 # The core measures what a drill refuses as a failure of the namespace, and never announces it.
 _INSIDE: Final[Sequence[InterceptorRow]] = (
     InterceptorRow("drill", "gateway/pairing/drill/cut.py", "[drill] and [pairing]", _drill),
-    InterceptorRow("announcements", "gateway/listening/announcing.py", REMOTE, _announcements),
+    InterceptorRow(
+        "announcements", "gateway/extensions/announcements/interceptor.py", REMOTE, _announcements
+    ),
 )
 
 

@@ -9,7 +9,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.announcements.trigger_topic import TopicAnnouncer
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.late_setup import BacklogSetup, LateSetup
 from gateway.app.assembly.pairs import (
@@ -43,11 +42,12 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
+from gateway.extensions.announcements.streams import Announcements
+from gateway.extensions.announcements.trigger_topic import TopicAnnouncer
 from gateway.extensions.claims.broker import ClaimedBroker
 from gateway.extensions.claims.packing import PackedBroker
 from gateway.extensions.sharding.assembly import Sharding
 from gateway.extensions.sharding.broker import ShardedBroker
-from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.issuers import Issuers

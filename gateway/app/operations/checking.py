@@ -9,7 +9,6 @@ from typing import Final
 
 import trio
 
-from gateway.app.announcements.waking import expected_wake
 from gateway.app.assembly.claiming import check_claims
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import about_primary, identity_of, judge_backlog, likeness
@@ -34,6 +33,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.health.abilities import Ability, remedy
+from gateway.extensions.announcements.waking import expected_wake
 from gateway.offering import offered
 from gateway.pairing.options import hedge_after
 from gateway.pairing.provision import doubts

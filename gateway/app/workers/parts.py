@@ -31,8 +31,8 @@ from gateway.app.workers.stores import enter_store
 from gateway.config.kinds import Adapter
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.identity import Identity
+from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.sharding.assembly import Sharding
-from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals

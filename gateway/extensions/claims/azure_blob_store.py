@@ -26,7 +26,7 @@ MOST_PAGES: Final = 10_000  # per list of names; a server that needs more is bro
 @attrs.define(eq=False)
 class AzureBlobStore(InContainer):
     """
-    Implements `claims.store.ClaimStore`, within its `async with` block.
+    Implements `ClaimStore`, within its `async with` block.
 
     Every request may be repeated, so one with an unknown outcome counts as not done: `Unavailable`.
     Connects on first use.

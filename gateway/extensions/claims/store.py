@@ -8,7 +8,7 @@ from gateway.extensions.claims.claim import Entry
 
 class ClaimStore(Protocol):
     """
-    Stores bytes under names that `domain.claim.is_name` accepts.
+    Stores bytes under names that `claim.is_name` accepts.
 
     Every method raises `BrokerError` if the store can't be reached, is full, or refuses the
     credentials. After a cancellation, a `put` or `remove` may have been done.

@@ -1,12 +1,11 @@
 """
 The HTTP interface for operators and their tools: health, queue depth, triggers and control.
-`pairgate.*` are modules of `gateway.wire`.
 
     GET /livez, /readyz            health; /status and /metrics: state and figures (`figures`)
     GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them,
                                    or in Prometheus's text format
     GET /scale?queues=A,B          the same of several queues as JSON, for the agent
-    GET /triggers?queues=A,B       new messages in these queues as events (`pairgate.announcements`)
+    GET /triggers?queues=A,B       new messages in these queues as events
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
     /v1/...                        control by operators (`control`)
 
@@ -25,7 +24,8 @@ import trio
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest
-from gateway.frontends.admin.announcements import Announcements
+from gateway.extensions.announcements.streams import Announcements
+from gateway.extensions.announcements.wire import OPEN, build_announcement
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import PROMETHEUS_TEXT, FiguresFrontend
 from gateway.frontends.admin.operators import (
@@ -43,7 +43,6 @@ from gateway.frontends.auth import Authorizer
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate.announcements import OPEN, build_announcement
 from gateway.wire.pairgate.scale import (
     MOST_QUEUES,
     Figures,

@@ -31,13 +31,13 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
+from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.listening.agent.process_pool import ProcessPool
 from gateway.listening.agent.work_depth import ProcessorLoad, ScaleReader, WorkWatch
 from gateway.listening.agent.worker_process import ListenerProcess, start_listener
 from gateway.listening.process.handlers import function_named
-from gateway.listening.process.trigger_feed import TriggerFeed
 from gateway.listening.scaling.autoscaling import Autoscaler
 from gateway.listening.scaling.concurrency import parse_weights
 from gateway.listening.triggers import Subscription, Triggers

@@ -15,7 +15,6 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.announcements.waking import hears_all_senders
 from gateway.app.assembly.parts import stores_among
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
@@ -37,11 +36,12 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.message import Message
 from gateway.domain.operators.process import Workload
+from gateway.extensions.announcements.feeds import Source, make_feeds
+from gateway.extensions.announcements.waking import hears_all_senders
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.listening.items import RAW
 from gateway.listening.listener import QueueListener
 from gateway.listening.options import ListenerOptions
-from gateway.listening.process.feeds import Source, make_feeds
 from gateway.listening.process.figures import ListenerFigures, with_metrics
 from gateway.listening.process.handlers import HandlerChoice, open_handler
 from gateway.listening.process.reporting import Measured, Reporter, open_report

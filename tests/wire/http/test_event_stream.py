@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.errors import MessageError
 from gateway.wire.http.event_stream import COMMENT, MAX_EVENT, EventParser, ServerEvent, build_event
-from gateway.wire.pairgate.announcements import OPEN, build_announcement, parse_announcement
 
 LINE = st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]))
 EVENTS = st.lists(
@@ -55,29 +53,3 @@ def test_an_event_without_an_end_is_refused(line: bytes) -> None:
 def test_bytes_that_are_no_text_are_refused() -> None:
     with pytest.raises(MessageError, match="UTF-8"):
         parse([b"data: \xff\n\n"])
-
-
-def test_an_announcement_is_read_as_it_was_written() -> None:
-    event = build_announcement(EntityPath("Orders/north"), 1024)
-
-    assert parse_announcement(event) == (EntityPath("orders/north"), 1024)
-    assert event.data == '{"queue": "Orders/north", "size": 1024}'
-    assert parse_announcement(OPEN) is None
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"queue": 1}',
-        '{"queue": "a//b"}',
-        '{"queue": "a", "size": -1}',
-        '{"queue": "a", "size": true}',
-        '{"queue": "a", "size": 1.5}',
-    ],
-)
-def test_an_announcement_that_cant_be_read_is_an_error(data: str) -> None:
-    with pytest.raises(InvalidRequest):
-        parse_announcement(ServerEvent(name="trigger", data=data))

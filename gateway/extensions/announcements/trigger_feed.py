@@ -11,12 +11,12 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import TriggersLost, TriggersRegained
+from gateway.extensions.announcements.wire import OPEN, parse_announcement
 from gateway.listening.triggers import Trigger, Triggers
 from gateway.net.dialing import Place
 from gateway.net.http.event_stream import EventStream, open_events
 from gateway.ports import Observer
 from gateway.wire.http.messages import Headers, Request
-from gateway.wire.pairgate.announcements import OPEN, parse_announcement
 from gateway.wire.pairgate.scale import query_texts
 
 CONNECT_SECONDS: Final = 10.0

@@ -12,9 +12,9 @@ from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Event, TriggersLost, TriggersRegained
+from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
-from gateway.listening.process.trigger_feed import TriggerFeed
 from gateway.listening.triggers import Triggers
 from gateway.net.dialing import Place
 from gateway.net.http.server import HttpServer

@@ -7,19 +7,19 @@ import attrs
 import pytest
 import trio
 
-from gateway.app.announcements.trigger_topic import TopicAnnouncer, TopicFeed
 from gateway.app.runtime import Runtime
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Unavailable
 from gateway.domain.events.gateway import Event, TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.extensions.announcements.streams import Announcements
+from gateway.extensions.announcements.trigger_topic import TopicAnnouncer, TopicFeed
+from gateway.extensions.announcements.wire import EVERYTHING, MOST, hint_rule, parse_hint
 from gateway.forwarding_broker import ForwardingBroker
-from gateway.frontends.admin.announcements import Announcements
 from gateway.listening.triggers import Triggers
 from gateway.store.local.hooks import LocalHooks
 from gateway.store.local.memory import MemoryBroker
-from gateway.wire.pairgate.announcements import EVERYTHING, MOST, hint_rule, parse_hint
 from tests.harness.clocks import VirtualClock
 
 ORDERS, BILLS = EntityPath("Orders"), EntityPath("bills")

@@ -8,7 +8,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
-from gateway.wire.pairgate.announcements import EVERYTHING, MOST, with_topics
+from gateway.extensions.announcements.wire import EVERYTHING, MOST, with_topics
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,6 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.app.announcements.trigger_topic import TopicFeed
 from gateway.app.namespaces import enter
 from gateway.app.operations.admin_endpoint import (
     AdminChoice,
@@ -26,8 +25,9 @@ from gateway.app.runtime import Runtime
 from gateway.config.options import TriggerTopic
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
+from gateway.extensions.announcements.trigger_feed import TriggerFeed
+from gateway.extensions.announcements.trigger_topic import TopicFeed
 from gateway.listening.listener import QueueListener
-from gateway.listening.process.trigger_feed import TriggerFeed
 from gateway.ports import Broker, Service
 
 # between two receives of a namespace that must be polled, unless its options set it

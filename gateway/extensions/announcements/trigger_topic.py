@@ -32,11 +32,11 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.domain.message import Delivery, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties
-from gateway.frontends.admin.announcements import Announcements, Stream
+from gateway.extensions.announcements.streams import Announcements, Stream
+from gateway.extensions.announcements.wire import EVERYTHING, build_hint, hint_rule, parse_hint
 from gateway.listening.triggers import Trigger, Triggers
 from gateway.offering import offered, required
 from gateway.ports import Broker, NewId, Observer, Receiver
-from gateway.wire.pairgate.announcements import EVERYTHING, build_hint, hint_rule, parse_hint
 
 ANSWER_SECONDS: Final = 10.0  # timeout of all operations but receive
 LAST_WORDS: Final = 2.0  # seconds
