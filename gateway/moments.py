@@ -3,7 +3,7 @@
 import attrs
 import trio
 
-from gateway.domain.clocks.clock_watch import ClockWatch
+from gateway.domain.clocks.clock_note import ClockWatch
 from gateway.domain.clocks.times import Now
 from gateway.ports import WallClock
 

@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from gateway.config.options import Config
-from gateway.domain.events.certificates import (
+from gateway.domain.events.access import (
     CertificateExpires,
     CertificatesLoaded,
     CertificatesRefused,

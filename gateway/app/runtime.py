@@ -15,7 +15,7 @@ from gateway.domain.envelope import Envelope
 from gateway.domain.events.gateway import Event
 from gateway.domain.health.send_counters import SendCounters
 from gateway.ports import Observer, Service
-from gateway.store.embedded.commit_stats import CommitStats
+from gateway.store.embedded.writer import CommitStats
 from gateway.telemetry.abilities import AbilityWatch
 from gateway.telemetry.loop_lag import LoopLag
 from gateway.telemetry.service_manager import ServiceManager

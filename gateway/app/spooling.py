@@ -23,7 +23,7 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, EntityExists, QuotaExceeded
 from gateway.domain.events.gateway import Diverted, Doubtful, Event, Syphoned
-from gateway.domain.health.rate import Rate
+from gateway.domain.health.distribution import Rate
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import SpoolStatus
 from gateway.offering import offered

@@ -109,9 +109,8 @@ def _memory() -> Kind:
 
 
 def _embedded() -> Kind:
-    from gateway.store.embedded.boot import this_boot
     from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
-    from gateway.store.embedded.files import Disk
+    from gateway.store.embedded.files import Disk, this_boot
 
     def make(address: Address) -> Adapter:
         if not address.rest:

@@ -18,7 +18,7 @@ from attrs import validators
 from gateway.changes import Changes
 from gateway.domain.access import Claim, Identity, Issuer, Refusal, Refused
 from gateway.domain.errors import Busy, NotAuthorized
-from gateway.domain.events.identities import IssuerKeysRead, IssuerUnavailable
+from gateway.domain.events.access import IssuerKeysRead, IssuerUnavailable
 from gateway.net.openid import KeyReader, KeySource, Provided, ProviderFailed, ReadKeys
 from gateway.ports import Observer, WallClock
 from gateway.wire.openid.discovery import fits_a_header

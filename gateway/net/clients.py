@@ -15,8 +15,7 @@ from attrs import validators
 
 from gateway.domain.access import ClientLimit
 from gateway.domain.errors import Busy
-from gateway.net.turns import Contention, Line
-from gateway.net.waiters import Waiters
+from gateway.net.turns import Contention, Line, Waiters
 
 RETRY_AFTER: Final = 10.0  # seconds; Service Bus asks its clients for as many
 # Answers with peeked messages that one client has under way, until they are written. A peek locks

@@ -5,7 +5,13 @@ A failed dial is remembered for a pause. During the pause, a caller with an alte
 failure at once; a caller without an alternative passes the time of its request, and waits for a
 dial that begins later.
 
-A dial goes on when its caller is cancelled, as `gateway.net.attempts` says.
+Attempts to open a connection aren't lost with the callers who wait for them. If each caller began
+from zero, callers with short deadlines would never reach a server that takes longer to open a
+connection:
+
+    the caller is cancelled   its attempt goes on, unless an earlier one still does
+    the next caller           begins another one, as the earlier may hang, and gets the connection
+                              that opens first; the other attempt is cancelled then
 """
 
 import math
@@ -18,7 +24,67 @@ import trio
 
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError, Unavailable
-from gateway.net.attempts import Attempts, Spawn
+
+A = TypeVar("A")
+
+
+Spawn = Callable[..., None]
+"""Starts a task, as `trio.Nursery.start_soon`."""
+
+
+@attrs.define(eq=False)
+class _Attempt(Generic[A]):
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    over: trio.Event = attrs.field(factory=trio.Event)
+    opened: A | None = None
+    error: BrokerError | None = None
+
+
+@attrs.define(eq=False, kw_only=True)
+class Attempts(Generic[A]):
+    """The attempts of callers that come one at a time."""
+
+    _open: Callable[[], Awaitable[A]]  # ends by itself some time
+    _use: Callable[[A], None]  # takes each connection that opens, also if no caller waits for it
+    _spawn: Spawn
+    _running: list[_Attempt[A]] = attrs.field(factory=list, init=False)  # two at most
+
+    async def opened(self) -> A:
+        """
+        Return the next connection that opens.
+
+        Raises:
+            BrokerError: the attempt failed that this call began.
+        """
+        mine: _Attempt[A] = _Attempt()
+        self._running.append(mine)
+        self._spawn(self._run, mine)
+        try:
+            await mine.over.wait()
+        except trio.Cancelled:
+            if self._running != [mine]:
+                mine.scope.cancel()
+            raise
+        if mine.opened is not None:
+            return mine.opened
+        assert mine.error is not None, "one of both is there"
+        raise mine.error
+
+    async def _run(self, attempt: _Attempt[A]) -> None:
+        try:
+            with attempt.scope:
+                connection = await self._open()
+                self._use(connection)
+                for each in self._running:
+                    each.opened = connection
+                    each.over.set()
+                    if each is not attempt:
+                        each.scope.cancel()
+        except BrokerError as error:
+            attempt.error = error
+        finally:
+            self._running.remove(attempt)
+            attempt.over.set()
 
 
 class Ends(Protocol):

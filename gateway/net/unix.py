@@ -1,6 +1,6 @@
 """
 Unix sockets to listen on: their files, whose permissions are the access control, and the users
-whose processes connect.
+whose processes connect. A socket's path may be of any length: the kernel's own limit is 107 bytes.
 """
 
 import errno
@@ -10,7 +10,8 @@ import socket
 import stat
 import struct
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -142,3 +143,18 @@ def client_of(connection: HasOptions) -> tuple[int, int]:
         connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
     return process, user
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """
+    Another path to that file, short while the context lasts if its last part is.
+
+    Raises:
+        OSError: its folder can't be opened.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

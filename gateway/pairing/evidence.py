@@ -11,9 +11,7 @@ import trio
 
 from gateway.changes import Changes
 from gateway.domain.errors import BrokerError, NoAnswer, NoToken, Unreachable
-from gateway.domain.health.comeback import Comeback
-from gateway.domain.health.reachability import Reachability
-from gateway.domain.health.slow_calls import SlowCalls
+from gateway.domain.health.reachability import Comeback, Reachability, SlowCalls
 from gateway.pairing.entity_record import Attempt
 
 MOST_WINDOWS: Final = 10_000  # entities of which slow sends are counted

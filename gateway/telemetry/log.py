@@ -15,24 +15,20 @@ import attrs
 from gateway.domain.events import (
     access,
     agents,
-    certificates,
     cluster,
     control,
     hedging,
-    identities,
     order,
     outages,
     stores,
     take_over,
-    tokens,
     traces,
     workers,
 )
 from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 from gateway.ports import WallClock
-from gateway.telemetry.crowds import Crowds
-from gateway.telemetry.repeats import Repeats
+from gateway.telemetry.crowds import Crowds, Repeats
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 # Events that aren't listed are "info". Events of single sends are "debug": there is one per
@@ -46,8 +42,8 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     agents.ProcessesCrash: "error",
     agents.ProcessKilled: "warning",
     agents.ProcessLost: "warning",
-    certificates.CertificateExpires: "warning",
-    certificates.CertificatesRefused: "warning",
+    access.CertificateExpires: "warning",
+    access.CertificatesRefused: "warning",
     cluster.PeerLost: "warning",
     cluster.PeerRefused: "warning",
     events.BacklogOrphaned: "error",
@@ -60,7 +56,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.ConnectionLost: "debug",
     events.Diverted: "debug",
     hedging.SentTwice: "debug",
-    identities.IssuerUnavailable: "warning",
+    access.IssuerUnavailable: "warning",
     events.Doubtful: "warning",
     control.BacklogPurged: "warning",
     control.DrillBegan: "warning",
@@ -94,7 +90,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     stores.RequestFailed: "error",
     stores.SessionStateDamaged: "error",
     take_over.TakeOverFailed: "warning",
-    tokens.TokenRequestFailed: "warning",
+    access.TokenRequestFailed: "warning",
     traces.TracesNotExported: "warning",
     workers.WorkerLost: "warning",
 }

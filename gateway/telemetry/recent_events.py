@@ -11,8 +11,8 @@ import attrs
 from gateway.changes import Changes
 from gateway.domain.events.gateway import Event
 from gateway.ports import WallClock
+from gateway.telemetry.crowds import Repeats
 from gateway.telemetry.log import fields_of, name_of
-from gateway.telemetry.repeats import Repeats
 
 MOST: Final = 1000  # events that are kept
 REPEAT_INTERVAL: Final = 10.0  # seconds in which the same event is counted instead of kept

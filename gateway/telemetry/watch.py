@@ -1,4 +1,4 @@
-"""Counts events, for the status of the process."""
+"""Counts events, for the status of the process, and the connections of clients by protocol."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -25,10 +25,27 @@ from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import RATE_SECONDS, StateChangeCount
 from gateway.domain.status.process import Alarm
 from gateway.ports import Observer, WallClock
-from gateway.telemetry.connections import Connections
 from gateway.telemetry.log import level_of, name_of, plain
 from gateway.telemetry.recent_events import RecentEvents
 from gateway.telemetry.waiting import WaitingCounts
+
+
+@attrs.define(eq=False)
+class Connections:
+    """The counts since the start, except `open`."""
+
+    open: Counter[str] = attrs.field(factory=Counter)  # now
+    opened: Counter[str] = attrs.field(factory=Counter)
+    refused: Counter[str] = attrs.field(factory=Counter)  # surplus ones
+
+    def begin(self, protocol: str) -> None:
+        """Count a connection that is served from now on, until `end`."""
+        self.open[protocol] += 1
+        self.opened[protocol] += 1
+
+    def end(self, protocol: str) -> None:
+        self.open[protocol] -= 1
+
 
 RED: Final = timedelta(minutes=10)  # a longer problem is reported again meanwhile
 LONGEST_TEXT: Final = 400  # has room for the remedy at the end of a reason

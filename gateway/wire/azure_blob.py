@@ -30,10 +30,10 @@ from gateway.domain.errors import (
 )
 from gateway.wire.http.date import format_http_date, parse_http_date
 from gateway.wire.http.hardened_xml import XmlError, parse_xml, text_of
+from gateway.wire.http.hosts import split_url
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.storage_queue.address import build_target
 from gateway.wire.storage_queue.signing import signed
-from gateway.wire.urls import split_url
 
 VERSION: Final = "2020-12-06"  # newer than all operations used here, older than any server
 PAGE: Final = 1000  # names of one response: some 600 bytes each, below the limit for XML

@@ -12,7 +12,7 @@ import trio
 from gateway.app.certificates import LOOK_EVERY, CertificateWatch
 from gateway.config.file import parse
 from gateway.config.options import LISTEN, SERVE, Config
-from gateway.domain.events.certificates import (
+from gateway.domain.events.access import (
     CertificateExpires,
     CertificatesLoaded,
     CertificatesRefused,

@@ -14,8 +14,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
 from gateway.store.embedded import schema
 from gateway.store.embedded.changes import Changes
-from gateway.store.embedded.counters import Counters
-from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.counters import Counters, DeliveryCounts
 from gateway.store.embedded.rows import SqliteRows
 from gateway.store.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.store.engine.journal import Journal

@@ -19,9 +19,8 @@ from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.frontends.storage_queue.options import StorageQueueOptions
-from gateway.store.local.hooks import LocalHooks
+from gateway.store.local.hooks import LocalHooks, Recent
 from gateway.store.local.memory import MemoryBroker
-from gateway.store.local.recent import Recent
 from gateway.store.local.visibility import LocalVisibility
 from gateway.wire.http.date import format_http_date
 from gateway.wire.http.messages import Headers, Request, Response

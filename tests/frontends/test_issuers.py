@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from gateway.domain.access import Access, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, NotAuthorized
-from gateway.domain.events.identities import IssuerKeysRead, IssuerUnavailable
+from gateway.domain.events.access import IssuerKeysRead, IssuerUnavailable
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import PAUSE, WAIT_SECONDS
 from tests.frontends.bearer import ISSUER, LISTENER, POLICIES, SENDER, World

@@ -17,7 +17,7 @@ from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.performatives import uint
 from gateway.wire.http.hardened_xml import XmlError, parse_xml
-from gateway.wire.storage_queue.notes import read_notes
+from gateway.wire.storage_queue.metadata import read_notes
 from tests.wire.amqp.frames import OPEN, anonymous_server, frame
 
 

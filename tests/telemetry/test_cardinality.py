@@ -30,8 +30,8 @@ from gateway.domain.status.figures import OTHERS
 from gateway.domain.status.listening import MOST_QUEUES
 from gateway.domain.status.process import Status
 from gateway.frontends.refusals import Refusals
+from gateway.telemetry.crowds import MOST_SUBJECTS
 from gateway.telemetry.metrics import exposition
-from gateway.telemetry.repeats import MOST
 from gateway.telemetry.watch import Watch
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
@@ -96,9 +96,11 @@ async def test_events_about_many_names_make_no_more_series_and_need_no_more_memo
                 watch.report(event)
             refused(f"policy-{number}", Refusal.UNKNOWN_NAME)
 
-    tell(0, MOST)  # from here on, events that repeat are forgotten as fast as they are remembered
+    tell(
+        0, MOST_SUBJECTS
+    )  # from here on, events that repeat are forgotten as fast as they are remembered
     before, held = exposition(told()), entries(watch) + entries(refusals)
-    tell(MOST, MANY)
+    tell(MOST_SUBJECTS, MANY)
     after = exposition(told())
 
     assert series(after) == series(before)

@@ -66,8 +66,7 @@ from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
 from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.broker import LocalBroker
-from gateway.store.local.hooks import LocalHooks
-from gateway.store.local.recent import Recent
+from gateway.store.local.hooks import LocalHooks, Recent
 from gateway.store.local.visibility import LocalVisibility
 
 ReadWorkers = Callable[[], Awaitable[Workers]]

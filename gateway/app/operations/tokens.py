@@ -15,9 +15,9 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
 from gateway.frontends.auth import EMULATOR_POLICY
+from gateway.wire.http.hosts import split_url
 from gateway.wire.servicebus.sas import sign_sas
 from gateway.wire.storage_queue.sas import build_sas
-from gateway.wire.urls import split_url
 
 STORAGE_VERSION: Final = "2021-12-02"  # of the SAS: Azure and Azurite know this version
 OF_ACCOUNT: Final = "rwdlacup"  # all permissions of an account SAS that queues know

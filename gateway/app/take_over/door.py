@@ -21,8 +21,7 @@ from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.take_over import TakeOverFailed
 from gateway.net.descriptors import MOST_DESCRIPTORS, DescriptorChannel, close_all, duplicates
 from gateway.net.listeners import Listener
-from gateway.net.unix import SocketFile, file_of
-from gateway.net.unix_paths import short_path
+from gateway.net.unix import SocketFile, file_of, short_path
 from gateway.pairing.state_file import StateFile
 from gateway.ports import Observer
 

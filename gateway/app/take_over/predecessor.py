@@ -17,7 +17,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.take_over.given import GivenSockets, by_bind
 from gateway.domain.events.take_over import TakenOver
 from gateway.net.descriptors import DescriptorChannel, Peer, close_all
-from gateway.net.unix_paths import short_path
+from gateway.net.unix import short_path
 from gateway.ports import Observer
 
 VERSION: Final = 1

@@ -21,10 +21,9 @@ from gateway.domain.health.trust import Trust
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
 from gateway.net.amqp.links import LinkVoid, SendingLink
-from gateway.net.attempts import Attempts
 from gateway.net.dialing import Place, dial
 from gateway.net.hosts import Hosts
-from gateway.net.reconnecting import ANY_TIME, Failures
+from gateway.net.reconnecting import ANY_TIME, Attempts, Failures
 from gateway.wire.amqp.conditions import refusal_from_condition
 from gateway.wire.amqp.events import AmqpError
 from gateway.wire.amqp.exchange import Reply, Request
@@ -239,7 +238,7 @@ class Access:
 class Connections:
     """
     A pool of connections, each opened when the links of the others are used up. A dial goes on when
-    its caller is cancelled, as `gateway.net.attempts` says.
+    its caller is cancelled, as `gateway.net.reconnecting` says.
 
     A connection that ends soon after it was opened counts as a failure, as one that couldn't be
     opened. If one has gone bad, all on which no send has succeeded since are replaced.

@@ -45,8 +45,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.message import decode_message
-from gateway.wire.amqp.servicebus.deliveries import decode_delivery, deliveries_before
-from gateway.wire.amqp.servicebus.lock_tokens import token_of
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery, deliveries_before, token_of
 
 _MAX_CREDIT: Final = 1000
 # A lock without an end lasts as long as its link; `renew` reports an end this far ahead.

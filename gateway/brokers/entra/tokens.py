@@ -15,7 +15,7 @@ import trio
 from gateway.changes import Changes
 from gateway.domain.backoff import Backoff, jittered
 from gateway.domain.errors import BrokerError, CredentialRefused, NoToken
-from gateway.domain.events.tokens import TokenRegained, TokenRequestFailed
+from gateway.domain.events.access import TokenRegained, TokenRequestFailed
 from gateway.ports import Observer, WallClock
 
 _RENEWED_AT: Final = 0.5  # share of a token's lifetime; the rest is for outages of the provider

@@ -21,7 +21,7 @@ from gateway.brokers.rabbitmq.channels import Channels
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.net.rabbitmq.channel import Channel
-from gateway.wire.rabbitmq.credit import ConsumeWithoutCredit
+from gateway.wire.rabbitmq.queues import ConsumeWithoutCredit
 
 _KEEPER: Final = "keeper"
 _WITH_CREDIT: Final = 3  # the last major version with that argument

@@ -46,8 +46,8 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
-from gateway.net.attempts import Spawn
 from gateway.net.rabbitmq.channel import Channel, Unasked
+from gateway.net.reconnecting import Spawn
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
 from gateway.wire.rabbitmq.properties import read

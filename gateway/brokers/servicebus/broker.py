@@ -47,6 +47,7 @@ from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.amqp.message import encoded_size
+from gateway.wire.http.hosts import split_url
 from gateway.wire.servicebus.answers import parse_response
 from gateway.wire.servicebus.batch import loses_nothing
 from gateway.wire.servicebus.errors import fails
@@ -60,7 +61,6 @@ from gateway.wire.servicebus.operations import (
     SendMessages,
 )
 from gateway.wire.servicebus.rest import build_request
-from gateway.wire.urls import split_url
 
 LimitedT = TypeVar("LimitedT", EntityInfo, TopicInfo)
 

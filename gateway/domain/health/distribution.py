@@ -1,6 +1,7 @@
-"""Durations and sizes, counted by ranges: the values of histograms."""
+"""Durations and sizes, counted by ranges: the values of histograms; and rates per second."""
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -60,3 +61,31 @@ def added(distributions: Iterable[Distribution]) -> Distribution | None:
     same = [each for each in found if each.bounds == bounds]
     counts = (sum(column) for column in zip(*(each.counts for each in same), strict=True))
     return Distribution(bounds, tuple(counts), sum(each.total for each in same))
+
+
+WINDOW: Final = 10.0  # seconds
+
+
+@attrs.define(eq=False)
+class Rate:
+    """Keeps one sum per second, so that its memory is bounded."""
+
+    window: float = WINDOW
+    _seconds: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
+
+    def note(self, count: int, now: float) -> None:
+        """Count `count` more at `now`, in seconds of a monotonic clock."""
+        second = int(now)
+        if self._seconds and self._seconds[-1][0] == second:
+            count += self._seconds.pop()[1]
+        self._seconds.append((second, count))
+        self._forget(now)
+
+    def read(self, now: float) -> float:
+        """The average number per second over the window."""
+        self._forget(now)
+        return sum(count for _, count in self._seconds) / self.window
+
+    def _forget(self, now: float) -> None:
+        while self._seconds and self._seconds[0][0] <= now - self.window:
+            self._seconds.popleft()

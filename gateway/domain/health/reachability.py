@@ -6,8 +6,13 @@ no answer in time and no later request was answered. Before that, the silence of
 the others suspect: each must be asked before it gets another send. Errors about one entity
 (missing, full, disabled) don't count. No clock: `now` is an argument, in seconds of any monotonic
 clock.
+
+A broker in a new container, or with a lost volume, is up before its users and queues are made
+again. What it refuses just after an outage would be the caller's error at any other time
+(`Comeback`).
 """
 
+from collections import deque
 from typing import Final
 
 import attrs
@@ -77,3 +82,70 @@ class Reachability:
         """Discard all evidence."""
         self._found, self.reason = None, ""
         self._silent.clear()
+
+
+RECENT: Final = 60.0  # seconds before an outage within which credentials must have worked
+
+
+@attrs.define(eq=False)
+class Comeback:
+    """The last outage of one namespace, and the last time that its credentials worked."""
+
+    # The first failure since the last success; None: there was none.
+    began: float | None = attrs.field(default=None, init=False)
+    _worked: float = attrs.field(default=float("-inf"), init=False)
+
+    def worked(self, at: float) -> None:
+        """Record that a request which began then has succeeded."""
+        self._worked = max(self._worked, at)
+
+    def failed(self, at: float) -> None:
+        """Record that the namespace couldn't be reached then."""
+        if self.began is None or self._worked > self.began:
+            self.began = at
+
+    def had_credentials(self, began: float) -> bool:
+        """
+        True if the credentials worked shortly before an outage that began then, and no request has
+        succeeded since.
+        """
+        return began - RECENT <= self._worked <= began
+
+    def forget(self) -> None:
+        """Discard the outage."""
+        self.began = None
+
+
+LAST: Final = 20  # sends
+FEWEST: Final = 5  # sends; with fewer there is no judgement
+WITHIN: Final = 30.0  # seconds
+
+
+@attrs.define(eq=False)
+class SlowCalls:
+    """
+    A window over one entity's accepted sends: the last `LAST` of them, within `WITHIN` seconds.
+
+    The window begins as soon as a send is slow, before its answer: sends that are accepted in the
+    meantime show whether the slow send is an exception.
+    """
+
+    rate: float  # the share of slow sends that is too much
+    began: float
+    _calls: deque[tuple[float, bool]] = attrs.field(factory=lambda: deque(maxlen=LAST), init=False)
+
+    def note(self, now: float, *, slow: bool) -> bool:
+        """Count an accepted send. True: it was slow, and too many of the last sends were."""
+        self._calls.append((now, slow))
+        self._drop_old(now)
+        count = sum(slow for _, slow in self._calls)
+        return slow and len(self._calls) >= FEWEST and count >= self.rate * len(self._calls)
+
+    def is_over(self, now: float) -> bool:
+        """True if no send of the window was slow, so that the window needn't be kept."""
+        self._drop_old(now)
+        return now - self.began > WITHIN and not any(slow for _, slow in self._calls)
+
+    def _drop_old(self, now: float) -> None:
+        while self._calls and now - self._calls[0][0] > WITHIN:
+            self._calls.popleft()

@@ -11,7 +11,7 @@ from gateway.config.options import Config
 from gateway.config.problems import is_installed
 from gateway.config.tables import Table
 from gateway.domain.errors import needs_extra
-from gateway.wire.urls import split_url
+from gateway.wire.http.hosts import split_url
 
 _COLLECTOR: Final = re.compile(r"https?://[^/?#\s@]+/[^?#\s]+", re.IGNORECASE)
 

@@ -27,7 +27,7 @@ from gateway.domain.errors import (
     OutcomeUnknown,
 )
 from gateway.domain.message import Message
-from gateway.frontends.amqp.errors import amqp_error, unreadable
+from gateway.frontends.amqp.context import amqp_error, unreadable
 from gateway.wire.amqp.events import AmqpError, TransferReceived
 from gateway.wire.amqp.servicebus.batches import BATCH, contents_of
 

@@ -1,6 +1,7 @@
 """
 A client of the AMQP front end: events of its connection become links, and each link gets its own
-events.
+events. Requests to `$cbs` (tokens) and to the namespace's own `$management` (its identity) are
+answered here; all other management is on HTTP.
 """
 
 import re
@@ -8,22 +9,29 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
+import trio
 
-from gateway.capabilities import Transacts
+from gateway.capabilities import Identifies, Transacts
+from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, NotSupported
-from gateway.frontends.amqp.cbs import answer_token
-from gateway.frontends.amqp.context import Context, need_to_receive, need_to_send
+from gateway.domain.errors import (
+    BrokerError,
+    GatewayError,
+    InvalidRequest,
+    NotSupported,
+    Unavailable,
+)
+from gateway.frontends.amqp.context import Context, amqp_error, need_to_receive, need_to_send
 from gateway.frontends.amqp.coordinator import CoordinatorLink
-from gateway.frontends.amqp.errors import amqp_error
-from gateway.frontends.amqp.identity import answer_identity
 from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.amqp.management import Management
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import Leased
 from gateway.frontends.amqp.requests import Answer, ReplyLink, RequestLink
 from gateway.frontends.amqp.sessions import open_session, session_wanted, wait_of, wants_session
+from gateway.frontends.amqp.tokens import Tokens
 from gateway.offering import required
+from gateway.wire.amqp.conditions import condition_of, status_of
 from gateway.wire.amqp.events import (
     AmqpError,
     ConnectionClosed,
@@ -37,8 +45,11 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.management import identity as wire
 from gateway.wire.amqp.management.identity import OPEN_PROPERTIES
+from gateway.wire.amqp.management.requests import refusal_of
 from gateway.wire.amqp.servicebus.addresses import Node, NodeKind, parse_address
+from gateway.wire.amqp.servicebus.cbs import ACCEPTED, put_token_of
 
 # Before 7.15, azure-servicebus for Python reads a frame's fields by position, also the nulls at its
 # end.
@@ -204,3 +215,40 @@ def _address(attached: LinkAttached) -> str | None:
     if terminus.dynamic:
         raise NotSupported("dynamic nodes aren't supported: attach to an entity by name")
     return terminus.address
+
+
+async def answer_token(tokens: Tokens, request: Request) -> Reply:
+    """
+    Accept the token or refuse it, in a reply. The token's rights are checked later, when a link is
+    attached.
+    """
+    try:
+        put = put_token_of(request)
+        if put is None:
+            raise InvalidRequest(f"operation: put-token expected, got {request.operation!r:.60}")
+        await tokens.add(put.token, put.audience)
+    except GatewayError as error:
+        return Reply(
+            id=request.id,
+            status=status_of(error),
+            description=str(error),
+            condition=condition_of(error),
+        )
+    return Reply(id=request.id, status=ACCEPTED, description="Accepted")
+
+
+async def answer_identity(context: Context, request: Request, since: float) -> Reply:
+    """
+    Answer the request; every error has become a reply. Any right suffices, because no entity is
+    concerned.
+    """
+    await trio.lowlevel.checkpoint()
+    try:
+        if request.operation != wire.OPERATION:
+            raise NotSupported("the namespace isn't managed over AMQP: use HTTP")
+        context.tokens.check_any()
+        identifies = required(context.broker, Identifies)
+        with answered_within(context.options.answer_timeout, since=since, error=Unavailable):
+            return wire.reply_of(request, await identifies.identity())
+    except BrokerError as error:
+        return refusal_of(request, error)

@@ -1,4 +1,4 @@
-"""Context that all links of one connection share."""
+"""Context that all links of one connection share, and the AMQP conditions of a broker's errors."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,7 +10,7 @@ import trio
 from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import NotAuthorized
+from gateway.domain.errors import BrokerError, MessageError, NotAuthorized
 from gateway.domain.message import Message, derive_message
 from gateway.domain.topics.property_values import check_sent
 from gateway.frontends.amqp.options import AmqpOptions
@@ -20,8 +20,10 @@ from gateway.frontends.amqp.transactions import Transactions
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
+from gateway.wire.amqp.conditions import condition_of, description_of
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
+from gateway.wire.amqp.frames import DECODE_ERROR
 
 
 @attrs.frozen(kw_only=True)
@@ -147,3 +149,12 @@ class Context:
         self.engine.detach(link, error)
         if gone is not None:
             gone.end()
+
+
+def amqp_error(error: BrokerError) -> AmqpError:
+    return AmqpError(condition=condition_of(error), description=description_of(error))
+
+
+def unreadable(error: MessageError) -> AmqpError:
+    """The error for a message that can't be read."""
+    return AmqpError(condition=DECODE_ERROR, description=str(error))

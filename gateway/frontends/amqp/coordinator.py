@@ -29,8 +29,7 @@ from gateway.domain.errors import (
     TransactionTimeout,
     Unavailable,
 )
-from gateway.frontends.amqp.context import Context
-from gateway.frontends.amqp.errors import amqp_error, unreadable
+from gateway.frontends.amqp.context import Context, amqp_error, unreadable
 from gateway.frontends.amqp.transactions import Transaction
 from gateway.offering import required
 from gateway.wire.amqp.events import (

@@ -41,8 +41,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.values import value
 from gateway.frontends.amqp.batches import LARGEST, REFUSED, LargeBatch, error_of, is_large
-from gateway.frontends.amqp.context import Context, Need, need_to_send
-from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.context import Context, Need, amqp_error, need_to_send
 from gateway.net.turns import Turn
 from gateway.net.visits import largest_step, take_turn
 from gateway.offering import offered

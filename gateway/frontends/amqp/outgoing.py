@@ -24,18 +24,21 @@ from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement, Value
-from gateway.frontends.amqp.context import Context, Need, need_to_receive
-from gateway.frontends.amqp.disposition_handler import DispositionHandler, returns
-from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.context import Context, Need, amqp_error, need_to_receive
+from gateway.frontends.amqp.disposition_handler import (
+    DispositionHandler,
+    confirmation_of,
+    returns,
+    settlement_of,
+)
 from gateway.frontends.amqp.receivers import (
     LeasedReceiver,
     take_away,
 )
 from gateway.frontends.amqp.sessions import filters_of, properties_of
-from gateway.frontends.amqp.settling import confirmation_of, settlement_of
 from gateway.frontends.amqp.transactions import Enlisted
 from gateway.frontends.amqp.unsettled import Unsettled
-from gateway.net.waiters import Waiters
+from gateway.net.turns import Waiters
 from gateway.offering import offered, required
 from gateway.wire.amqp.events import (
     RELEASED,
@@ -52,8 +55,7 @@ from gateway.wire.amqp.events import (
     SessionId,
     TransactionalState,
 )
-from gateway.wire.amqp.servicebus.deliveries import encode_delivery
-from gateway.wire.amqp.servicebus.lock_tokens import tag_of
+from gateway.wire.amqp.servicebus.deliveries import encode_delivery, tag_of
 from gateway.wire.amqp.servicebus.session_links import FILTER
 from gateway.wire.amqp.servicebus.settlements import outcome_of
 

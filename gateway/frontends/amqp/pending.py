@@ -9,9 +9,8 @@ import trio
 
 from gateway.domain.errors import QuotaExceeded
 from gateway.net.clients import ClientLoad
-from gateway.net.turns import Turn
+from gateway.net.turns import Turn, Waiters
 from gateway.net.visits import take_turn_to_read
-from gateway.net.waiters import Waiters
 
 # Bytes read at once, from which on their processing needs a turn: they are a part of a large
 # message, or many frames. 50 attaches, of 100 bytes each, take 10 ms.

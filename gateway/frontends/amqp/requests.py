@@ -27,8 +27,7 @@ from gateway.domain.errors import (
     TransactionRolledBack,
     Unavailable,
 )
-from gateway.frontends.amqp.context import Context, Need
-from gateway.frontends.amqp.errors import amqp_error, unreadable
+from gateway.frontends.amqp.context import Context, Need, amqp_error, unreadable
 from gateway.frontends.amqp.transactions import Transaction
 from gateway.net.visits import PeekSlot, acquire_peek_slot
 from gateway.wire.amqp.events import (

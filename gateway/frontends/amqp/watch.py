@@ -9,8 +9,7 @@ import attrs
 import trio
 
 from gateway.domain.errors import NotAuthorized
-from gateway.frontends.amqp.context import Context
-from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.context import Context, amqp_error
 from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.auth import Authorizer
 from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY

@@ -16,8 +16,14 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
 from gateway.frontends.auth import Authorizer, is_bearer
-from gateway.frontends.storage_queue.delegation import DelegatedSas, Delegation
-from gateway.frontends.storage_queue.failures import failed, not_permitted, unauthenticated, why_of
+from gateway.frontends.storage_queue.delegation import (
+    DelegatedSas,
+    Delegation,
+    failed,
+    not_permitted,
+    unauthenticated,
+    why_of,
+)
 from gateway.net.visits import note_authorized
 from gateway.ports import WallClock
 from gateway.wire.http.date import parse_http_date

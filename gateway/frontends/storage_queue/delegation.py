@@ -4,6 +4,8 @@ keys.
 
 A key is derived from the account's own keys, so that gateways with the same accounts accept each
 other's, after a restart too. An account without keys has a secret that ends with the process.
+
+A refusal of a credential has its reason, for the log.
 """
 
 import hmac
@@ -19,7 +21,6 @@ from gateway.domain.access import Claim, Identity, Refusal
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import EVERYTHING
-from gateway.frontends.storage_queue.failures import failed, not_permitted
 from gateway.ports import WallClock
 from gateway.wire.storage_queue.delegation import (
     SERVICE,
@@ -33,6 +34,33 @@ from gateway.wire.storage_queue.errors import StorageRefusal
 from gateway.wire.storage_queue.operations import GetUserDelegationKey, UserDelegationKey
 from gateway.wire.storage_queue.sas import Sas, parse_time
 from gateway.wire.storage_queue.signing import sign
+
+
+class _Refused(StorageRefusal):
+    def __init__(self, code: str, detail: str, why: Refusal) -> None:
+        super().__init__(code, extra={"AuthenticationErrorDetail": detail})
+        self.why = why
+
+
+def failed(detail: str, why: Refusal = Refusal.MALFORMED) -> StorageRefusal:
+    return _Refused("AuthenticationFailed", detail, why)
+
+
+def unauthenticated(detail: str) -> StorageRefusal:
+    """The refusal that the client may answer by getting a token."""
+    return _Refused("NoAuthenticationInformation", detail, Refusal.MISSING)
+
+
+def not_permitted(error: NotAuthorized) -> StorageRefusal:
+    """The refusal of an identity that no access policy gives the right."""
+    extra = {"AuthorizationErrorDetail": str(error)}
+    return StorageRefusal("AuthorizationPermissionMismatch", extra=extra)
+
+
+def why_of(error: StorageRefusal, otherwise: Refusal) -> Refusal:
+    """The reason for the log."""
+    return error.why if isinstance(error, _Refused) else otherwise
+
 
 LONGEST: Final = timedelta(days=7)
 FIRST_WITH_USERS: Final = "2025-07-05"  # the first version whose signatures may name their user

@@ -24,7 +24,7 @@ from gateway.domain.errors import (
 from gateway.offering import required
 from gateway.ports import Broker
 from gateway.wire.storage_queue import operations as storage
-from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
+from gateway.wire.storage_queue.metadata import Notes, read_notes, write_notes
 
 PATIENCE: Final = 1.0  # seconds that a namespace has for its answer
 # The same, as long as no answer is known: doubled with each one that came too late, up to this.

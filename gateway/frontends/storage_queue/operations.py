@@ -25,7 +25,7 @@ from gateway.ports import Broker, WallClock
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.errors import StorageRefusal
 from gateway.wire.storage_queue.fields import is_name
-from gateway.wire.storage_queue.notes import Notes, write_notes
+from gateway.wire.storage_queue.metadata import Notes, write_notes
 
 _PAGE: Final = 1000  # queues listed at once
 _NO_STAMP: Final = -1

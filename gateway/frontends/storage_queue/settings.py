@@ -14,7 +14,7 @@ from gateway.domain.storage_queue.poison import SUFFIX, Terms, TermsOf
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.errors import StorageRefusal
 from gateway.wire.storage_queue.fields import MAX_NAME
-from gateway.wire.storage_queue.notes import read_notes
+from gateway.wire.storage_queue.metadata import read_notes
 
 DEFAULT_TIMEOUT: Final = "defaulttimeout"
 POISON_THRESHOLD: Final = "poisonthreshold"

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from gateway.net.waiters import Waiters
+from gateway.net.turns import Waiters
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, ConnectionClosed, ConnectionOpened, Event
 from gateway.wire.amqp.options import EngineOptions

@@ -22,11 +22,10 @@ from gateway.domain.identity import STORE, Identity
 from gateway.domain.message import Message
 from gateway.moments import Moments
 from gateway.ports import WallClock
-from gateway.store.embedded.commit_stats import CommitStats
 from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.files import Disk, StoreError
 from gateway.store.embedded.store import Store
-from gateway.store.embedded.writer import Writer
+from gateway.store.embedded.writer import CommitStats, Writer
 from gateway.store.engine.content_needs import Packing
 from gateway.store.engine.namespace import Namespace
 from gateway.store.local.broker import LocalBroker, LocalOptions

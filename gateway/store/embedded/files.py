@@ -1,6 +1,10 @@
-"""The files beside a store: its lock, its high-water mark, and the disk they are on."""
+"""
+The files beside a store: its lock, its high-water mark, the disk they are on, and the machine's
+boot, which a store compares with that of its last commit.
+"""
 
 import fcntl
+import functools
 import os
 import re
 import statistics
@@ -14,7 +18,28 @@ import attrs
 
 from gateway.domain.clocks.clock_note import Boot
 from gateway.domain.errors import GatewayError
-from gateway.store.embedded.boot import no_boot
+
+_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def this_boot() -> Boot | None:
+    """The machine's boot; None: the system doesn't tell."""
+    name = _name()
+    return Boot(name, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000) if name else None
+
+
+def no_boot() -> Boot | None:
+    """As for a system that doesn't tell."""
+    return None
+
+
+@functools.cache  # each commit asks, and a process doesn't outlive the boot
+def _name() -> str:
+    try:
+        return _ID.read_text().strip()
+    except OSError:
+        return ""
+
 
 _MARK: Final = struct.Struct(">QQ")  # store id, number of the last commit
 _MOUNTS: Final = Path("/proc/self/mountinfo")  # see proc(5)

@@ -13,8 +13,7 @@ from gateway.domain.errors import MessageError
 from gateway.store.embedded import schema
 from gateway.store.embedded.changes import Changes
 from gateway.store.embedded.checksums import fitting, sealing
-from gateway.store.embedded.counters import LOST, TWICE, skip
-from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.counters import LOST, TWICE, DeliveryCounts, skip
 from gateway.store.embedded.entities import read_properties, read_rule
 from gateway.store.embedded.files import (
     Disk,

@@ -2,9 +2,12 @@
 Opens a store: by one process only, only in a place where it can keep its promises, and only
 undamaged. A store that differs from its state at the last close is refused and stays unchanged, for
 an operator to check.
+
+The place is checked, too: whether a store can keep its promises on its file system.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -16,7 +19,7 @@ import attrs
 
 from gateway.domain.clocks.clock_note import ClockNote, read_note
 from gateway.durable import make_private_folder
-from gateway.store.embedded import place, schema
+from gateway.store.embedded import schema
 from gateway.store.embedded.checksums import fitting
 from gateway.store.embedded.files import (
     Disk,
@@ -32,6 +35,61 @@ from gateway.store.embedded.files import (
     read_ahead,
     read_mark,
 )
+
+# File systems where another machine decides about locks and syncs: SQLite advises against them.
+_REMOTE: Final = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "lustre",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+    }
+)
+_DOUBTFUL: Final = {
+    "tmpfs": "in memory: it ends with the machine",
+    "ramfs": "in memory: it ends with the machine",
+    "overlay": "in a container's own layer: it ends with the container; mount a volume",
+    "9p": "shared by a host, whose syncs may promise less than a disk's",
+    "virtiofs": "shared by a host, whose syncs may promise less than a disk's",
+}
+_FASTEST_DISK: Final = 20e-6  # seconds per sync; in memory a sync takes 1 µs
+
+
+def place_doubts(path: Path, lock: StoreLock, disk: Disk) -> Iterator[str]:
+    """
+    Yield the doubts about the folder and the file system of a locked store.
+
+    Raises:
+        StoreError: the store is on a network file system.
+    """
+    kind = disk.file_system(path.parent)
+    if kind in _REMOTE:
+        raise StoreError(
+            f"{path}: on a network file system ({kind}) neither locks nor syncs are reliable;"
+            " put the store on a disk of this machine"
+        )
+    found = path.parent.stat()
+    if found.st_mode & stat.S_IWOTH:
+        yield (
+            f"{path.parent}: every user of this machine can change this folder (mode"
+            f" {stat.S_IMODE(found.st_mode):04o}), and with it the store; run chmod o-w on it"
+        )
+    elif found.st_uid not in {0, os.geteuid()}:
+        yield f"{path.parent} belongs to another user ({found.st_uid}), who can change the store"
+    if kind in _DOUBTFUL:
+        yield f"{path} is on {kind}, {_DOUBTFUL[kind]}"
+    elif (seconds := disk.sync_seconds(lock.file)) < _FASTEST_DISK:
+        yield (
+            f"{path}: a sync takes {seconds * 1e6:.0f} µs, which no disk can do:"
+            " a power cut may lose acknowledged messages"
+        )
+
 
 # A quick check reads everything: half a second to four seconds per GiB, depending on the disk.
 CHECKED: Final = 1024**3  # bytes of a store that is checked at each opening
@@ -141,7 +199,7 @@ def _open(
     most_clean: int,
     most_unclean: int,
 ) -> Opened:
-    doubts = [*place.doubts(path, lock, disk)]
+    doubts = [*place_doubts(path, lock, disk)]
     if not path.exists():
         _refuse_to_begin_anew(path)
         schema.create(path, new_id())

@@ -10,7 +10,7 @@ import apsw
 import attrs
 
 from gateway.store.embedded.changes import Changes
-from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.counters import DeliveryCounts
 from gateway.store.embedded.tables import HIDDEN, SCHEDULED
 from gateway.store.engine.records import MAX_SEQUENCE, Row, State, Total, Totals
 

@@ -20,8 +20,7 @@ from gateway.domain.errors import StorageFull
 from gateway.domain.topics.filters import Rule
 from gateway.store.embedded import schema
 from gateway.store.embedded.changes import Changes
-from gateway.store.embedded.counters import Counters, SqliteNumbers
-from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.counters import Counters, DeliveryCounts, SqliteNumbers
 from gateway.store.embedded.entity_rows import EntityRows
 from gateway.store.embedded.files import Disk, HighWaterMark, StoreLock
 from gateway.store.embedded.opening import open_store

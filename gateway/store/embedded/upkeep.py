@@ -5,7 +5,7 @@ from typing import Any, Final
 import apsw
 import attrs
 
-from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.counters import DeliveryCounts
 from gateway.store.embedded.schema import WAL_CAP
 
 _PAGE: Final = 4096

@@ -10,6 +10,8 @@ after COMMIT has returned. While one batch is synced, the next one forms by itse
 
 Steps run in the order of the calls, including those that had to wait for room. A step is committed
 even if the calling task is cancelled.
+
+The durations of commits, and the numbers of operations that share one, are counted.
 """
 
 import queue
@@ -24,11 +26,25 @@ import trio
 
 from gateway.domain.clocks.times import Now
 from gateway.domain.errors import Unavailable
-from gateway.store.embedded.commit_stats import CommitStats
+from gateway.domain.health.distribution import BATCHES, SHORT_LATENCIES, Histogram
 from gateway.store.embedded.committer import Committer
 from gateway.store.embedded.files import StoreError
 from gateway.store.engine.deliveries import Report
 from gateway.store.local.step import Step
+
+
+@attrs.frozen(eq=False)
+class CommitStats:
+    """The writer's thread counts, any thread reads."""
+
+    seconds: Histogram = attrs.field(factory=lambda: Histogram(SHORT_LATENCIES))
+    operations: Histogram = attrs.field(factory=lambda: Histogram(BATCHES))
+
+    def note(self, operations: int, seconds: float) -> None:
+        """Count a commit."""
+        self.operations.note(operations)
+        self.seconds.note(seconds)
+
 
 T = TypeVar("T")
 

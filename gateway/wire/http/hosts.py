@@ -7,7 +7,7 @@ each has its own port, or the default port. `urllib` supports a single host only
 
 import re
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import attrs
 
@@ -86,3 +86,19 @@ def _hosts(texts: list[str]) -> tuple[Host, ...]:
             raise InvalidRequest(f"{which}: is given twice")
         found.append(host)
     return tuple(found)
+
+
+def split_url(text: str) -> SplitResult:
+    """
+    The parts of a URL, whose `port` can be read.
+
+    Raises:
+        ValueError: host or port isn't valid. The error shows nothing of the text: where a password
+            has a slash, its start is taken for the port.
+    """
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        raise ValueError("no valid host and port") from None
+    return parts

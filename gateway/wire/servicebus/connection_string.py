@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.errors import InvalidRequest
-from gateway.wire.urls import split_url
+from gateway.wire.http.hosts import split_url
 
 _KNOWN: Final = {
     "endpoint": "Endpoint",

@@ -15,7 +15,7 @@ import attrs
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, check_account_name
-from gateway.wire.urls import split_url
+from gateway.wire.http.hosts import split_url
 
 _DEVELOPMENT: Final = "usedevelopmentstorage"
 _EMULATOR: Final = "http://127.0.0.1:10001"

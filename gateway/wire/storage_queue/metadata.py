@@ -8,22 +8,68 @@ Pairgate's settings in the metadata of a queue that it creates: the service has 
 Every other name is metadata that a Storage client has set, here or at the service itself. A queue
 without these settings locks for a minute, and has no delivery limit. All queues are as large as a
 queue of Service Bus can be.
+
+A Storage queue's metadata and access policies are one text, which every namespace keeps with a
+queue as its user metadata:
+
+    {"storage-queue": {"metadata": {"team": "blue"}, "policies": [{"id": "p", ...}]}, "text": ...}
+
+`text` is the user metadata that the queue had before.
 """
 
 import base64
+import json
 import math
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import cattrs
 
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue import poison
+from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.fields import is_metadata
-from gateway.wire.storage_queue.notes import read_notes, write_notes
 from gateway.wire.storage_queue.operations import MAX_VISIBILITY
+
+_KEY: Final = "storage-queue"
+_CONVERTER: Final = cattrs.Converter(omit_if_default=True)
+
+
+@attrs.frozen(kw_only=True)
+class Notes:
+    """The notes of one queue."""
+
+    metadata: Mapping[str, str] = attrs.field(factory=dict)
+    policies: tuple[storage.StoredPolicy, ...] = ()
+    properties: storage.ServiceProperties | None = None  # of the account
+    text: str | None = None  # user metadata that isn't ours
+
+
+def read_notes(user_metadata: str | None) -> Notes:
+    """The notes in the user metadata; a text of another origin is kept as `text`."""
+    try:
+        found: Any = json.loads(user_metadata or "{}")
+        own = found[_KEY] if isinstance(found, dict) and _KEY in found else None
+        notes = None if own is None else _CONVERTER.structure(own, Notes)
+    except (ValueError, TypeError, KeyError, RecursionError, cattrs.BaseValidationError):
+        return Notes(text=user_metadata)
+    if notes is None or not all(is_metadata(*each) for each in notes.metadata.items()):
+        return Notes(text=user_metadata or None)
+    text = found.get("text")
+    return attrs.evolve(notes, text=text if isinstance(text, str) else None)
+
+
+def write_notes(notes: Notes) -> str | None:
+    """The user metadata for these notes; None if they are empty."""
+    own = _CONVERTER.unstructure(attrs.evolve(notes, text=None))
+    if not own:
+        return notes.text
+    whole = {_KEY: own} if notes.text is None else {_KEY: own, "text": notes.text}
+    return json.dumps(whole, separators=(",", ":"))
+
 
 UNLIMITED: Final = poison.UNLIMITED.max_delivery_count  # the legacy client's value
 _LARGEST: Final = poison.UNLIMITED.max_size_in_megabytes  # as an account has no size of a queue

@@ -24,7 +24,7 @@ from gateway.domain.events.gateway import Doubtful, Event
 from gateway.domain.events.take_over import TakenOver, TakeOverFailed
 from gateway.net.descriptors import DescriptorChannel, close_all
 from gateway.net.listeners import Listener, open_listener
-from gateway.net.unix_paths import short_path
+from gateway.net.unix import short_path
 
 BIND = "127.0.0.1:0"
 ME = os.getpid()

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from gateway.brokers.entra.tokens import AccessTokens
 from gateway.domain.errors import BrokerError, CredentialRefused, NoToken
-from gateway.domain.events.tokens import TokenRegained, TokenRequestFailed
+from gateway.domain.events.access import TokenRegained, TokenRequestFailed
 from tests.brokers.entra.provider import PATIENCE, Provider, opened
 
 HOUR = 3600.0

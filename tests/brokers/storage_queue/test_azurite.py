@@ -29,7 +29,7 @@ from gateway.offering import required
 from gateway.pairing.options import Oversized
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.body import MAX_ENCODED
-from gateway.wire.storage_queue.notes import Notes, write_notes
+from gateway.wire.storage_queue.metadata import Notes, write_notes
 from tests.brokers.kinds import real_date
 from tests.brokers.pairs import pair_of
 from tests.brokers.storage_queue.azurites import Azurites, client

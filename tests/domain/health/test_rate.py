@@ -1,6 +1,6 @@
 """Rates per second."""
 
-from gateway.domain.health.rate import Rate
+from gateway.domain.health.distribution import Rate
 
 
 def test_a_rate_is_that_of_the_last_ten_seconds() -> None:

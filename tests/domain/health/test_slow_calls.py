@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.domain.health.slow_calls import FEWEST, LAST, WITHIN, SlowCalls
+from gateway.domain.health.reachability import FEWEST, LAST, WITHIN, SlowCalls
 
 
 def calls(*slow, rate=0.5, apart=1.0):

@@ -3,8 +3,7 @@
 from gateway.domain.message import Kind, Message, Typed
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.management import operations as ops
-from gateway.wire.amqp.servicebus.deliveries import decode_delivery
-from gateway.wire.amqp.servicebus.lock_tokens import token_of
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
 from tests.frontends.amqp.management import ask
 from tests.frontends.rest_client import ORDERS
 

@@ -16,8 +16,7 @@ from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.identity import identity_of
 from gateway.wire.amqp.management.identity import request as identity_request
 from gateway.wire.amqp.management.requests import request_of
-from gateway.wire.amqp.servicebus.deliveries import decode_delivery
-from gateway.wire.amqp.servicebus.lock_tokens import token_of
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
 from tests.frontends.amqp.management import ask, reply_at, reply_to
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
 from tests.harness.faults import Hang, LoseAnswer, Operation, SwallowAnswer, no_fault

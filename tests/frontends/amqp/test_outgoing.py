@@ -15,8 +15,7 @@ from gateway.domain.message import Message, MessageState, ReceiveMode
 from gateway.frontends.amqp.receivers import LeasedReceiver
 from gateway.ports import Receiver
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.servicebus.deliveries import decode_delivery
-from gateway.wire.amqp.servicebus.lock_tokens import token_of
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
 from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS
 from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse

@@ -11,7 +11,7 @@ from gateway.domain.message import (
     Defer,
     Settlement,
 )
-from gateway.frontends.amqp.settling import confirmation_of, settlement_of
+from gateway.frontends.amqp.disposition_handler import confirmation_of, settlement_of
 from gateway.wire.amqp.events import (
     ACCEPTED,
     RELEASED,

@@ -22,8 +22,7 @@ from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.requests import request_of
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
-from gateway.wire.amqp.servicebus.deliveries import decode_delivery
-from gateway.wire.amqp.servicebus.lock_tokens import token_of
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
 from gateway.wire.amqp.servicebus.session_links import FILTER
 from gateway.wire.amqp.transactions import (
     CAPABILITIES,

@@ -42,7 +42,7 @@ from gateway.frontends.storage_queue.notes import SETTINGS, LastNotes
 from gateway.wire.http.messages import Headers, Response
 from gateway.wire.servicebus.rest_message import body_bytes
 from gateway.wire.storage_queue import operations as storage
-from gateway.wire.storage_queue.notes import Notes, write_notes
+from gateway.wire.storage_queue.metadata import Notes, write_notes
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.sas import build_sas
 from tests.frontends.storage_client import KEY, ORDERS, Client, code, open_client

@@ -14,8 +14,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from gateway.domain.clocks.clock_note import Boot
-from gateway.domain.clocks.clock_watch import GRACE, ClockWatch
+from gateway.domain.clocks.clock_note import GRACE, Boot, ClockWatch
 from gateway.domain.clocks.times import MICROSECOND, Now, to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message

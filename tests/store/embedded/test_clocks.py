@@ -14,9 +14,8 @@ from gateway.domain.clocks.clock_note import Boot
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Defer, Message
 from gateway.domain.storage_queue.poison import Terms
-from gateway.store.embedded.boot import this_boot
 from gateway.store.embedded.broker import EmbeddedBroker, EmbeddedOptions
-from gateway.store.embedded.files import Disk
+from gateway.store.embedded.files import Disk, this_boot
 from gateway.store.local.visibility import LocalVisibility
 from tests.store.embedded.stores import ORDERS, stored_ids
 

@@ -13,7 +13,7 @@ import apsw
 import attrs
 import pytest
 
-from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.counters import DeliveryCounts
 from gateway.store.embedded.files import StoreError, StoreInUse
 from gateway.store.embedded.inspection import inspect
 from gateway.store.embedded.live_copying import Throttle, back_up_live

@@ -1,14 +1,14 @@
 import pytest
 
-from gateway.store.embedded import place
 from gateway.store.embedded.files import Disk, StoreError, StoreLock
+from gateway.store.embedded.opening import place_doubts
 
 
 def doubts(path, kind, seconds=1e-3):
     disk = Disk(file_system=lambda _path: kind, sync_seconds=lambda _file: seconds)
     lock = StoreLock.take(path)
     try:
-        return list(place.doubts(path, lock, disk))
+        return list(place_doubts(path, lock, disk))
     finally:
         lock.release()
 

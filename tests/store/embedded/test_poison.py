@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store.embedded.delivery_counts import DeliveryCounts
+from gateway.store.embedded.counters import DeliveryCounts
 from tests.store.embedded.poisoned import LIMIT
 
 ROOT = Path(__file__).parents[3]

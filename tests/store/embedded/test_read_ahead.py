@@ -5,8 +5,7 @@ import attrs
 import pytest
 
 from gateway.store.embedded import schema
-from gateway.store.embedded.changes import Changes
-from gateway.store.embedded.read_ahead import ReadAhead
+from gateway.store.embedded.changes import Changes, ReadAhead
 from gateway.store.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.store.engine.records import Row, State
 

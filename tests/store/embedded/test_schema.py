@@ -1,7 +1,7 @@
 import apsw
 import pytest
 
-from gateway.store.embedded import delivery_counts, rows, schema, session_rows, tables, upkeep
+from gateway.store.embedded import counters, rows, schema, session_rows, tables, upkeep
 from gateway.store.embedded.files import StoreDamaged
 
 
@@ -46,7 +46,7 @@ def test_the_remains_of_a_crashed_creation_are_no_hindrance(tmp_path):
 
 STATEMENTS = {
     f"{module.__name__}.{name}": value
-    for module in (rows, session_rows, delivery_counts, upkeep)
+    for module in (rows, session_rows, counters, upkeep)
     for name, value in vars(module).items()
     if isinstance(value, str) and name.startswith("_") and " WHERE " in " ".join(value.split())
 }

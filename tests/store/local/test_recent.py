@@ -1,4 +1,4 @@
-from gateway.store.local.recent import Recent
+from gateway.store.local.hooks import Recent
 
 
 def test_the_oldest_is_forgotten_first() -> None:

@@ -2,8 +2,8 @@
 
 from pamqp import commands, frame
 
-from gateway.wire.rabbitmq.credit import ConsumeWithoutCredit
 from gateway.wire.rabbitmq.frames import method_frame
+from gateway.wire.rabbitmq.queues import ConsumeWithoutCredit
 
 
 def test_a_consumer_without_credit_says_so_in_64_bits() -> None:

@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.storage_queue import poison
-from gateway.wire.storage_queue.metadata import UNLIMITED, build_metadata, parse_metadata
-from gateway.wire.storage_queue.notes import Notes, read_notes, write_notes
+from gateway.wire.storage_queue.metadata import (
+    UNLIMITED,
+    Notes,
+    build_metadata,
+    parse_metadata,
+    read_notes,
+    write_notes,
+)
 from gateway.wire.storage_queue.operations import StoredPolicy
 
 TEAM = {"team": "blue", "Floor_2": "x y"}

@@ -6,12 +6,15 @@ namespace's statements about it in sections that aren't the producer's.
     delivery-annotations    x-opt-lock-token, and the producer's own
     message-annotations     the message's own, and x-opt-sequence-number and so on
     the bare message        byte for byte as received, except for a dead letter's two properties
+
+A lock token is a UUID, which is also the delivery tag.
 """
 
 import struct
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
+from uuid import UUID
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import (
@@ -28,8 +31,47 @@ from gateway.domain.message import (
 from gateway.wire.amqp.message import bare_parts, decode_message
 from gateway.wire.amqp.messages.fields import life_in_header
 from gateway.wire.amqp.messages.sections import HEADER, delivery_annotations_of, split_sections
-from gateway.wire.amqp.servicebus.lock_tokens import bytes_of
 from gateway.wire.amqp.types import encode, encode_entries, encode_fields, to_milliseconds
+
+
+def bytes_of(token: str) -> bytes:
+    """
+    A token's 16 bytes as AMQP's uuid has them: in delivery annotations, and in management.
+
+    Raises:
+        MessageError: the token isn't a UUID: it isn't from a namespace like Service Bus.
+    """
+    try:
+        raw = bytes.fromhex(token.replace("-", ""))  # four times as fast as uuid.UUID
+    except ValueError:
+        raw = b""
+    if len(raw) != 16:
+        raise MessageError(f"lock token: a UUID expected, found {token!r:.60}")
+    return raw
+
+
+def tag_of(token: str) -> bytes:
+    """
+    The delivery tag for a token: its bytes in .NET's order.
+
+    Raises:
+        MessageError: the token isn't a UUID.
+    """
+    raw = bytes_of(token)
+    return raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
+
+
+def token_of(tag: bytes) -> str:
+    """
+    The token for a delivery tag.
+
+    Raises:
+        MessageError: the tag has another size.
+    """
+    if len(tag) != 16:
+        raise MessageError(f"delivery tag: the 16 bytes of a UUID expected, found {len(tag)}")
+    return str(UUID(bytes_le=tag))
+
 
 _SEQUENCE: Final = "x-opt-sequence-number"
 _ENQUEUED: Final = "x-opt-enqueued-time"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.errors import MessageError
-from gateway.wire.amqp.servicebus.lock_tokens import bytes_of, tag_of, token_of
+from gateway.wire.amqp.servicebus.deliveries import bytes_of, tag_of, token_of
 
 
 @given(st.uuids())
