@@ -5,7 +5,6 @@ A new store needs room on its disk. A gateway serves without, as the spool is on
 store is made as soon as there is room.
 """
 
-import random
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.assembly.late_setup import AGAIN
+from gateway.app.assembly.late_setup import Setup
 from gateway.app.namespaces import enter, enter_later, failing_as
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Peeks
@@ -148,26 +147,17 @@ def has_room(file: Path) -> bool:
 
 
 @attrs.define(eq=False, kw_only=True)
-class SpoolSetup:
-    """A service that ends when the spool's store is open, and has its queue."""
+class SpoolSetup(Setup):
+    """Opens the spool's store, and creates its queue. Each reason why not is reported once."""
 
     spool: EmbeddedBroker
     file: Path
     queue: EntityPath
     observer: Observer
-    rng: random.Random
     _told: str = attrs.field(default="", init=False)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Return when the setup is done. Each reason why it isn't is reported once."""
-        task_status.started()
-        failures = 0
-        while not await self.make():
-            failures += 1
-            await trio.sleep(AGAIN.delay(failures, self.rng))
-
-    async def make(self) -> bool:
-        """Open the store and make its queue; return False if that isn't possible now."""
+    async def attempt(self) -> bool:
+        """Open the store and create its queue; return False if that isn't possible now."""
         await trio.lowlevel.checkpoint()
         try:
             if not self.spool.is_open:
@@ -219,6 +209,6 @@ async def enter_spool(
         observer=runtime.observer,
         rng=runtime.rng("setup of the spool"),
     )
-    if not await setup.make():
+    if not await setup.attempt():
         late.append(setup)
     return spool

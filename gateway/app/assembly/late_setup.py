@@ -5,6 +5,7 @@ checked.
 """
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,27 +27,38 @@ from gateway.offering import offered
 from gateway.pairing.provision import doubts, provision
 from gateway.ports import Broker, Observer
 
-AGAIN: Final = Backoff(first=1.0, cap=10.0)
+# Short enough that an operator who watches the repair sees its effect, and no load on what fails.
+_AGAIN: Final = Backoff(first=1.0, cap=10.0)
 
 
 @attrs.define(eq=False, kw_only=True)
-class LateSetup:
-    """A service that ends when the entities of one namespace exist, or can't be created."""
+class Setup(ABC):
+    """A service that ends when its setup is done. It is attempted again and again until then."""
+
+    rng: random.Random
+
+    @abstractmethod
+    async def attempt(self) -> bool:
+        """Do the setup; return False if that isn't possible now."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Return when the setup is done."""
+        task_status.started()
+        failures = 0
+        while not await self.attempt():
+            failures += 1
+            await trio.sleep(_AGAIN.delay(failures, self.rng))
+
+
+@attrs.define(eq=False, kw_only=True)
+class LateSetup(Setup):
+    """Creates the entities of one namespace, and reports those that can't be created."""
 
     broker: Broker
     namespace: Namespace
     observer: Observer
-    rng: random.Random
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Return when the setup is done; report the parts of it that failed."""
-        task_status.started()
-        failures = 0
-        while not await self._make():
-            failures += 1
-            await trio.sleep(AGAIN.delay(failures, self.rng))
-
-    async def _make(self) -> bool:
+    async def attempt(self) -> bool:
         """Create the missing entities; True: the namespace has answered."""
         await trio.lowlevel.checkpoint()
         plan, name = self.namespace.plan, self.namespace.name
