@@ -65,7 +65,7 @@ from gateway.moments import Moments
 from gateway.offering import required
 from gateway.pairing.admission import Admission
 from gateway.pairing.backlog import BacklogSender
-from gateway.pairing.hedging import Hedge
+from gateway.extensions.hedging.hedge import Hedge
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions, entity_rule, hedge_after
 from gateway.pairing.order.keys import OrderKey, key_of

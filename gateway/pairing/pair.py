@@ -21,7 +21,7 @@ from gateway.pairing.broker import PairedBroker
 from gateway.pairing.busy_pauses import BusyPauses
 from gateway.pairing.depth import BacklogDepth, Counts, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
-from gateway.pairing.hedging import HedgeBudget
+from gateway.extensions.hedging.hedge import HedgeBudget
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnLeaseLost, Oversized, PairOptions
 from gateway.pairing.order.lease import OrderLeases

@@ -14,7 +14,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Outcome, OutcomeUnknown, no_answer
 from gateway.domain.message import AcceptedBy, Message, derive_message
 from gateway.offering import offered
-from gateway.pairing.hedging import Hedge
+from gateway.extensions.hedging.hedge import Hedge
 from gateway.pairing.options import OnUnknown
 from gateway.ports import Broker
 

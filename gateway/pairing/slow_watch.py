@@ -14,7 +14,7 @@ import trio
 
 from gateway.domain.failover import State
 from gateway.pairing.entity_record import Attempt
-from gateway.pairing.hedging import Hedge, HedgeBudget
+from gateway.extensions.hedging.hedge import Hedge, HedgeBudget
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 

@@ -9,7 +9,7 @@ from gateway.domain.events.gateway import Diverted
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
-from gateway.pairing.hedging import HedgeBudget
+from gateway.extensions.hedging.hedge import HedgeBudget
 from gateway.pairing.options import EntityRule
 from tests.harness.faults import Hang, Operation
 from tests.pairing.harness import (
