@@ -60,16 +60,16 @@ from gateway.domain.events.hedging import SentTwice
 from gateway.domain.health.send_counters import SendCounters
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Message, derive_message
+from gateway.extensions.hedging.hedge import Hedge
+from gateway.extensions.order.keys import OrderKey, key_of
+from gateway.extensions.order.sends import OrderedSends
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.moments import Moments
 from gateway.offering import required
 from gateway.pairing.admission import Admission
 from gateway.pairing.backlog import BacklogSender
-from gateway.extensions.hedging.hedge import Hedge
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions, entity_rule, hedge_after
-from gateway.pairing.order.keys import OrderKey, key_of
-from gateway.pairing.order.sends import OrderedSends
 from gateway.pairing.primary import HEALTHY_OR_SUSPECT, PrimarySender
 from gateway.pairing.sending import Batch, Sending
 from gateway.pairing.states import EntityStates

@@ -13,6 +13,11 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status.pair import OrderStatus
+from gateway.extensions.hedging.hedge import HedgeBudget
+from gateway.extensions.order.lease import OrderLeases
+from gateway.extensions.order.peers import OrderPeers
+from gateway.extensions.order.sends import OrderedSends
+from gateway.extensions.order.watch import OrderWatch
 from gateway.moments import Moments
 from gateway.pairing.admission import Admission, Measure
 from gateway.pairing.backlog import BacklogSender, Rotation
@@ -21,13 +26,8 @@ from gateway.pairing.broker import PairedBroker
 from gateway.pairing.busy_pauses import BusyPauses
 from gateway.pairing.depth import BacklogDepth, Counts, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
-from gateway.extensions.hedging.hedge import HedgeBudget
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnLeaseLost, Oversized, PairOptions
-from gateway.pairing.order.lease import OrderLeases
-from gateway.pairing.order.peers import OrderPeers
-from gateway.pairing.order.sends import OrderedSends
-from gateway.pairing.order.watch import OrderWatch
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog

@@ -13,8 +13,8 @@ from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Outcome, OutcomeUnknown, no_answer
 from gateway.domain.message import AcceptedBy, Message, derive_message
-from gateway.offering import offered
 from gateway.extensions.hedging.hedge import Hedge
+from gateway.offering import offered
 from gateway.pairing.options import OnUnknown
 from gateway.ports import Broker
 

@@ -13,8 +13,8 @@ import attrs
 import trio
 
 from gateway.domain.failover import State
-from gateway.pairing.entity_record import Attempt
 from gateway.extensions.hedging.hedge import Hedge, HedgeBudget
+from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 

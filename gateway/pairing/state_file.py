@@ -18,9 +18,9 @@ from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
 from gateway.durable import make_private_folder, refuse_foreign_link, sync_folder
+from gateway.extensions.order.watch import OrderWatch
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
-from gateway.pairing.order.watch import OrderWatch
 from gateway.pairing.states import DIVERTED, EntityStates
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.pauses import Pauses

@@ -33,8 +33,8 @@ from gateway.checker.operations import Acked, AuditBegan, Failed, Invoked, Unkno
 from gateway.domain.backlog import QUEUE_PROPERTIES
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
+from gateway.extensions.order.watch import ANSWER_LIMIT, LATER
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.order.watch import ANSWER_LIMIT, LATER
 from tests.chaos.invariants import BEGAN, attempt, moved
 
 P, B = State.PRIMARY, State.SECONDARY

@@ -10,7 +10,7 @@ import trio
 from gateway.checker.history import Run
 from gateway.checker.order import order_kept
 from gateway.domain.message import Complete
-from gateway.pairing.order.lease import LEASE
+from gateway.extensions.order.lease import LEASE
 from tests.e2e.installation import client
 from tests.e2e.ordered import ORDERS, History, forwarding, namespaces
 from tests.e2e.processes import GatewayProcess, Gateways

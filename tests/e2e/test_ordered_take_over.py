@@ -11,7 +11,7 @@ import trio
 
 from gateway.checker.history import Run
 from gateway.checker.order import order_kept
-from gateway.pairing.order.lease import LEASE
+from gateway.extensions.order.lease import LEASE
 from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.ordered import History, forwarding
 from tests.e2e.processes import GatewayProcess, Gateways

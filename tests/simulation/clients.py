@@ -26,7 +26,7 @@ from gateway.checker.operations import (
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
-from gateway.pairing.order.keys import is_ordered, key_of
+from gateway.extensions.order.keys import is_ordered, key_of
 from gateway.ports import Broker, WallClock
 from tests.harness.clocks import seconds
 from tests.simulation.endpoint import AdapterClient, Client

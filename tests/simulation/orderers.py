@@ -27,8 +27,8 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NoAnswer, Outcome, Unreachable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
+from gateway.extensions.order.keys import key_of
 from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, SyphonOptions
-from gateway.pairing.order.keys import key_of
 from gateway.pairing.pair import PairDependencies, PairPeers
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker

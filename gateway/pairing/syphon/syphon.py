@@ -26,6 +26,7 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
 from gateway.domain.status.pair import Cause, Waiting
+from gateway.extensions.order.ordered_drain import OrderedDrain
 from gateway.moments import Moments
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.options import SyphonOptions
@@ -36,7 +37,6 @@ from gateway.pairing.syphon.batch_window import most_of
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.grace import Grace
-from gateway.pairing.syphon.ordered_drain import OrderedDrain
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.primary_load import PrimaryLoad
 from gateway.pairing.syphon.progress import ProgressReporter

@@ -28,8 +28,8 @@ from gateway.domain.errors import (
     Unreachable,
 )
 from gateway.domain.message import Message
-from gateway.pairing.order.lease import ForwardResult, OrderLease
-from gateway.pairing.order.peers import OrderPeers
+from gateway.extensions.order.lease import ForwardResult, OrderLease
+from gateway.extensions.order.peers import OrderPeers
 from gateway.pairing.sending import Batch, Sending
 
 # Seconds without an answer, after which the gateway takes the lease as soon as it can be had.

@@ -25,18 +25,15 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.order import OrderLeaseTaken
 from gateway.domain.message import AcceptedBy, Complete, Message
+from gateway.extensions.order import forward, lease
+from gateway.extensions.order.keys import key_of
 from gateway.frontends.cluster.peer import AFTER_TAKE_OVER
 from gateway.offering import required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
-from gateway.pairing.order import forward, lease
-from gateway.pairing.order.keys import key_of
 from gateway.pairing.pair import PairPeers
 from gateway.wire.pairgate.cluster_requests import LARGEST
-from tests.frontends.cluster.gateways import Network, Node
-from tests.harness.faults import Hang, Operation, Refuse
-from tests.pairing.harness import LABEL, ORDERS, Harness, Slow, Timed, message, virtual_time
-from tests.pairing.order_lease import (
+from tests.extensions.order.order_lease import (
     KEY,
     LOCK,
     NAME,
@@ -46,7 +43,10 @@ from tests.pairing.order_lease import (
     gateway,
     keep_locked,
 )
-from tests.pairing.order_lease import QUEUE as LEASES
+from tests.extensions.order.order_lease import QUEUE as LEASES
+from tests.frontends.cluster.gateways import Network, Node
+from tests.harness.faults import Hang, Operation, Refuse
+from tests.pairing.harness import LABEL, ORDERS, Harness, Slow, Timed, message, virtual_time
 
 pytestmark = virtual_time
 

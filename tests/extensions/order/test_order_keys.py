@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
-from gateway.pairing.order.keys import is_ordered, key_of
+from gateway.extensions.order.keys import is_ordered, key_of
 
 ORDERS = EntityPath("Orders")
 

@@ -33,13 +33,13 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NotOrderer, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
+from gateway.extensions.order.forward import forward
+from gateway.extensions.order.keys import OrderKey, is_ordered, key_of
+from gateway.extensions.order.lease import WAIT_SHARE as LEASE_SHARE
+from gateway.extensions.order.lease import OrderLease, OrderLeases
+from gateway.extensions.order.peers import OrderPeers
+from gateway.extensions.order.watch import OrderedQueue, OrderWatch
 from gateway.pairing.backlog import PACE, BacklogSender
-from gateway.pairing.order.forward import forward
-from gateway.pairing.order.keys import OrderKey, is_ordered, key_of
-from gateway.pairing.order.lease import WAIT_SHARE as LEASE_SHARE
-from gateway.pairing.order.lease import OrderLease, OrderLeases
-from gateway.pairing.order.peers import OrderPeers
-from gateway.pairing.order.watch import OrderedQueue, OrderWatch
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
 from gateway.pairing.states import EntityStates

@@ -24,8 +24,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.failover import State
 from gateway.domain.status.pair import OrderStatus
+from gateway.extensions.order.keys import OrderKey
 from gateway.offering import required
-from gateway.pairing.order.keys import OrderKey
 from gateway.pairing.states import EntityStates
 from gateway.ports import Broker
 

@@ -8,18 +8,11 @@ from gateway.domain import backlog
 from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.events.order import OrderLeaseLost, OrderLeaseTaken
 from gateway.domain.message import AcceptedBy
+from gateway.extensions.order import lease
 from gateway.offering import required
 from gateway.pairing.options import EntityRule, OnLeaseLost, OrderLeaseMode
-from gateway.pairing.order import lease
 from gateway.pairing.provision import provision
-from tests.harness.faults import Hang, Operation, Refuse
-from tests.pairing.harness import (
-    LABEL,
-    Slow,
-    Timed,
-    virtual_time,
-)
-from tests.pairing.order_lease import (
+from tests.extensions.order.order_lease import (
     KEY,
     LOCK,
     NAME,
@@ -28,6 +21,13 @@ from tests.pairing.order_lease import (
     asked_for_leases,
     gateway,
     keep_locked,
+)
+from tests.harness.faults import Hang, Operation, Refuse
+from tests.pairing.harness import (
+    LABEL,
+    Slow,
+    Timed,
+    virtual_time,
 )
 
 pytestmark = virtual_time

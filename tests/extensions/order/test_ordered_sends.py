@@ -26,13 +26,13 @@ from gateway.domain.errors import (
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.domain.operators.control import Override
+from gateway.extensions.order import sends
+from gateway.extensions.order.keys import key_of
+from gateway.extensions.order.watch import OrderedQueue
 from gateway.offering import required
 from gateway.pairing import state_file
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.options import OnUnknown
-from gateway.pairing.order import sends
-from gateway.pairing.order.keys import key_of
-from gateway.pairing.order.watch import OrderedQueue
 from gateway.pairing.pair import Pair
 from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
 from gateway.pairing.state_file import parse

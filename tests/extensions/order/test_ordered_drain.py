@@ -13,9 +13,9 @@ from gateway.domain.message import DeadLetter, Message
 from gateway.domain.operators.control import Operator, Override
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Redriven, Selection
+from gateway.extensions.order.keys import key_of
+from gateway.extensions.order.ordered_drain import MOST_SESSIONS, PAUSE
 from gateway.offering import required
-from gateway.pairing.order.keys import key_of
-from gateway.pairing.syphon.ordered_drain import MOST_SESSIONS, PAUSE
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.purge import Purge
 from gateway.pairing.syphon.redrive import Redrive

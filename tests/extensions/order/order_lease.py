@@ -8,8 +8,8 @@ import trio
 from gateway.domain import backlog
 from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import AcceptedBy
+from gateway.extensions.order.keys import key_of
 from gateway.pairing.options import OrderLeaseMode
-from gateway.pairing.order.keys import key_of
 from gateway.pairing.pair import Pair
 from tests.harness.faulty_sessions import FaultySessionsBroker
 from tests.pairing.harness import (
