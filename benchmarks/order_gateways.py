@@ -35,8 +35,8 @@ from gateway.app.runtime import Runtime
 from gateway.demo.ports import free_port
 from gateway.domain.entity import QueueProperties
 from gateway.domain.message import Message
-from gateway.frontends.cluster.cluster import Cluster, ClusterPort
-from gateway.frontends.cluster.options import ClusterOptions
+from gateway.extensions.cluster.cluster import Cluster, ClusterPort
+from gateway.extensions.cluster.options import ClusterOptions
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.net.listeners import open_listener

@@ -63,29 +63,55 @@ MAY_IMPORT: dict[str, set[str]] = {
 STILL_IMPORTED: set[tuple[str, str]] = {
     ("app/assembly/claiming", "claims"),
     ("app/assembly/interceptors", "announcements"),
+    ("app/assembly/pairs", "cluster"),
     ("app/assembly/parts", "announcements"),
     ("app/assembly/parts", "claims"),
+    ("app/assembly/parts", "cluster"),
     ("app/assembly/parts", "sharding"),
     ("app/assembly/wrappers", "sharding"),
+    ("app/endpoints", "cluster"),
     ("app/operations/checking", "announcements"),
+    ("app/serving", "cluster"),
     ("app/status/sections", "announcements"),
     ("app/syphoning", "announcements"),
     ("app/syphoning", "sharding"),
+    ("app/workers/locks", "cluster"),
     ("app/workers/parts", "announcements"),
+    ("app/workers/parts", "cluster"),
     ("app/workers/parts", "sharding"),
+    ("app/workers/pool", "cluster"),
+    ("app/workers/worker", "cluster"),
     ("config/checks", "sharding"),
     ("config/options", "claims"),
+    ("config/options", "cluster"),
     ("config/options", "sharding"),
     ("config/plans", "sharding"),
     ("frontends/admin/frontend", "announcements"),
     ("listening/agent/agent", "announcements"),
     ("listening/process/process", "announcements"),
+    ("pairing/broker", "hedging"),
+    ("pairing/broker", "order"),
+    ("pairing/pair", "hedging"),
+    ("pairing/pair", "order"),
+    ("pairing/sending", "hedging"),
+    ("pairing/slow_watch", "hedging"),
+    ("pairing/state_file", "order"),
+    ("pairing/syphon/syphon", "order"),
 }
 
 MOST_NAMES = 26  # in a folder, besides `MARKERS`
 MARKERS = {"__init__.py", "__main__.py", "py.typed", "README.md"}  # they hold no code to read
 
-PURE = ("domain", "store/engine", "listening/scaling", "checker", "wire")
+PURE = (
+    "domain",
+    "store/engine",
+    "listening/scaling",
+    "checker",
+    "wire",
+    "extensions/cluster/handshake",
+    "extensions/cluster/requests",
+    "extensions/cluster/tokens",
+)
 IMPURE_MODULES = {
     "apsw",
     "asyncio",

@@ -18,9 +18,9 @@ from gateway.config.options import SERVE, Config
 from gateway.config.places import host_of_bind, is_loopback, moved
 from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
+from gateway.extensions.cluster.cluster import ClusterPort
+from gateway.extensions.cluster.server import HANDSHAKE_SECONDS
 from gateway.frontends.auth import Authorizer
-from gateway.frontends.cluster.cluster import ClusterPort
-from gateway.frontends.cluster.server import HANDSHAKE_SECONDS
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.refusals import Refusals
 from gateway.frontends.storage_queue.auth import Accounts

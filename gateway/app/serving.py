@@ -42,8 +42,8 @@ from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload
 from gateway.domain.status.process import Workers
+from gateway.extensions.cluster.cluster import ClusterPort
 from gateway.frontends.admin.readiness import STARTING, Readiness
-from gateway.frontends.cluster.cluster import ClusterPort
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
 from gateway.ports import Observer, Service

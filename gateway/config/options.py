@@ -22,10 +22,10 @@ from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
 from gateway.extensions.claims.options import ClaimOptions, PackingRule
+from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.sharding.table import ShardingRule
 from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
-from gateway.frontends.cluster.options import ClusterOptions
 from gateway.frontends.issuers import IssuerOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus.options import RestOptions

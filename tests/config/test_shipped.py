@@ -37,8 +37,8 @@ from gateway.config.options import (
 from gateway.config.reading import option_names, without_none
 from gateway.config.tables import tables, tables_class
 from gateway.extensions.claims.options import PackingRule
+from gateway.extensions.cluster.options import ClusterOptions
 from gateway.extensions.sharding.table import ShardingRule
-from gateway.frontends.cluster.options import ClusterOptions
 from gateway.pairing.options import EntityRule
 from tests.config.shipped import COMMENTED_OUT, CONF, EVERY_OPTION, read
 

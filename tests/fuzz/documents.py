@@ -22,6 +22,7 @@ from gateway.domain.errors import GatewayError, InternalError, InvalidRequest, M
 from gateway.domain.message import Kind, Message, Typed
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.domain.topics.property_values import MessageReader
+from gateway.extensions.cluster.tokens import HolderTokens
 from gateway.frontends.storage_queue import messages
 from gateway.frontends.storage_queue.notes import read_notes
 from gateway.wire.amqp.message import encode_message
@@ -35,7 +36,6 @@ from gateway.wire.openid.jwt import check_terms, expiry_of, parse_jwt, subject_o
 from gateway.wire.openid.keys import KeySet, parse_keys
 from gateway.wire.pairgate import listener_report
 from gateway.wire.pairgate.admin_json import parse_answer
-from gateway.wire.pairgate.cluster_tokens import HolderTokens
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from gateway.wire.pairgate.scale import parse_figures
 from gateway.wire.pairgate.status import parse_status

@@ -23,7 +23,7 @@ from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError, NotAuthorized
 from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.domain.operators.control import EVERYTHING
-from gateway.frontends.cluster.cluster import Cluster
+from gateway.extensions.cluster.cluster import Cluster
 from gateway.net.secret_files import check_secret_file
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.pairing.pair import Pair, PairDependencies, PairParts, PairPeers, Spool

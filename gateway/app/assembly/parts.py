@@ -32,7 +32,6 @@ from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge, enter_spool
 from gateway.app.status.sections import DRILL, ORDER
-from gateway.app.workers.clusters import make_cluster
 from gateway.capabilities import Visibility
 from gateway.config.kinds import Adapter
 from gateway.config.options import SERVE, STORAGE_QUEUE, Config, Namespace, Pairing
@@ -46,10 +45,11 @@ from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.announcements.trigger_topic import TopicAnnouncer
 from gateway.extensions.claims.broker import ClaimedBroker
 from gateway.extensions.claims.packing import PackedBroker
+from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.cluster.making import make_cluster
 from gateway.extensions.sharding.assembly import Sharding
 from gateway.extensions.sharding.broker import ShardedBroker
 from gateway.frontends.admin.readiness import Readiness
-from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases

@@ -8,8 +8,8 @@ import trio
 from gateway.app.endpoints import crash_reporter
 from gateway.app.runtime import Runtime
 from gateway.app.workers.passing_on import serve_unix
-from gateway.frontends.cluster.cluster import Cluster
-from gateway.frontends.cluster.processes import name_of
+from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.cluster.processes import name_of
 from gateway.frontends.leases import Leases
 from gateway.net.dialing import Place, open_stream
 

@@ -32,8 +32,8 @@ from gateway.config.kinds import Adapter
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.identity import Identity
 from gateway.extensions.announcements.streams import Announcements
+from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.sharding.assembly import Sharding
-from gateway.frontends.cluster.cluster import Cluster
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients

@@ -20,7 +20,6 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.app.status.sections import SECTIONS
 from gateway.app.workers.channel import Channel, Values
-from gateway.app.workers.clusters import told_of
 from gateway.app.workers.drilling import drill_message
 from gateway.app.workers.limits import of_workers, shared
 from gateway.app.workers.locks import serve_locks
@@ -35,7 +34,8 @@ from gateway.domain.events.workers import WorkerLost, WorkerStarted
 from gateway.domain.operators.drill import Drill
 from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
-from gateway.frontends.cluster.cluster import Cluster
+from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.cluster.making import told_of
 from gateway.wire.pairgate.status import parse_status
 
 RESTART: Final = Backoff(first=0.1, cap=30.0)

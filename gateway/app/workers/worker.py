@@ -29,7 +29,6 @@ from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
 from gateway.app.status.board import StatusBoard
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
-from gateway.app.workers.clusters import join_cluster
 from gateway.app.workers.drilling import DrillReplica
 from gateway.app.workers.limits import of_worker
 from gateway.app.workers.locks import serve_locks
@@ -40,7 +39,8 @@ from gateway.app.workers.stores import paths_of
 from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
-from gateway.frontends.cluster.cluster import Cluster
+from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.cluster.making import join_cluster
 from gateway.net.listeners import Listener, inherited_sockets
 from gateway.wire.pairgate.status import build_status
 

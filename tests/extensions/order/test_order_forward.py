@@ -25,14 +25,15 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.order import OrderLeaseTaken
 from gateway.domain.message import AcceptedBy, Complete, Message
+from gateway.extensions.cluster.peer import AFTER_TAKE_OVER
+from gateway.extensions.cluster.requests import LARGEST
 from gateway.extensions.order import forward, lease
 from gateway.extensions.order.keys import key_of
-from gateway.frontends.cluster.peer import AFTER_TAKE_OVER
 from gateway.offering import required
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
 from gateway.pairing.pair import PairPeers
-from gateway.wire.pairgate.cluster_requests import LARGEST
+from tests.extensions.cluster.gateways import Network, Node
 from tests.extensions.order.order_lease import (
     KEY,
     LOCK,
@@ -44,7 +45,6 @@ from tests.extensions.order.order_lease import (
     keep_locked,
 )
 from tests.extensions.order.order_lease import QUEUE as LEASES
-from tests.frontends.cluster.gateways import Network, Node
 from tests.harness.faults import Hang, Operation, Refuse
 from tests.pairing.harness import LABEL, ORDERS, Harness, Slow, Timed, message, virtual_time
 

@@ -6,10 +6,10 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import Failover, State
-from gateway.frontends.cluster.advice import MOST_UNTOLD
+from gateway.extensions.cluster.advice import MOST_UNTOLD
 from gateway.pairing.entity_record import SharedState
 from gateway.pairing.pair import Pair, PairPeers
-from tests.frontends.cluster.gateways import Network, Node
+from tests.extensions.cluster.gateways import Network, Node
 from tests.harness.clocks import START
 from tests.harness.faults import Hang
 from tests.pairing.harness import BILLS, ORDERS, Harness, message, virtual_time

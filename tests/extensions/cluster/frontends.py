@@ -12,8 +12,8 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
+from tests.extensions.cluster.gateways import Node
 from tests.frontends import rest_client, storage_client
-from tests.frontends.cluster.gateways import Node
 from tests.frontends.rest_client import KEY, POLICIES, frontend_of, wall_clock
 from tests.harness.clocks import VirtualClock
 

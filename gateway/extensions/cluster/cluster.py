@@ -8,25 +8,25 @@ import attrs
 import trio
 
 from gateway.capabilities import Visibility
-from gateway.frontends.cluster.advice import Advice
-from gateway.frontends.cluster.members import Members
-from gateway.frontends.cluster.options import ALONE, ClusterOptions
-from gateway.frontends.cluster.peers import Peers
-from gateway.frontends.cluster.processes import PARENT, Forwarded, Processes, name_of
-from gateway.frontends.cluster.server import (
+from gateway.extensions.cluster.advice import Advice
+from gateway.extensions.cluster.handshake import ServerHandshake
+from gateway.extensions.cluster.members import Members
+from gateway.extensions.cluster.options import ALONE, ClusterOptions
+from gateway.extensions.cluster.peers import Peers
+from gateway.extensions.cluster.processes import PARENT, Forwarded, Processes, name_of
+from gateway.extensions.cluster.server import (
     Advise,
     ClusterServer,
     HeldHere,
     SendsInOrder,
     ignore,
 )
-from gateway.frontends.cluster.visibility import ClusterVisibility
+from gateway.extensions.cluster.tokens import HolderTokens, tag_of
+from gateway.extensions.cluster.visibility import ClusterVisibility
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.net.listeners import Listener
 from gateway.ports import Observer
-from gateway.wire.pairgate.cluster_handshake import ServerHandshake
-from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 
 
 @attrs.frozen(eq=False)

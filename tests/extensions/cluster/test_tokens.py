@@ -27,7 +27,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.storage_queue.poison import Terms
 from gateway.domain.storage_queue.pop_receipt import TakenMessage
-from gateway.frontends.cluster.options import ALONE
+from gateway.extensions.cluster.options import ALONE
 from gateway.frontends.leases import Leases
 from gateway.offering import required
 from gateway.wire.http.messages import Request, Response
@@ -35,9 +35,8 @@ from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.rest import build_request
 from tests.brokers.servicebus.broker import tokens as signer
 from tests.brokers.storage_queue.harness import Account, Harness, harness
-from tests.frontends import rest_client
-from tests.frontends.cluster.frontends import rest_of, storage_of
-from tests.frontends.cluster.gateways import (
+from tests.extensions.cluster.frontends import rest_of, storage_of
+from tests.extensions.cluster.gateways import (
     ADDRESSES,
     ORDERS,
     OTHERS,
@@ -45,6 +44,7 @@ from tests.frontends.cluster.gateways import (
     Node,
     open_network,
 )
+from tests.frontends import rest_client
 from tests.frontends.rest_client import frontend_of, locked_target, wall_clock
 from tests.harness.clocks import VirtualClock
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from gateway.domain.errors import GatewayError
-from gateway.wire.pairgate.cluster_tokens import derived_key
+from gateway.extensions.cluster.tokens import derived_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.pairgate.cluster_handshake import (
+from gateway.extensions.cluster.handshake import (
     CLIENT_HELLO,
     LENGTH,
     SERVER_HELLO,

@@ -27,8 +27,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, AcceptedBy, Complete, DeadLetter, Defer, Message
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
-from gateway.wire.amqp.message import decode_message, encode_message
-from gateway.wire.pairgate.cluster_requests import (
+from gateway.extensions.cluster.requests import (
     LARGEST,
     MOST_ADVICE,
     ChangeHidden,
@@ -45,6 +44,7 @@ from gateway.wire.pairgate.cluster_requests import (
     parse_answer,
     parse_request,
 )
+from gateway.wire.amqp.message import decode_message, encode_message
 from tests.strategies import amqp_scalars
 
 ORDERS = EntityPath("orders")

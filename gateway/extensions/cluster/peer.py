@@ -37,13 +37,10 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.cluster import PeerFound, PeerLost
 from gateway.domain.message import AcceptedBy
-from gateway.frontends.cluster.channel import Channel, connect
-from gateway.frontends.cluster.options import ClusterOptions
-from gateway.net.dialing import FAILURES, failure_of
-from gateway.net.direct import socket_of
-from gateway.ports import Observer
-from gateway.wire.pairgate.cluster_handshake import ChannelError, ClientHandshake
-from gateway.wire.pairgate.cluster_requests import (
+from gateway.extensions.cluster.channel import Channel, connect
+from gateway.extensions.cluster.handshake import ChannelError, ClientHandshake
+from gateway.extensions.cluster.options import ClusterOptions
+from gateway.extensions.cluster.requests import (
     LARGEST,
     ForwardSend,
     HeldAnswer,
@@ -52,6 +49,9 @@ from gateway.wire.pairgate.cluster_requests import (
     build_request,
     parse_answer,
 )
+from gateway.net.dialing import FAILURES, failure_of
+from gateway.net.direct import socket_of
+from gateway.ports import Observer
 
 IDLE_SECONDS: Final = 30.0  # after which a connection is not used again
 AFTER_SILENCE: Final = 1.0  # seconds for which a peer that didn't connect in time isn't tried again

@@ -9,10 +9,10 @@ from trio.testing import MockClock
 
 from gateway.domain.errors import HolderSilent, LockLost
 from gateway.domain.message import Complete
-from gateway.frontends.cluster.options import ALONE
-from gateway.frontends.cluster.peer import Peer
-from gateway.wire.pairgate.cluster_requests import SettleHeld
-from tests.frontends.cluster.gateways import (
+from gateway.extensions.cluster.options import ALONE
+from gateway.extensions.cluster.peer import Peer
+from gateway.extensions.cluster.requests import SettleHeld
+from tests.extensions.cluster.gateways import (
     ADDRESSES,
     ORDERS,
     Collected,

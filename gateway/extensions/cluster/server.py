@@ -12,12 +12,10 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, NotOrderer, NotSupported
 from gateway.domain.events.cluster import PeerRefused
 from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
-from gateway.frontends.cluster.channel import Channel, accept
-from gateway.frontends.cluster.options import ClusterOptions
-from gateway.net.visits import current_visit, note_authorized
-from gateway.ports import Observer
-from gateway.wire.pairgate.cluster_handshake import ChannelError, ServerHandshake
-from gateway.wire.pairgate.cluster_requests import (
+from gateway.extensions.cluster.channel import Channel, accept
+from gateway.extensions.cluster.handshake import ChannelError, ServerHandshake
+from gateway.extensions.cluster.options import ClusterOptions
+from gateway.extensions.cluster.requests import (
     LARGEST,
     ChangeHidden,
     ForwardSend,
@@ -32,6 +30,8 @@ from gateway.wire.pairgate.cluster_requests import (
     build_answer,
     parse_request,
 )
+from gateway.net.visits import current_visit, note_authorized
+from gateway.ports import Observer
 
 HANDSHAKE_SECONDS: Final = 5.0
 PATIENCE: Final = 300.0  # seconds for the next request; a peer keeps an idle connection for less

@@ -15,17 +15,17 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.message import Delivery, Message, Settlement
 from gateway.domain.storage_queue.poison import Terms
 from gateway.domain.storage_queue.pop_receipt import TakenMessage
-from gateway.frontends.cluster.cluster import Cluster
-from gateway.frontends.cluster.members import Members
-from gateway.frontends.cluster.options import ClusterOptions
-from gateway.frontends.cluster.peers import Peers
-from gateway.frontends.cluster.processes import PARENT, Processes
-from gateway.frontends.cluster.server import Advise, ClusterServer, SendsInOrder, ignore
+from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.cluster.members import Members
+from gateway.extensions.cluster.options import ClusterOptions
+from gateway.extensions.cluster.peers import Peers
+from gateway.extensions.cluster.processes import PARENT, Processes
+from gateway.extensions.cluster.server import Advise, ClusterServer, SendsInOrder, ignore
+from gateway.extensions.cluster.tokens import HolderTokens, tag_of
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, Receiver
 from gateway.store.local.memory import MemoryBroker
-from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
 from tests.frontends.rest_client import wall_clock
 
 ORDERS, OTHERS = EntityPath("orders"), EntityPath("others")

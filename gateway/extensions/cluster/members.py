@@ -8,10 +8,10 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.frontends.cluster.options import ClusterOptions
+from gateway.extensions.cluster.options import ClusterOptions
+from gateway.extensions.cluster.tokens import tag_of
 from gateway.net.dialing import looking_up
 from gateway.net.listeners import split_address, written
-from gateway.wire.pairgate.cluster_tokens import tag_of
 
 MOST_MEMBERS: Final = 1000
 LOOK_UP_SECONDS: Final = 2.0

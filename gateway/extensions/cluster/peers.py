@@ -12,14 +12,11 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import LockLost, Unreachable
 from gateway.domain.message import AcceptedBy, Delivery, Message, Settlement
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
-from gateway.frontends.cluster.members import Members
-from gateway.frontends.cluster.options import ALONE, ClusterOptions
-from gateway.frontends.cluster.peer import IDLE_SECONDS, Dial, Peer
-from gateway.frontends.cluster.processes import Processes
-from gateway.net.dialing import Place, open_stream
-from gateway.net.listeners import split_address
-from gateway.ports import Observer
-from gateway.wire.pairgate.cluster_requests import (
+from gateway.extensions.cluster.members import Members
+from gateway.extensions.cluster.options import ALONE, ClusterOptions
+from gateway.extensions.cluster.peer import IDLE_SECONDS, Dial, Peer
+from gateway.extensions.cluster.processes import Processes
+from gateway.extensions.cluster.requests import (
     ChangeHidden,
     ForwardSend,
     HeldAnswer,
@@ -29,7 +26,10 @@ from gateway.wire.pairgate.cluster_requests import (
     SettleHeld,
     SuspectEntities,
 )
-from gateway.wire.pairgate.cluster_tokens import Holder, HolderTokens, tag_of
+from gateway.extensions.cluster.tokens import Holder, HolderTokens, tag_of
+from gateway.net.dialing import Place, open_stream
+from gateway.net.listeners import split_address
+from gateway.ports import Observer
 
 
 async def dial_tcp(address: str) -> trio.abc.Stream:

@@ -10,17 +10,17 @@ from trio.testing import MockClock
 
 from gateway.domain.events.cluster import PeerRefused
 from gateway.domain.message import Complete
-from gateway.frontends.cluster.channel import Channel, connect
-from gateway.frontends.cluster.server import HANDSHAKE_SECONDS, PATIENCE
-from gateway.wire.pairgate.cluster_handshake import ClientHandshake
-from gateway.wire.pairgate.cluster_requests import (
+from gateway.extensions.cluster.channel import Channel, connect
+from gateway.extensions.cluster.handshake import ClientHandshake
+from gateway.extensions.cluster.requests import (
     LARGEST,
     RenewHeld,
     SettleHeld,
     build_request,
     parse_answer,
 )
-from tests.frontends.cluster.gateways import ADDRESSES, ORDERS, SECRET, Network, Node, open_network
+from gateway.extensions.cluster.server import HANDSHAKE_SECONDS, PATIENCE
+from tests.extensions.cluster.gateways import ADDRESSES, ORDERS, SECRET, Network, Node, open_network
 
 ONE, TWO, _ = ADDRESSES
 HELLO = ClientHandshake(SECRET, ONE, random.Random(7)).hello

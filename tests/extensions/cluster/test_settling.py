@@ -21,11 +21,11 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.cluster import PeerFound, PeerLost, PeerRefused
 from gateway.domain.message import Abandon, Complete, DeadLetter
-from gateway.frontends.cluster.peer import AFTER_TAKE_OVER, IDLE_SECONDS
-from gateway.frontends.cluster.peers import Peers
+from gateway.extensions.cluster.peer import AFTER_TAKE_OVER, IDLE_SECONDS
+from gateway.extensions.cluster.peers import Peers
+from gateway.extensions.cluster.tokens import HolderTokens, tag_of
 from gateway.frontends.leases import Leases
-from gateway.wire.pairgate.cluster_tokens import HolderTokens, tag_of
-from tests.frontends.cluster.gateways import (
+from tests.extensions.cluster.gateways import (
     ADDRESSES,
     ORDERS,
     OTHERS,

@@ -10,7 +10,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message
 from gateway.domain.storage_queue.poison import TermsOf
 from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
-from gateway.frontends.cluster.peers import Peers
+from gateway.extensions.cluster.peers import Peers
 
 
 @attrs.frozen(eq=False)

@@ -9,8 +9,8 @@ from gateway.domain.errors import LockLost, MessageNotFound, OutcomeUnknown
 from gateway.wire.http.messages import Response
 from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.rest import build_request
-from tests.frontends.cluster.frontends import rest_of, storage_of
-from tests.frontends.cluster.gateways import ADDRESSES, Node, open_network
+from tests.extensions.cluster.frontends import rest_of, storage_of
+from tests.extensions.cluster.gateways import ADDRESSES, Node, open_network
 from tests.frontends.rest_client import locked_target
 
 ONE, TWO, _ = ADDRESSES

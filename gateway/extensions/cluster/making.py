@@ -11,9 +11,9 @@ import attrs
 
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config
-from gateway.frontends.cluster.cluster import Cluster
-from gateway.frontends.cluster.options import ALONE, SHORTEST_SECRET, ClusterOptions
-from gateway.frontends.cluster.processes import PARENT, Processes
+from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.cluster.options import ALONE, SHORTEST_SECRET, ClusterOptions
+from gateway.extensions.cluster.processes import PARENT, Processes
 
 _REQUESTS: Final = 256  # requests to one process at once
 

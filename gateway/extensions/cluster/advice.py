@@ -12,8 +12,8 @@ import trio
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
-from gateway.frontends.cluster.peers import Peers
-from gateway.wire.pairgate.cluster_requests import MOST_ADVICE, SuspectEntities, Suspicion
+from gateway.extensions.cluster.peers import Peers
+from gateway.extensions.cluster.requests import MOST_ADVICE, SuspectEntities, Suspicion
 
 MOST_UNTOLD: Final = 1000  # entities for one peer; older ones are dropped
 AT_ONCE: Final = 32  # peers that are told at the same time

@@ -5,10 +5,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.frontends.cluster.members import Members, normal
-from gateway.frontends.cluster.options import ClusterOptions
+from gateway.extensions.cluster.members import Members, normal
+from gateway.extensions.cluster.options import ClusterOptions
+from gateway.extensions.cluster.tokens import tag_of
 from gateway.net.listeners import CannotListen
-from gateway.wire.pairgate.cluster_tokens import tag_of
 
 SECRET = "a secret of a cluster, for tests only"
 ONE, TWO, THREE = "10.0.0.1:5680", "10.0.0.2:5680", "10.0.0.3:5680"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.pairgate.cluster_tokens import Holder, HolderTokens, tag_of
+from gateway.extensions.cluster.tokens import Holder, HolderTokens, tag_of
 
 SECRET, OTHER = "s" * 32, "o" * 32
 ONE, TWO = "10.0.0.1:5680", "10.0.0.2:5680"

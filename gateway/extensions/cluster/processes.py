@@ -16,11 +16,11 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
-from gateway.frontends.cluster.options import ClusterOptions
-from gateway.frontends.cluster.peer import Dial, Peer
+from gateway.extensions.cluster.options import ClusterOptions
+from gateway.extensions.cluster.peer import Dial, Peer
+from gateway.extensions.cluster.tokens import Holder
 from gateway.frontends.leases import Leases
 from gateway.ports import Observer
-from gateway.wire.pairgate.cluster_tokens import Holder
 
 PARENT: Final = 0  # the process's number; workers count from 1
 
@@ -72,7 +72,7 @@ class Processes:
 @attrs.frozen(eq=False)
 class Forwarded:
     """
-    `gateway.frontends.cluster.server.HeldHere`: a delivery of this process, and one of another
+    `gateway.extensions.cluster.server.HeldHere`: a delivery of this process, and one of another
     process or gateway if `forwards` says so of its lock token.
     """
 
