@@ -5,7 +5,7 @@ from pathlib import Path
 
 import trio
 
-from gateway.app.assembly.parts import make_parts
+from gateway.app.assembly.building import make_parts
 from gateway.app.runtime import Runtime
 from gateway.config.file import load
 

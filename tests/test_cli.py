@@ -191,7 +191,7 @@ def test_in_a_wrong_folder_nothing_is_made_and_the_configuration_is_named(
     result = pairgate(*arguments, "--config", unserved)
 
     assert result.exit_code == 2, result.output
-    store = "west.db" if arguments[0] in ("syphon", "redrive") else "east.db"
+    store = "west.db" if arguments[0] == "redrive" else "east.db"
     assert f"there is no store at {unserved.parent}/{store}, which {unserved} names" in (
         result.stderr + result.stdout
     )

@@ -98,29 +98,29 @@ class Trimmer:
             trim(0)
 
 
-async def watch_signals(
-    end: Callable[[str], None],
-    reload: Callable[[], Awaitable[object]],
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """
-    Until cancelled, call `end` at each SIGTERM and SIGINT, and start `reload` at each SIGHUP.
-    """
-    wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    with trio.open_signal_receiver(*wanted) as received:
-        async with trio.open_nursery() as reloads:
-            task_status.started()
-            async for number in received:
-                if number == signal.SIGHUP:
-                    reloads.start_soon(reload)
-                else:
-                    end(signal.Signals(number).name)
-
-
 async def reload_nothing() -> None:
     """Ignore SIGHUP: the process has no configuration that it could read again."""
     await trio.lowlevel.checkpoint()
+
+
+@attrs.frozen(eq=False)
+class SignalWatch:
+    """A `Service` that passes on the signals by which a user or a supervisor asks for something."""
+
+    end: Callable[[str], None]  # is called at each SIGTERM and SIGINT
+    reload: Callable[[], Awaitable[object]] = reload_nothing  # is started at each SIGHUP
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch the signals until cancelled."""
+        wanted = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        with trio.open_signal_receiver(*wanted) as received:
+            async with trio.open_nursery() as reloads:
+                task_status.started()
+                async for number in received:
+                    if number == signal.SIGHUP:
+                        reloads.start_soon(self.reload)
+                    else:
+                        self.end(signal.Signals(number).name)
 
 
 async def cancel_at_signal(

@@ -9,7 +9,7 @@
 """
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Protocol
@@ -17,8 +17,10 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.assembly.building import make_parts
 from gateway.app.assembly.pairs import renew_envelopes
-from gateway.app.assembly.parts import Parts, make_parts
+from gateway.app.assembly.parts import Parts
+from gateway.app.assembly.services import services_of
 from gateway.app.certificates import CertificateWatch
 from gateway.app.endpoints import (
     OpenEndpoint,
@@ -28,7 +30,7 @@ from gateway.app.endpoints import (
 )
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader, with_reloaded_shards
-from gateway.app.process import Trimmer, allow_files, collect_seldom, watch_signals
+from gateway.app.process import SignalWatch, Trimmer, allow_files, collect_seldom
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.take_over.door import Door, HandOver, open_door
@@ -43,6 +45,7 @@ from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload
 from gateway.domain.status.process import Workers
 from gateway.extensions.cluster.cluster import ClusterPort
+from gateway.extensions.cluster.making import make_cluster
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
@@ -200,7 +203,8 @@ class _Gateway:
         config, runtime, loaded, options = self.config, self.runtime, self.loaded, self.options
         if self.predecessor is not None:
             await self.predecessor.wait_free()
-        parts = await make_parts(stack, config, runtime, adopted=options.adopted)
+        cluster = make_cluster(config, runtime)
+        parts = await make_parts(stack, config, runtime, cluster=cluster, adopted=options.adopted)
         collect_seldom()
         pool = _pool(stack, loaded, parts, ending, as_json=options.as_json)
         process = _make_control(config, ending, self.reloader)
@@ -213,6 +217,7 @@ class _Gateway:
                 certificates := CertificateWatch.of(config, SERVE, runtime.now, runtime.observer)
             ),
         )
+        services = await services_of(parts.plan.role, parts)
         endpoints, ports = await self._open(stack, parts, ending, given)
         own = pool.share(endpoints)
         serving = trio.Event()
@@ -238,11 +243,11 @@ class _Gateway:
         if self._reloaded is not None:
             apply(self._reloaded)
         await run_parts(
-            attrs.evolve(parts, services=[*parts.services, *further, certificates]),
+            parts,
             own,
             ending,
             announce=announce,
-            signals=partial(watch_signals, process.end, process.reload),
+            services=[SignalWatch(process.end, process.reload), *services, *further],
             pool=pool,
         )
 
@@ -290,7 +295,7 @@ class _Gateway:
                 door=self.door,
                 listeners=[*listeners, *((port.bind, port.listener) for port in ports)],
                 state=None if parts.pair is None else parts.pair.state,
-                has_stores=bool(parts.stores),
+                has_stores=bool(parts.opened.stores),
                 ending=ending,
                 serving=serving,
             )
@@ -394,22 +399,22 @@ async def run_parts(
     ending: Ending,
     *,
     announce: Callable[[], None],
-    signals: Callable[..., Awaitable[None]],
+    services: Iterable[Service],
     pool: Pool,
 ) -> None:
     """
-    Run all parts until `ending` begins the end; return when the last connection has ended.
+    Run the parts and their services until `ending` begins the end; return when the last connection
+    has ended.
 
     `announce` is called when all endpoints accept connections, including those of the workers in
-    `pool`. `signals` watches the signals to the process.
+    `pool`.
     """
     trimmer = Trimmer()
-    async with trio.open_nursery() as services:
-        await services.start(signals)
-        for store in parts.stores:
-            services.start_soon(watch_store, store, ending.fail)
-        for service in (*parts.services, *_of_process(ending.runtime), trimmer, pool):
-            await services.start(service.run)
+    async with trio.open_nursery() as nursery:
+        for store in parts.opened.stores:
+            nursery.start_soon(watch_store, store, ending.fail)
+        for service in (*services, trimmer, pool):
+            await nursery.start(service.run)
         with ending.connections:
             await _serve_all(endpoints, ending, announce, trimmer, pool)
         if parts.pair is not None and parts.pair.leases is not None:
@@ -418,12 +423,7 @@ async def run_parts(
         if parts.pair is not None and parts.pair.state is not None:
             with trio.move_on_after(SAVE_SECONDS):
                 await parts.pair.state.save()
-        services.cancel_scope.cancel()
-
-
-def _of_process(runtime: Runtime) -> list[Service]:
-    own: list[Service] = [runtime.loop_lag, runtime.service_manager]
-    return [*own, *runtime.opened.values()]
+        nursery.cancel_scope.cancel()
 
 
 async def _serve_all(

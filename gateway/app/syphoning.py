@@ -2,21 +2,23 @@
 `pairgate syphon`: a syphon as its own process, beside the gateways or to empty a backlog elsewhere.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from contextlib import AsyncExitStack
-from functools import partial
 
 import attrs
 import trio
 
+from gateway.app.assembly.building import make_sharding
 from gateway.app.assembly.interceptors import Interception
-from gateway.app.assembly.pairs import make_envelope, make_heartbeats, renew_envelopes
-from gateway.app.assembly.parts import make_announcers, make_sharding, stores_among
+from gateway.app.assembly.opening import Opening, open_namespaces
+from gateway.app.assembly.pairs import make_envelope, renew_envelopes
+from gateway.app.assembly.parts import ProcessParts, ProcessPlan
+from gateway.app.assembly.roles import Role
+from gateway.app.assembly.services import services_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
 from gateway.app.logs import Reloader, with_reloaded_shards
-from gateway.app.namespaces import enter
-from gateway.app.process import collect_seldom, watch_signals
+from gateway.app.process import SignalWatch, collect_seldom
 from gateway.app.process_admin import ProcessAdmin
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
@@ -24,20 +26,16 @@ from gateway.app.serving import watch_store
 from gateway.app.status.board import LoneSyphon, StatusBoard
 from gateway.app.status.sections import readings
 from gateway.config.file import Loaded
-from gateway.config.kinds import Adapter
 from gateway.config.options import SYPHON, Config, Pairing
 from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
 from gateway.extensions.announcements.streams import Announcements
-from gateway.extensions.sharding.assembly import Sharding
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.syphon.syphon import Syphon
-from gateway.ports import Broker, Service
-from gateway.store.embedded.broker import EmbeddedBroker
 from gateway.store.local.hooks import LocalHooks
 
 
@@ -59,32 +57,18 @@ async def syphon(
     Raises:
         Failure: there is no pair or no such namespace, or a namespace can't be opened.
     """
-    config = loaded.config
     pairing, target = _find_target(loaded, to)
     for warning in loaded.warnings:
         runtime.observer.report(Doubtful(text=warning))
-    label = label or pairing.options.label
     async with AsyncExitStack() as stack:
-        announcements = Announcements() if target == pairing.primary and config.triggers else None
-        publish = None if announcements is None else announcements.publish
-        hooks = LocalHooks(announce=publish)
-        source, primary = await _enter_sides(stack, config, target, runtime, hooks)
-        keepers = {pairing.secondary: source, target: primary}
-        announcers = await make_announcers(stack, config, runtime, announcements, keepers)
-        interception = Interception(
-            runtime=runtime,
-            announce=publish,
-            announced={target, *config.shard_namespaces},
-        )
-        seen = interception.around(primary, config.namespaces[target])
-        sharding, adapters = await _enter_shards(stack, config, target, interception, hooks)
+        parts = await _make_parts(stack, loaded.config, runtime, target)
         destination = await find_destination(
-            config, pairing, seen, runtime, adopted=adopted, name=to
+            loaded.config, pairing, parts.namespaces[target], runtime, adopted=adopted, name=to
         )
-        seen_source = interception.around(source, config.namespaces[pairing.secondary])
+        label = label or pairing.options.label
         service = Syphon(
-            primary=sharding.places(seen),
-            source=seen_source,
+            primary=parts.sharding.places(parts.namespaces[target]),
+            source=parts.namespaces[pairing.secondary],
             label=label,
             options=pairing.syphon,
             envelope=make_envelope(pairing, label, runtime, makes_key=runtime.makes_stores),
@@ -93,57 +77,41 @@ async def syphon(
             observer=runtime.observer,
             destination=destination,
         )
-        ending, opened = Ending(runtime), {pairing.secondary: seen_source, target: seen}
-        admin = _make_admin(config, ending, service, opened, reloader, sharding)
+        parts, ending = attrs.evolve(parts, syphons=[service]), Ending(runtime)
+        admin = _make_admin(parts, ending, service, reloader)
         await admin.open(stack)
-        heartbeats = make_heartbeats(
-            pairing, source, runtime, service.pauses, process=SYPHON, label=label
-        )
         collect_seldom()
-        stores = stores_among(primary, source, *adapters)
-        await _run(
-            [*announcers, *heartbeats, *runtime.opened.values(), service],
-            stores,
-            ending,
-            admin,
-            loaded,
-        )
+        await _run(parts, ending, admin, loaded)
     if ending.failure is not None:
         raise ending.failure
 
 
-async def _enter_sides(
-    stack: AsyncExitStack, config: Config, target: str, runtime: Runtime, hooks: LocalHooks
-) -> tuple[Adapter, Adapter]:
-    """Open the secondary, and the target with these hooks; they may be the same namespace."""
-    assert config.pairing is not None, "it has a syphon"
-    secondary = config.pairing.secondary
-    source = await enter(stack, config.namespaces[secondary], runtime)
-    if target == secondary:
-        return source, source
-    return source, await enter(stack, config.namespaces[target], runtime, hooks)
-
-
-async def _enter_shards(
-    stack: AsyncExitStack,
-    config: Config,
-    target: str,
-    interception: Interception,
-    hooks: LocalHooks,
-) -> tuple[Sharding, Sequence[Broker]]:
-    """
-    The shards of the namespace `target`, none unless it is the primary, and the other namespaces
-    with shards, opened until the stack is closed.
-    """
-    await trio.lowlevel.checkpoint()
-    if target != config.home.name:
+async def _make_parts(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, target: str
+) -> ProcessParts:
+    """The first three stages of `assembly.building`, around the namespace `target`."""
+    is_home = target == config.home.name
+    if not is_home:
         config = attrs.evolve(config, sharding=())
-    found = dict[str, Broker]()
-    for name in config.shard_namespaces:
-        namespace = config.namespaces[name]
-        found[name] = await enter(stack, namespace, interception.runtime, hooks)
-    sharding = make_sharding(config, found, interception, watches_drains=False)
-    return sharding, list(found.values())
+    announcements = Announcements() if is_home and config.triggers else None
+    publish = None if announcements is None else announcements.publish
+    opening = Opening(stack, runtime)
+    opened = await open_namespaces(
+        opening, config, config.namespaces[target], LocalHooks(announce=publish)
+    )
+    interception = Interception(
+        runtime=runtime, announce=publish, announced=opening.announced_here(config)
+    )
+    namespaces = interception.around_all(opened.by_name, config.namespaces)
+    return ProcessParts(
+        plan=ProcessPlan(
+            role=Role.SYPHON, stack=stack, config=config, runtime=runtime, opening=opening
+        ),
+        opened=opened,
+        announcements=announcements,
+        namespaces=namespaces,
+        sharding=make_sharding(config, opened, namespaces, runtime, watches_drains=False),
+    )
 
 
 @attrs.define(eq=False)
@@ -187,15 +155,10 @@ def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:
 
 
 def _make_admin(
-    config: Config,
-    ending: Ending,
-    syphon: Syphon,
-    namespaces: Mapping[str, Broker],
-    reloader: Reloader | None,
-    sharding: Sharding,
+    parts: ProcessParts, ending: Ending, syphon: Syphon, reloader: Reloader | None
 ) -> ProcessAdmin:
     """The endpoints `admin` of the syphon's process; none is open yet."""
-    runtime = ending.runtime
+    config, runtime = parts.plan.config, ending.runtime
     depth = BacklogDepth(
         secondary=syphon.source, rotation=syphon, label=syphon.label, clock=runtime.now
     )
@@ -204,7 +167,7 @@ def _make_admin(
         runtime=runtime,
         refusals=Refusals(runtime.observer),
         sections=readings(config),
-        syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces={**namespaces, **sharding.others}),
+        syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces=parts.namespaces),
     )
     control = Control(
         clock=runtime.now, observer=runtime.observer, pauses=syphon.pauses, syphons=[syphon]
@@ -212,7 +175,7 @@ def _make_admin(
 
     def apply(fresh: Loaded) -> None:
         renew_envelopes(fresh.config, runtime)
-        sharding.table.replace(with_reloaded_shards(config, fresh.config).sharding)
+        parts.sharding.table.replace(with_reloaded_shards(config, fresh.config).sharding)
 
     steering = ProcessControl(
         observer=runtime.observer,
@@ -225,21 +188,15 @@ def _make_admin(
     return ProcessAdmin(process=SYPHON, board=board, control=control, steering=steering)
 
 
-async def _run(
-    services: Sequence[Service],
-    stores: Sequence[EmbeddedBroker],
-    ending: Ending,
-    admin: ProcessAdmin,
-    loaded: Loaded,
-) -> None:
-    steering = admin.steering
+async def _run(parts: ProcessParts, ending: Ending, admin: ProcessAdmin, loaded: Loaded) -> None:
+    steering, services = admin.steering, await services_of(Role.SYPHON, parts)
     async with trio.open_nursery() as operators:
         await operators.start(admin.run)
         with ending.scope:
             async with trio.open_nursery() as nursery:
-                for store in stores:
+                for store in parts.opened.stores:
                     nursery.start_soon(watch_store, store, ending.fail)
-                await nursery.start(partial(watch_signals, steering.end, steering.reload))
+                await nursery.start(SignalWatch(steering.end, steering.reload).run)
                 for service in services:
                     await nursery.start(service.run)
                 ending.readiness.begin()

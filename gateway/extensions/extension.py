@@ -29,6 +29,8 @@ class Extension:
     processes: Sequence[Part] = ()
     # `gateway.app.assembly.interceptor_rows.InterceptorRow`
     interceptors: Sequence[Part] = ()
+    # `gateway.app.assembly.services.ServiceRow`
+    services: Sequence[Part] = ()
 
     @property
     def name(self) -> str:

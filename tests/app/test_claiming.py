@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.assembly.parts import make_parts
+from gateway.app.assembly.building import make_parts
 from gateway.app.failure import Failure
 from gateway.app.operations.checking import Grade, check
 from gateway.app.operations.targets import open_target

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.app.assembly.parts import make_parts
+from gateway.app.assembly.building import make_parts
 from gateway.app.operations.checking import Grade, check
 from gateway.app.runtime import Runtime
 from gateway.config.file import parse

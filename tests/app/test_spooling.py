@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.app.assembly.parts import spool_namespace
+from gateway.app.assembly.opening import spool_namespace
 from gateway.app.failure import Failure
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import MIB, SpoolGauge, SyphonOfSpool, enter_spool

@@ -1,18 +1,25 @@
-"""The wrappers and interceptors of a process, printed from the lists that it uses."""
+"""The wrappers, interceptors and services of a process, printed from the lists that it uses."""
 
 from collections.abc import Mapping
 
 from gateway.app.assembly.interceptors import interceptors
+from gateway.app.assembly.roles import Role
+from gateway.app.assembly.services import services
 from gateway.app.assembly.wrappers import WRAPPERS
 from tests.references.tables import table
 
 
 def parts() -> Mapping[str, str]:
-    """The generated parts of docs/explanation/architecture.md about wrappers and interceptors."""
+    """The generated parts of docs/explanation/architecture.md about the assembly of a process."""
     rows = ([row.name, f"`{row.module}`", row.when or "always"] for row in interceptors())
+    roles = {role: role.name.lower() for role in Role if role is not Role.LISTENER}
+    running = (
+        [row.name, *("yes" if role in row.roles else "" for role in roles)] for row in services()
+    )
     return {
         "wrappers": f"```\n{picture()}```\n",
         "interceptors": table(("interceptor", "module", "there with"), *rows),
+        "services": table(("service", *roles.values()), *running),
     }
 
 

@@ -10,7 +10,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
-from gateway.app.assembly.parts import make_parts
+from gateway.app.assembly.building import make_parts
 from gateway.app.runtime import Runtime, Silence
 from gateway.app.status.board import StatusBoard
 from gateway.app.status.sections import QUEUES

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.app.assembly.parts import Parts, make_parts
+from gateway.app.assembly.building import make_parts
+from gateway.app.assembly.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard
 from gateway.capabilities import SettlesMany

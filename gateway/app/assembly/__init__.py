@@ -1,1 +1,1 @@
-"""Puts the parts of a process together. `interceptors` and `parts` have the order of everything."""
+"""Puts the parts of a process together. `building` has the stages, for all roles."""

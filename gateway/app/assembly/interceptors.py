@@ -87,6 +87,12 @@ class Interception:
     announced: Collection[str] = ()  # the namespaces whose messages are announced
     rows: Sequence[InterceptorRow] = attrs.field(factory=interceptors)
 
+    def around_all(
+        self, adapters: Mapping[str, Broker], namespaces: Mapping[str, Namespace]
+    ) -> Mapping[str, InterceptedBroker]:
+        """The open namespaces, by name, each with its interceptors."""
+        return {name: self.around(each, namespaces[name]) for name, each in adapters.items()}
+
     def around(self, adapter: Broker, namespace: Namespace) -> InterceptedBroker:
         """The open namespace, with the interceptors of its place around it."""
         name = namespace.name

@@ -8,13 +8,13 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.app.assembly.opening import spool_namespace
 from gateway.app.assembly.pairs import make_redrive
-from gateway.app.assembly.parts import spool_namespace
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, find_admin
 from gateway.app.operations.asking import give_to
-from gateway.app.process import reload_nothing, watch_signals
+from gateway.app.process import SignalWatch
 from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.deadlines import answered_within
@@ -124,7 +124,7 @@ async def _run(driver: Driver, wish: Wish, moved: Callable[[int], None]) -> Redr
         def stop(_: str) -> None:
             nursery.cancel_scope.cancel()
 
-        await nursery.start(watch_signals, stop, reload_nothing)
+        await nursery.start(SignalWatch(stop).run)
         redriven = await driver.run(wish.selection, moved=note, rate=wish.rate)
         nursery.cancel_scope.cancel()
     return redriven or Redriven(moved=count, problems=("it was stopped",))

@@ -8,7 +8,8 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.assembly.parts import SPOOL, Parts
+from gateway.app.assembly.opening import SPOOL
+from gateway.app.assembly.parts import Parts
 from gateway.app.certificates import CertificateWatch
 from gateway.app.operations.control_calls import Executors
 from gateway.app.runtime import Runtime

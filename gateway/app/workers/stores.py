@@ -5,25 +5,27 @@ To the workers, each store is another Pairgate, at a Unix socket, over AMQP and 
 HTTP.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from gateway.app.assembly.parts import SPOOL, Parts
+from gateway.app.assembly.opening import SPOOL, Opening, spool_namespace
+from gateway.app.assembly.parts import Parts
 from gateway.app.namespaces import is_own, make_abilities, register
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Makings, Server, make_server
-from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_socket
-from gateway.config.options import ONE_PORT, Config, Namespace
+from gateway.brokers.amqp.servicebus import open_socket
+from gateway.config.kinds import Adapter
+from gateway.config.options import ONE_PORT, Config, Namespace, Pairing
 from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
 from gateway.net.body_budget import BodyBudget
 from gateway.ports import Broker
+from gateway.store.local.hooks import LocalHooks
 
 # No other user can open the folder of the sockets, so a well-known key is enough.
 CONNECTION: Final = (
@@ -98,11 +100,26 @@ def _store(parts: Parts, name: str) -> Broker:
     return parts.spool.spool
 
 
-async def enter_store(
-    stack: AsyncExitStack, namespace: Namespace, path: Path, runtime: Runtime
-) -> ServiceBusBroker:
-    """Open a store of the parent until the stack is closed."""
-    rng = runtime.rng(namespace.name)
-    adapter = await stack.enter_async_context(open_socket(path, CONNECTION, runtime.now, rng))
-    register(adapter, make_abilities(namespace, runtime), runtime)
-    return adapter
+@attrs.define(eq=False)
+class OfParent(Opening):
+    """The way of a worker: the parent has the stores open, and sets up what is missing."""
+
+    stores: Mapping[str, Path]  # the parent's sockets, by the names of its stores
+
+    def announced_here(self, config: Config) -> Collection[str]:
+        # A store announces its new messages itself, in the parent.
+        return set(Opening.announced_here(self, config)).difference(self.stores)
+
+    async def enter(self, namespace: Namespace, hooks: LocalHooks | None = None) -> Adapter:
+        path = self.stores.get(namespace.name)
+        if path is None:
+            return await Opening.enter(self, namespace, hooks)
+        runtime = self.runtime
+        rng = runtime.rng(namespace.name)
+        socket = open_socket(path, CONNECTION, runtime.now, rng)
+        adapter = await self.stack.enter_async_context(socket)
+        register(adapter, make_abilities(namespace, runtime), runtime)
+        return adapter
+
+    async def enter_spool(self, file: Path, pairing: Pairing) -> Adapter:
+        return await self.enter(spool_namespace(file))

@@ -11,7 +11,10 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.app.assembly.parts import Parts
+from gateway.app.assembly.building import build
+from gateway.app.assembly.parts import Parts, ProcessPlan
+from gateway.app.assembly.roles import Role
+from gateway.app.assembly.services import services_of
 from gateway.app.endpoints import (
     OpenEndpoint,
     crash_reporter,
@@ -23,7 +26,7 @@ from gateway.app.endpoints import (
 from gateway.app.extending import open_extensions
 from gateway.app.failure import Failure
 from gateway.app.logs import Reloader, open_log
-from gateway.app.process import allow_files, collect_seldom, reload_nothing, watch_signals
+from gateway.app.process import SignalWatch, allow_files, collect_seldom
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
@@ -32,10 +35,9 @@ from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
 from gateway.app.workers.drilling import DrillReplica
 from gateway.app.workers.limits import of_worker
 from gateway.app.workers.locks import serve_locks
-from gateway.app.workers.parts import make_parts
 from gateway.app.workers.passing_on import open_parent
 from gateway.app.workers.sharing import CacheSync, StateReplica
-from gateway.app.workers.stores import paths_of
+from gateway.app.workers.stores import OfParent, paths_of
 from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
@@ -140,8 +142,8 @@ class Serving:
                     endpoints,
                     ending,
                     announce=lambda: self.channel.put({"ready": True}),
-                    # the parent reads the file for all
-                    signals=partial(watch_signals, ending.ask, reload_nothing),
+                    # The parent reads the file for all.
+                    services=[SignalWatch(ending.ask), *await services_of(Role.WORKER, parts)],
                     pool=NoWorkers(),
                 )
                 self.channel.put(self._status())
@@ -155,9 +157,17 @@ class Serving:
         return Path(self.greeting["unix"])
 
     async def _parts(self, stack: AsyncExitStack, config: Config, cluster: Cluster) -> Parts:
-        told, stores = self.greeting.get("identity"), paths_of(config, self._folder)
-        identity = None if told is None else parse_identity(told)
-        return await make_parts(stack, config, self.runtime, identity, stores, cluster)
+        told, runtime = self.greeting.get("identity"), self.runtime
+        plan = ProcessPlan(
+            role=Role.WORKER,
+            stack=stack,
+            config=config,
+            runtime=runtime,
+            opening=OfParent(stack, runtime, paths_of(config, self._folder)),
+            cluster=cluster,
+            identity=None if told is None else parse_identity(told),
+        )
+        return await build(plan)
 
     def _share(self, parts: Parts) -> None:
         pair = parts.pair

@@ -19,7 +19,7 @@ from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_at, check_authorization
 from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import policy_with
-from gateway.app.process import watch_signals
+from gateway.app.process import SignalWatch
 from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
@@ -102,7 +102,7 @@ async def run_agent(
         async with trio.open_nursery() as operators:
             await operators.start(admin.run)
             async with trio.open_nursery() as nursery:
-                await nursery.start(partial(watch_signals, steering.end, steering.reload))
+                await nursery.start(SignalWatch(steering.end, steering.reload).run)
                 nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
                 async with trio.open_nursery() as working:
                     for pool in pools:

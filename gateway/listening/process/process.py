@@ -15,14 +15,14 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.assembly.parts import stores_among
+from gateway.app.assembly.opening import stores_among
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
-from gateway.app.process import watch_signals
+from gateway.app.process import SignalWatch
 from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
@@ -212,7 +212,7 @@ async def _run(
     """Return when the listener has drained or was cut off."""
     with ending.scope:
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(watch_signals, steering.end, steering.reload))
+            await nursery.start(SignalWatch(steering.end, steering.reload).run)
             for store in stores:
                 nursery.start_soon(watch_store, store, ending.fail)
             if reporter is not None:

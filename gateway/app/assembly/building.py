@@ -1,0 +1,294 @@
+"""
+Puts the parts of a gateway's process together, in stages. Each needs only those before it.
+
+    namespaces     as the role opens them: `opening`
+    interceptors   around each namespace: `interceptors`
+    shards         each is led to its namespace
+    pair           of two namespaces: `pairs`. Without it the only namespace is in its place
+    wrappers       between that and the clients: `wrappers`
+    clients' view  what front ends need besides the broker
+    operators      what their calls reach; a worker has none
+    services       what runs, by role: `services`
+
+A worker is a role whose stores its parent has opened, and which leaves to the parent what a gateway
+needs once (`Role.leads`).
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+import attrs
+import trio
+
+from gateway.app.assembly.interceptors import Interception
+from gateway.app.assembly.late_setup import BacklogSetup
+from gateway.app.assembly.opening import Opened, SettingUp, open_namespaces
+from gateway.app.assembly.pairs import (
+    PairInputs,
+    make_gauge,
+    make_pair,
+    make_redrive,
+    make_syphons,
+    peers_of,
+)
+from gateway.app.assembly.parts import Parts, ProcessPlan, make_issuers
+from gateway.app.assembly.roles import Role
+from gateway.app.assembly.wrappers import Wrapping, wrapped
+from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
+from gateway.app.namespaces import Sides
+from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
+from gateway.app.runtime import Runtime
+from gateway.app.spooling import SpoolGauge
+from gateway.app.status.sections import DRILL, ORDER
+from gateway.config.options import STORAGE_QUEUE, Config, Pairing
+from gateway.extensions.announcements.streams import Announcements
+from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.sharding.assembly import Sharding
+from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.frontends.leases import Leases
+from gateway.frontends.refusals import Refusals
+from gateway.net.clients import Clients
+from gateway.pairing.control import Control
+from gateway.pairing.drill.cut import Cut
+from gateway.pairing.drill.drills import Drills
+from gateway.pairing.gathering import GatheringBroker
+from gateway.pairing.pair import Pair, PairPeers
+from gateway.pairing.syphon.pauses import Pauses
+from gateway.pairing.syphon.purge import Purge
+from gateway.ports import Broker
+from gateway.store.local.broker import LocalBroker
+from gateway.store.local.hooks import LocalHooks, Recent
+from gateway.store.local.visibility import LocalVisibility
+
+
+async def make_parts(
+    stack: AsyncExitStack,
+    config: Config,
+    runtime: Runtime,
+    *,
+    cluster: Cluster | None = None,
+    adopted: Collection[str] = (),
+) -> Parts:
+    """
+    The parts of a gateway, as `build` makes them; what its namespaces lack is created. `adopted`
+    are fingerprints of primaries that the pair's primary replaces.
+    """
+    runtime = attrs.evolve(runtime, makes_stores=True)
+    plan = ProcessPlan(
+        role=Role.ALONE if config.workers == 1 else Role.PARENT,
+        stack=stack,
+        config=config,
+        runtime=runtime,
+        opening=SettingUp(stack, runtime),
+        cluster=cluster,
+        adopted=adopted,
+    )
+    return await build(plan)
+
+
+async def build(plan: ProcessPlan) -> Parts:
+    """
+    Open the namespaces, which the plan's stack closes, and create the parts around them.
+
+    Raises:
+        Failure: a namespace can't be opened or refuses the credentials, or no backlog queue is
+            usable.
+    """
+    config, leads = plan.config, plan.role.leads
+    announcements = Announcements()
+    opened = await _open(plan, announcements)
+
+    cuts = make_cuts(config)
+    interception = Interception(
+        runtime=plan.runtime,
+        is_alone=config.pairing is None,
+        cuts=cuts,
+        announce=announcements.publish,
+        announced=plan.opening.announced_here(config),
+    )
+    namespaces = interception.around_all(opened.by_name, config.namespaces)
+
+    sharding = make_sharding(config, opened, namespaces, plan.runtime, watches_drains=leads)
+    primary = sharding.places(namespaces[config.home.name])
+
+    paired = await _make_pair(plan, opened, namespaces, primary)
+    inner = primary if paired.pair is None else paired.pair.broker
+
+    wrapping = Wrapping(
+        stack=plan.stack,
+        config=config,
+        runtime=plan.runtime,
+        sharding=sharding,
+        pair=paired.pair,
+        namespaces=paired.both,
+        collects=leads,
+    )
+    seen, for_wrappers = await wrapped(inner, wrapping)
+
+    elsewhere = None if plan.cluster is None else plan.cluster.peers
+    leases = Leases(seen, plan.runtime.now, config.limits.leases, elsewhere)
+    held = make_visibility(plan.runtime, opened.home, seen, leases, inner)
+    parts = Parts(
+        plan=plan,
+        opened=opened,
+        announcements=announcements,
+        namespaces=namespaces,
+        sharding=sharding,
+        pair=paired.pair,
+        spool=paired.gauge,
+        cuts=cuts,
+        broker=seen,
+        for_wrappers=for_wrappers,
+        leases=leases,
+        held=held,
+        visibility=held if plan.cluster is None else plan.cluster.shown(held),
+        refusals=Refusals(plan.runtime.observer),
+        clients=Clients(config.limits.clients),
+        issuers=make_issuers(config, plan.runtime),
+    )
+    return _with_operators(parts, paired) if leads else parts
+
+
+async def _open(plan: ProcessPlan, announcements: Announcements) -> Opened:
+    config, hooks = plan.config, LocalHooks(announce=announcements.publish)
+    has_storage = any(each.protocol == STORAGE_QUEUE for each in config.endpoints)
+    recent = Recent() if config.pairing is not None and has_storage else None
+    of_home = attrs.evolve(hooks, recent=recent)
+    return await open_namespaces(plan.opening, config, config.home, hooks, of_home)
+
+
+def make_cuts(config: Config) -> Mapping[str, Cut]:
+    """
+    The ways that a drill can cut, by namespace, the primary first; none if drills aren't allowed,
+    or there is no pair.
+    """
+    if config.pairing is None or not config.drill.allowed:
+        return {}
+    return {name: Cut() for name in (config.pairing.primary, config.pairing.secondary)}
+
+
+def make_sharding(
+    config: Config,
+    opened: Opened,
+    namespaces: Mapping[str, Broker],
+    runtime: Runtime,
+    *,
+    watches_drains: bool,
+) -> Sharding:
+    """The sharded queues of a process, before the namespaces with their interceptors."""
+    return Sharding(
+        rules=config.sharding,
+        others={name: namespaces[name] for name in opened.shards},
+        clock=runtime.now,
+        rng=runtime.rng("sharding"),
+        observer=runtime.observer,
+        watches_drains=watches_drains,
+    )
+
+
+@attrs.frozen
+class _Paired:
+    """The pair, and what belongs to it; nothing without `[pairing]`."""
+
+    pair: Pair | None = None
+    sides: Sides | None = None
+    gauge: SpoolGauge | None = None
+
+    @property
+    def both(self) -> Sequence[Broker]:
+        return [] if self.sides is None else [self.sides.primary, self.sides.secondary]
+
+
+async def _make_pair(
+    plan: ProcessPlan, opened: Opened, namespaces: Mapping[str, Broker], primary: Broker
+) -> _Paired:
+    await trio.lowlevel.checkpoint()
+    config, pairing, runtime = plan.config, plan.config.pairing, plan.runtime
+    if pairing is None or opened.secondary is None:
+        return _Paired()
+    secondary = opened.secondary
+    sides = Sides(primary=primary, secondary=namespaces[pairing.secondary], spool=opened.spool)
+    destination = await find_destination(
+        config, pairing, opened.home, runtime, adopted=plan.adopted
+    )
+    destination.restore(plan.identity)
+    note: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint  # the parent stores it
+    if plan.role.leads:
+        await refuse_confusion(config, pairing, secondary, destination, runtime)
+        note = partial(note_or_tell, config, pairing, secondary, destination, runtime)
+    gauge = make_gauge(pairing, sides, runtime)
+    inputs = PairInputs(
+        sides=sides,
+        destination=destination,
+        setup=BacklogSetup(
+            secondary=secondary, pairing=pairing, observer=runtime.observer, note=note
+        ),
+        gauge=gauge,
+        peers=peers_of(config, plan.cluster) if plan.role.leads else PairPeers(),
+    )
+    pair = await make_pair(pairing, inputs, runtime)
+    if not plan.role.leads:
+        pair = attrs.evolve(pair, state=None, orphans=None, sampler=None)
+    return _Paired(pair, sides, gauge)
+
+
+def make_visibility(
+    runtime: Runtime, namespace: Broker, seen: Broker, leases: Leases, inner: Broker
+) -> LocalVisibility | LeasedVisibility:
+    """
+    The `Visibility` for that namespace; `seen` is the broker that clients see, and `inner` that
+    which the wrappers are around.
+    """
+    # Other wrappers change messages or queues: the namespace's own aren't those that clients see.
+    is_unchanged = seen is inner or isinstance(seen, GatheringBroker)
+    if isinstance(namespace, LocalBroker) and is_unchanged:
+        return LocalVisibility(namespace)
+    return LeasedVisibility(seen, leases, runtime.now, runtime.observer)
+
+
+def _with_operators(parts: Parts, paired: _Paired) -> Parts:
+    """The parts with those that operators control; all calls execute in this process."""
+    runtime, pairing, pair = parts.plan.runtime, parts.plan.config.pairing, paired.pair
+    if pairing is None or pair is None or paired.sides is None:
+        control = Control(clock=runtime.now, observer=runtime.observer, pauses=Pauses())
+        return attrs.evolve(parts, control=control, executors=of_control(control))
+    syphons = make_syphons(pairing, paired.sides, runtime, pair, paired.gauge)
+    control = Control(
+        clock=runtime.now,
+        observer=runtime.observer,
+        pauses=pair.pauses,
+        syphons=syphons,
+        states=pair.states,
+        entity_cache=pair.entity_cache,
+        prober=pair.prober,
+    )
+    drills = Drills(
+        clock=runtime.now,
+        observer=runtime.observer,
+        cuts=parts.cuts,
+        longest=parts.plan.config.drill.max_duration,
+    )
+    return attrs.evolve(
+        parts,
+        syphons=syphons,
+        control=control,
+        drills=drills,
+        sections={DRILL: lambda: drills.drill, ORDER: pair.order_status},
+        executors=[*of_control(control), *of_drills(drills), *_of_backlog(parts, pairing)],
+    )
+
+
+def _of_backlog(parts: Parts, pairing: Pairing) -> Executors:
+    runtime, secondary, spool = parts.plan.runtime, parts.opened.secondary, parts.opened.spool
+    assert secondary is not None, "there is a pair"
+    return of_backlog(
+        Purge(
+            source=secondary,
+            label=pairing.options.label,
+            clock=runtime.now,
+            observer=runtime.observer,
+        ),
+        make_redrive(pairing, secondary, runtime),
+        None if spool is None else make_redrive(pairing, spool, runtime),
+    )

@@ -1,0 +1,153 @@
+"""
+The services of each process, in one list: what runs as long as the process, in which roles.
+
+Those of a gateway's endpoints are in `serving`, those of operators' endpoints in `process_admin`.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import cache
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.app.assembly.opening import SettingUp
+from gateway.app.assembly.pairs import make_heartbeats
+from gateway.app.assembly.parts import Parts, ProcessParts
+from gateway.app.assembly.roles import GATEWAY, LEADING, Role
+from gateway.config.options import SERVE, SYPHON
+from gateway.domain.entity import EntityPath
+from gateway.extensions.announcements.trigger_topic import TopicAnnouncer
+from gateway.extensions.listing import parts as parts_of_extensions
+from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.ports import Broker, Service
+
+Make = Callable[[Any], Awaitable[Iterable[Service]]]
+"""Gets the parts of a process of such a role; raises `Failure` if a service can't be made."""
+
+
+@attrs.frozen
+class ServiceRow:
+    """A feature, and the roles of the processes in which its services run."""
+
+    name: str
+    roles: Collection[Role]
+    make: Make
+
+
+def ready(find: Callable[[Parts], Iterable[Service | None]]) -> Make:
+    """Services that are among the parts of a gateway already; None: not with this configuration."""
+
+    async def make(parts: Parts) -> Iterable[Service]:
+        await trio.lowlevel.checkpoint()
+        return [service for service in find(parts) if service is not None]
+
+    return make
+
+
+async def _syphons(parts: ProcessParts) -> Iterable[Service]:
+    await trio.lowlevel.checkpoint()
+    return parts.syphons
+
+
+async def _heartbeats(parts: ProcessParts) -> Iterable[Service]:
+    """The heartbeats of the syphon of the backlog. No other process empties the spool."""
+    await trio.lowlevel.checkpoint()
+    plan, secondary = parts.plan, parts.opened.secondary
+    syphon = next((each for each in parts.syphons if each.reports_progress), None)
+    if plan.config.pairing is None or secondary is None or syphon is None:
+        return []
+    return make_heartbeats(
+        plan.config.pairing,
+        secondary,
+        plan.runtime,
+        syphon.pauses,
+        process=SYPHON if plan.role is Role.SYPHON else SERVE,
+        label=syphon.label,
+    )
+
+
+async def _announcer(parts: ProcessParts) -> Iterable[Service]:
+    """
+    Sends the announcements to the topic of `[triggers]`, directly to its namespace, whether or not
+    that is open already: triggers are never diverted.
+    """
+    await trio.lowlevel.checkpoint()
+    plan, triggers = parts.plan, parts.plan.config.triggers
+    if triggers is None or parts.announcements is None:
+        return []
+    name, opening = triggers.namespace or plan.config.home.name, SettingUp(plan.stack, plan.runtime)
+    keeper: Broker | None = parts.opened.by_name.get(name)
+    if keeper is None:
+        keeper = await opening.enter(plan.config.namespaces[name])
+    announcer = TopicAnnouncer(
+        broker=keeper,
+        topic=EntityPath(triggers.topic),
+        announcements=parts.announcements,
+        window=triggers.window,
+        time_to_live=triggers.time_to_live,
+        observer=plan.runtime.observer,
+        rng=plan.runtime.rng("announcer"),
+    )
+    return [announcer, *opening.late]
+
+
+async def _late(parts: ProcessParts) -> Iterable[Service]:
+    await trio.lowlevel.checkpoint()
+    return parts.plan.opening.late
+
+
+async def _of_process(parts: ProcessParts) -> Iterable[Service]:
+    await trio.lowlevel.checkpoint()
+    runtime = parts.plan.runtime
+    return [runtime.loop_lag, runtime.service_manager]
+
+
+async def _opened(parts: ProcessParts) -> Iterable[Service]:
+    await trio.lowlevel.checkpoint()
+    return parts.plan.runtime.opened.values()
+
+
+# The services start in this order, and all end together.
+_OWN: Final[Sequence[ServiceRow]] = (
+    ServiceRow("pair", GATEWAY, ready(lambda parts: [parts.pair])),
+    ServiceRow("cluster", GATEWAY, ready(lambda parts: [parts.cluster])),
+    ServiceRow("operators' orders", LEADING, ready(lambda parts: [parts.control])),
+    ServiceRow("drills", LEADING, ready(lambda parts: [parts.drills])),
+    ServiceRow("leases", GATEWAY, ready(lambda parts: [parts.leases])),
+    ServiceRow("visibility", LEADING, ready(lambda parts: [_leased(parts)])),
+    ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),
+    ServiceRow("heartbeats", LEADING | {Role.SYPHON}, _heartbeats),
+    ServiceRow("wrappers", GATEWAY, ready(lambda parts: parts.for_wrappers)),
+    ServiceRow("shards", GATEWAY, ready(lambda parts: parts.sharding.services)),
+    ServiceRow("announcements", LEADING | {Role.SYPHON}, _announcer),
+    ServiceRow("refusals", GATEWAY, ready(lambda parts: [parts.refusals])),
+    ServiceRow("identity providers", GATEWAY, ready(lambda parts: [parts.issuers])),
+    ServiceRow("certificates", LEADING, ready(lambda parts: [parts.certificates])),
+    ServiceRow("process", GATEWAY, _of_process),
+    ServiceRow("opened by extensions", GATEWAY | {Role.SYPHON}, _opened),
+    ServiceRow("late setup", LEADING, _late),
+)
+
+
+def _leased(parts: Parts) -> Service | None:
+    return parts.held if isinstance(parts.held, LeasedVisibility) else None
+
+
+@cache
+def services() -> Sequence[ServiceRow]:
+    """All rows: those of the core, then those of extensions."""
+    added: Sequence[ServiceRow] = parts_of_extensions("services")
+    return (*_OWN, *added)
+
+
+async def services_of(role: Role, parts: object) -> list[Service]:
+    """
+    The services of a process of this role with these parts; none runs yet.
+
+    Raises:
+        Failure: a service can't be made.
+    """
+    await trio.lowlevel.checkpoint()
+    mine = [row for row in services() if role in row.roles]
+    return [service for row in mine for service in await row.make(parts)]
