@@ -17,7 +17,7 @@ ASSEMBLY: Final = (
     PACKAGE / "extensions" / "cluster" / "making.py",
     PACKAGE / "app" / "workers" / "stores.py",
     PACKAGE / "config" / "kinds.py",
-    PACKAGE / "brokers" / "sharding" / "assembly.py",
+    PACKAGE / "extensions" / "sharding" / "assembly.py",
     PACKAGE / "pairing" / "pair.py",
 )
 
