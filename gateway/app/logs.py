@@ -10,11 +10,11 @@ import trio
 
 from gateway.app.runtime import Runtime, Silence
 from gateway.config.file import Loaded
-from gateway.config.options import Config, Namespace
+from gateway.config.options import Config
 from gateway.config.problems import ConfigError, is_flat
 from gateway.config.tables import tables
 from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, Stopped
-from gateway.domain.plan import Plan
+from gateway.extensions.listing import parts
 from gateway.telemetry.log import LogObserver
 from gateway.telemetry.service_manager import ServiceManager
 from gateway.telemetry.writer import LineWriter
@@ -136,41 +136,14 @@ def _reloaded(before: Config, after: Config) -> Config:
         access=after.access,
         accounts=after.accounts,
     )
-    before = with_reloaded_shards(before, after)
+    for reload in parts("reloads"):
+        before = reload(before, after)
     old, new = before.pairing, after.pairing
     if old is None or new is None:
         return before
     # Without configured keys, the keys in use stay.
     keys = new.envelope_keys or old.envelope_keys
     return attrs.evolve(before, pairing=attrs.evolve(old, envelope_keys=keys, encrypt=new.encrypt))
-
-
-def with_reloaded_shards(before: Config, after: Config) -> Config:
-    """
-    The configuration `before` with the shards of `after`; without them, if `after` shards other
-    queues, or needs a namespace for a shard that isn't open: then a restart is needed.
-    """
-    queues = [rule.queue.lower() for rule in before.sharding]
-    is_open = {before.home.name, *before.shard_namespaces}.issuperset
-    same = queues == [rule.queue.lower() for rule in after.sharding]
-    if not same or not all(is_open(rule.namespaces) for rule in after.sharding):
-        return before
-    namespaces = {
-        name: _with_plan_of(namespace, after.namespaces.get(name))
-        for name, namespace in before.namespaces.items()
-    }
-    return attrs.evolve(before, namespaces=namespaces, sharding=after.sharding)
-
-
-def _with_plan_of(namespace: Namespace, other: Namespace | None) -> Namespace:
-    """The namespace, with the plan of the other if only shards differ."""
-    if other is None or _without_shards(namespace.plan) != _without_shards(other.plan):
-        return namespace
-    return attrs.evolve(namespace, plan=other.plan)
-
-
-def _without_shards(plan: Plan) -> Plan:
-    return attrs.evolve(plan, queues=tuple(q for q in plan.queues if not q.path.shard_number))
 
 
 def _key_ids(config: Config) -> str:

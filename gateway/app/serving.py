@@ -29,7 +29,7 @@ from gateway.app.endpoints import (
     tls_of,
 )
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.logs import Reloader, with_reloaded_shards
+from gateway.app.logs import Reloader
 from gateway.app.process import SignalWatch, Trimmer, allow_files, collect_seldom
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
@@ -313,7 +313,7 @@ def apply_reloaded(
     for endpoint in endpoints:
         endpoint.apply(fresh)
     renew_envelopes(fresh, runtime)
-    parts.sharding.table.replace(with_reloaded_shards(start, fresh).sharding)
+    parts.sharding.reload(start, fresh)
 
 
 def _make_control(config: Config, ending: Ending, reloader: Reloader | None) -> ProcessControl:

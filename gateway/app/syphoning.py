@@ -17,7 +17,7 @@ from gateway.app.assembly.roles import Role
 from gateway.app.assembly.services import services_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
-from gateway.app.logs import Reloader, with_reloaded_shards
+from gateway.app.logs import Reloader
 from gateway.app.process import SignalWatch, collect_seldom
 from gateway.app.process_admin import ProcessAdmin
 from gateway.app.process_control import ProcessControl
@@ -30,7 +30,9 @@ from gateway.config.options import SYPHON, Config, Pairing
 from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
+from gateway.extensions.announcements.configuration import TRIGGERS
 from gateway.extensions.announcements.streams import Announcements
+from gateway.extensions.sharding.configuration import SHARDING
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
@@ -92,8 +94,8 @@ async def _make_parts(
     """The first three stages of `assembly.building`, around the namespace `target`."""
     is_home = target == config.home.name
     if not is_home:
-        config = attrs.evolve(config, sharding=())
-    announcements = Announcements() if is_home and config.triggers else None
+        config = config.with_table(SHARDING, ())
+    announcements = Announcements() if is_home and config.of(TRIGGERS) else None
     publish = None if announcements is None else announcements.publish
     opening = Opening(stack, runtime)
     opened = await open_namespaces(
@@ -175,7 +177,7 @@ def _make_admin(
 
     def apply(fresh: Loaded) -> None:
         renew_envelopes(fresh.config, runtime)
-        parts.sharding.table.replace(with_reloaded_shards(config, fresh.config).sharding)
+        parts.sharding.reload(config, fresh.config)
 
     steering = ProcessControl(
         observer=runtime.observer,

@@ -1,14 +1,12 @@
 """Errors and warnings that only the whole configuration shows, not a single key."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Final
 
-from gateway.brokers.entra.options import CredentialOptions
 from gateway.config.addresses import addresses_of
 from gateway.config.checks_of_pairs import problems_of_pair, warnings_of_pair
-from gateway.config.kinds import cannot
 from gateway.config.options import (
     ADMIN,
     AMQP,
@@ -18,11 +16,9 @@ from gateway.config.options import (
     SERVE,
     STORAGE_QUEUE,
     USUAL_MODE,
-    Claims,
     Config,
     Endpoint,
     Namespace,
-    TriggerTopic,
 )
 from gateway.config.places import (
     host_of_bind,
@@ -31,19 +27,17 @@ from gateway.config.places import (
     is_own_url,
     is_plain,
     location_of,
+    problems_of_credential,
     problems_of_hosts,
     user_of,
 )
-from gateway.config.problems import is_installed, no_namespace
-from gateway.domain.backlog import is_backlog
+from gateway.config.problems import twice
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, needs_extra
+from gateway.domain.errors import InvalidRequest
 from gateway.extensions.listing import parts
-from gateway.extensions.sharding.table import ShardingRule
 from gateway.listening.scaling.concurrency import parse_weights
 from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
-from gateway.wire.azure_blob import check_container, parse_blob_account
 
 _KEY_IN_URL: Final = re.compile(
     r"^(?:servicebus|storage-queue):.*"
@@ -72,11 +66,6 @@ def problems_of(config: Config) -> list[str]:
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += [*_names_twice(config), *_agent(config), *_workers(config)]
     found += [*_tokens(config), *_keyless_accounts(config), *_cluster(config)]
-    found += _sharding(config)
-    if config.claims is not None:
-        found += _claims(config.claims)
-    if config.triggers is not None:
-        found += _triggers(config, config.triggers)
     if config.pairing is not None:
         found += problems_of_pair(config, config.pairing)
     elif len(_used_alone(config)) > 1:
@@ -95,8 +84,7 @@ def warnings_of(config: Config) -> list[str]:
     found += [*_idle_cluster(config), *_public_keys(config)]
     if config.pairing is not None:
         found += warnings_of_pair(config, config.pairing)
-    found += _unplanned_shards(config)
-    return found
+    return [*found, *(warning for warn in parts("warnings") for warning in warn(config))]
 
 
 def _plain_text(config: Config) -> Iterator[str]:
@@ -222,17 +210,7 @@ def _credential(namespace: Namespace) -> Iterator[str]:
     if options is None:
         return
     hosts = hosts_of(location_of(namespace))
-    yield from _of_credential(options, is_plain=is_plain(namespace), hosts=hosts)
-
-
-def _of_credential(
-    options: CredentialOptions, *, is_plain: bool, hosts: Sequence[str]
-) -> Iterator[str]:
-    yield from (f".{problem}" for problem in options.problems())
-    if is_plain and not all(map(is_loopback, hosts)):
-        yield ": needs TLS, because an access token in plain text can be read on the way"
-    if not is_installed("azure.identity"):
-        yield f": {needs_extra('entra')}"
+    yield from problems_of_credential(options, is_plain=is_plain(namespace), hosts=hosts)
 
 
 def _secret_of(options: object) -> str:
@@ -246,7 +224,7 @@ def _queues(config: Config) -> Iterator[str]:
                 EntityPath.parse(queue)
             except InvalidRequest as error:
                 yield f"namespaces.{name}.queues[{index}]: {error}"
-        for queue in _twice([queue.lower() for queue in namespace.queues]):
+        for queue in twice([queue.lower() for queue in namespace.queues]):
             yield f"namespaces.{name}.queues: {queue!r} is given twice; case makes no difference"
 
 
@@ -376,140 +354,20 @@ def _idle_issuers(config: Config) -> Iterator[str]:
 
 def _names_twice(config: Config) -> Iterator[str]:
     names = [each.issuer.name for each in config.issuers]
-    yield from (f"issuers: the name {n!r} is given twice" for n in _twice(names))
+    yield from (f"issuers: the name {n!r} is given twice" for n in twice(names))
     urls = [each.issuer.issuer for each in config.issuers]
-    yield from (f"issuers: the issuer {n!r} is given twice" for n in _twice(urls))
+    yield from (f"issuers: the issuer {n!r} is given twice" for n in twice(urls))
     policies = [policy.name for policy in config.access]
-    yield from (f"access: the name {n!r} is given twice" for n in _twice(policies))
+    yield from (f"access: the name {n!r} is given twice" for n in twice(policies))
     accounts = [account.name for account in config.accounts]
-    yield from (f"accounts: the name {n!r} is given twice" for n in _twice(accounts))
+    yield from (f"accounts: the name {n!r} is given twice" for n in twice(accounts))
     if config.pairing is not None:
         keys = config.pairing.envelope_keys
         same = {key.id for index, key in enumerate(keys) if key in keys[:index]}
         yield from (f"pairing.envelope_keys: the id {n!r} is given twice" for n in sorted(same))
 
 
-def _claims(claims: Claims) -> Iterator[str]:
-    scheme, _, rest = claims.store.partition(":")
-    if scheme == "folder":
-        if not rest:
-            yield "claims.store: a path expected after 'folder:'"
-        return
-    if scheme != "azure-blob":
-        yield "claims.store: folder:PATH or azure-blob:CONNECTION_STRING expected"
-        return
-    if _ACCOUNT_KEY.search(rest):
-        yield "claims.store: must not contain a secret; write key = { env = ... }"
-        return
-    try:
-        check_container(claims.container)
-    except InvalidRequest as error:
-        yield f"claims.{error}"
-    yield from _blob_account(claims, claims.connection_string or rest)
-
-
-def _blob_account(claims: Claims, text: str) -> Iterator[str]:
-    credential = claims.credential
-    try:
-        account = parse_blob_account(text, claims.key, needs_key=credential is None)
-    except InvalidRequest as error:
-        yield f"claims.store: {error}"
-        return
-    if credential is not None:
-        hosts = [account.host]
-        for problem in _of_credential(credential, is_plain=not account.secure, hosts=hosts):
-            yield f"claims.credential{problem}"
-
-
-def _keeper_of_triggers(config: Config) -> str | None:
-    return None if config.triggers is None else config.triggers.namespace
-
-
-def _triggers(config: Config, triggers: TriggerTopic) -> Iterator[str]:
-    try:
-        EntityPath.parse(triggers.topic)
-    except InvalidRequest as error:
-        yield f"triggers.topic: {error}"
-    name = triggers.namespace
-    if name is not None and name not in config.namespaces:
-        yield f"triggers.namespace: {no_namespace(name, config.namespaces)}"
-        return
-    if config.home_name not in config.namespaces:
-        return  # reported elsewhere
-    keeper = config.home if name is None else config.namespaces[name]
-    if "topics" in cannot(keeper.url):
-        kind = keeper.url.partition(":")[0]
-        yield (
-            f"triggers.namespace: {keeper.name!r} is of the kind {kind}, which"
-            " doesn't support topics; use one of kind embedded, servicebus or servicebus+http(s)"
-        )
-
-
-def _twice(names: list[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})
-
-
 def _used_alone(config: Config) -> set[str]:
-    """The namespaces of a gateway without a pair, besides those of triggers and of shards."""
-    others = {_keeper_of_triggers(config), *config.shard_namespaces}
+    """The namespaces of a gateway without a pair, besides those of extensions."""
+    others = {*config.apart, *config.further_namespaces}
     return {name for name in config.namespaces if name not in others}
-
-
-def _sharding(config: Config) -> Iterator[str]:
-    if config.home_name not in config.namespaces:
-        return  # reported elsewhere
-    for index, rule in enumerate(config.sharding):
-        for problem in _of_rule(config, rule):
-            yield f"sharding[{index}].{problem}"
-    for queue in _twice([rule.queue.lower() for rule in config.sharding]):
-        yield f"sharding: the queue {queue!r} is given twice"
-
-
-def _unplanned_shards(config: Config) -> Iterator[str]:
-    """The sharded queues that the primary doesn't plan."""
-    if config.home_name not in config.namespaces:
-        return
-    planned = {queue.path.key for queue in config.home.plan.queues}
-    for index, rule in enumerate(config.sharding):
-        if rule.shards > 1 and EntityPath(rule.queue).key not in planned:
-            yield (
-                f"sharding[{index}]: namespaces.{config.home_name} has no queue {rule.queue!r} in"
-                " queues or entities: `provision` doesn't make its shards, and `serve` makes them"
-                " if its credentials may"
-            )
-
-
-def _of_rule(config: Config, rule: ShardingRule) -> Iterator[str]:
-    yield from _sharded_name(rule)
-    if rule.namespaces and len(rule.namespaces) != rule.shards:
-        found = len(rule.namespaces)
-        yield f"namespaces: one for each of {rule.shards} shards expected, got {found}"
-    yield from _places_of_shards(config, rule)
-    for number in rule.drain:
-        if number >= rule.shards:
-            yield f"drain: numbers of shards expected, 0 to {rule.shards - 1}, got {number}"
-    if set(range(rule.shards)) <= set(rule.drain):
-        yield "drain: at least one shard must get messages"
-
-
-def _sharded_name(rule: ShardingRule) -> Iterator[str]:
-    try:
-        path = EntityPath.parse(rule.queue)
-    except InvalidRequest as error:
-        yield f"queue: {error}"
-        return
-    if path.is_dead_letter or path.is_subscription or path.shard_number or is_backlog(path):
-        yield "queue: a queue expected, not a sub-queue, a subscription, a shard or a backlog"
-
-
-def _places_of_shards(config: Config, rule: ShardingRule) -> Iterator[str]:
-    for name in dict.fromkeys(rule.namespaces):
-        if name not in config.namespaces:
-            yield f"namespaces: {no_namespace(name, config.namespaces)}"
-        elif config.pairing is not None and name == config.pairing.secondary:
-            yield f"namespaces: {name!r} is the secondary, which has the backlog of all shards"
-    if rule.namespaces and rule.namespaces[0] != config.home_name:
-        yield (
-            f"namespaces: {config.home_name!r} expected first, because the first shard is the queue"
-            " itself, in the primary"
-        )

@@ -40,7 +40,6 @@ def warnings_of_pair(config: Config, pairing: Pairing) -> Iterator[str]:
     yield from _slow_connects(config, pairing)
     yield from _lonely_key(pairing)
     yield from _lonely_lease(config, pairing)
-    yield from _half_encrypted(config, pairing)
     if pairing.options.oversized is Oversized.PRIMARY_ONLY:
         yield (
             f"pairing.oversized: primary-only: a message that is too large for {pairing.secondary}"
@@ -192,19 +191,4 @@ def _lonely_lease(config: Config, pairing: Pairing) -> Iterator[str]:
         yield (
             f"pairing.order_lease: the leases are on the secondary {secondary.name}, a store that"
             " this gateway alone has open: no other gateway can take one"
-        )
-
-
-def _half_encrypted(config: Config, pairing: Pairing) -> Iterator[str]:
-    if config.claims is None or config.claims.options.encrypt == pairing.encrypt:
-        return
-    if pairing.encrypt:
-        yield (
-            "claims.encrypt: false, although pairing.encrypt is true: the store's owner can read"
-            " the large bodies"
-        )
-    else:
-        yield (
-            "pairing.encrypt: false, although claims.encrypt is true: the secondary's owner can"
-            " read the keys of the large bodies that were diverted"
         )

@@ -16,13 +16,13 @@ from gateway.config.options import (
     Config,
     Namespace,
     Pairing,
-    TriggerTopic,
 )
-from gateway.config.places import authority_of, label_of, location_of
-from gateway.config.plans import read_plan, with_shards, with_topic
+from gateway.config.places import absolute, authority_of, label_of, location_of
+from gateway.config.plans import read_plan
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.secrets import SecretSource
+from gateway.extensions.listing import parts
 from gateway.net import unix
 from gateway.pairing.options import Oversized
 
@@ -106,6 +106,8 @@ def parse(
     except ConfigError as error:
         raise ConfigError(f"{source}: {problem}" for problem in error.problems) from error
     config, problems = _with_plans(_completed(config, source, folder))
+    for complete in parts("completions"):
+        config = complete(config, folder)
     problems += problems_of(config)
     if problems:
         raise ConfigError(f"{source}: {problem}" for problem in problems)
@@ -122,21 +124,16 @@ def parse(
 
 def _completed(config: Config, source: str, folder: Path) -> Config:
     namespaces = {
-        name: attrs.evolve(
-            namespace, name=name, source=source, url=_absolute(namespace.url, folder)
-        )
+        name: attrs.evolve(namespace, name=name, source=source, url=absolute(namespace.url, folder))
         for name, namespace in config.namespaces.items()
     }
     endpoints = tuple(
-        attrs.evolve(endpoint, bind=_absolute(endpoint.bind, folder, own="unix"))
+        attrs.evolve(endpoint, bind=absolute(endpoint.bind, folder, own="unix"))
         if unix.path_of(endpoint.bind) is not None
         else endpoint
         for endpoint in config.endpoints
     )
     config = _rooted(attrs.evolve(config, namespaces=namespaces, endpoints=endpoints), folder)
-    if config.claims is not None:
-        store = _absolute(config.claims.store, folder, own="folder")
-        config = attrs.evolve(config, claims=attrs.evolve(config.claims, store=store))
     if config.pairing is None:
         return config
     return attrs.evolve(config, pairing=_completed_pairing(config, config.pairing))
@@ -146,17 +143,9 @@ def _with_plans(config: Config) -> tuple[Config, list[str]]:
     namespaces, problems = {}, list[str]()
     for name, namespace in config.namespaces.items():
         plan, found = read_plan(namespace)
-        if config.triggers is not None and namespace is _keeper_of(config, config.triggers):
-            plan = with_topic(plan, config.triggers.topic)
         namespaces[name] = attrs.evolve(namespace, plan=plan)
         problems += (f"namespaces.{name}.{problem}" for problem in found)
-    namespaces = with_shards(namespaces, config.sharding, config.home_name)
     return attrs.evolve(config, namespaces=namespaces), problems
-
-
-def _keeper_of(config: Config, triggers: TriggerTopic) -> Namespace | None:
-    """The namespace with the topic of the triggers; None if no namespace has that name."""
-    return config.namespaces.get(triggers.namespace or config.home_name)
 
 
 def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:
@@ -186,13 +175,6 @@ def _local_label(config: Config, pairing: Pairing) -> str:
     stores = [config.namespaces.get(name) for name in (pairing.primary, pairing.secondary)]
     is_local = all(store is not None and not authority_of(store) for store in stores)
     return pairing.primary if is_local else ""
-
-
-def _absolute(url: str, folder: Path, own: str = "embedded") -> str:
-    scheme, _, rest = url.partition(":")
-    if scheme.lower() == own and rest:
-        rest = str(folder / rest)
-    return f"{scheme.lower()}:{rest}"
 
 
 def _rooted(value: Any, folder: Path) -> Any:

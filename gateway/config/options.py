@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 import attrs
 from attrs import validators
 
-from gateway.brokers.entra.options import CredentialOptions
 from gateway.config.secrets import Secret
 from gateway.config.tables import Table, tables_class
 from gateway.config.values import expected
@@ -21,9 +20,8 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
 from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
-from gateway.extensions.claims.options import ClaimOptions, PackingRule
 from gateway.extensions.cluster.options import ClusterOptions
-from gateway.extensions.sharding.table import ShardingRule
+from gateway.extensions.listing import parts
 from gateway.frontends.admin.options import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.issuers import IssuerOptions
@@ -133,18 +131,6 @@ class Pairing:
 
 
 @attrs.frozen(kw_only=True)
-class Claims:
-    """`[claims]`: without this section every body stays in its message."""
-
-    store: str  # folder:PATH or azure-blob:CONNECTION_STRING, without its key
-    container: str = "pairgate-claims"  # of azure-blob
-    key: str = attrs.field(default="", repr=False)
-    connection_string: str = attrs.field(default="", repr=False)  # instead of both
-    credential: CredentialOptions | None = None  # of azure-blob, instead of the key
-    options: ClaimOptions = attrs.field(factory=ClaimOptions, metadata=FLAT)
-
-
-@attrs.frozen(kw_only=True)
 class Endpoint:
     """`[[endpoints]]`."""
 
@@ -181,21 +167,6 @@ class Limits:
     storage: StorageQueueOptions = attrs.field(factory=StorageQueueOptions)
     leases: LeaseOptions = attrs.field(factory=LeaseOptions)
     admin: AdminOptions = attrs.field(factory=AdminOptions)
-
-
-@attrs.frozen(kw_only=True)
-class TriggerTopic:
-    """
-    `[triggers]`: the gateway announces new messages over a topic, which `pairgate listen` reads.
-    Without it, listeners get announcements only from `admin` endpoints.
-    """
-
-    topic: str = attrs.field(validator=validators.min_len(1))
-    namespace: str | None = None  # the namespace with the topic; None: the primary
-    # All messages of a queue within this time, in seconds, after a trigger become one further
-    # trigger.
-    window: float = attrs.field(default=0.02, validator=validators.ge(0.001))
-    time_to_live: float = attrs.field(default=60.0, validator=validators.ge(1.0))  # of a trigger
 
 
 @attrs.frozen(kw_only=True)
@@ -437,18 +408,14 @@ class Config:
     # The Unix socket at which `serve --take-over` asks for the listening sockets; None: no socket.
     take_over: Path | None = None
     pairing: Pairing | None = None
-    claims: Claims | None = None
-    packing: tuple[PackingRule, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     issuers: tuple[IssuerOptions, ...] = ()
     access: tuple[AccessPolicy, ...] = ()
     accounts: tuple[StorageAccount, ...] = ()
     entities: tuple[EntityRule, ...] = ()
-    sharding: tuple[ShardingRule, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
     listener: Listen = attrs.field(factory=Listen)
     agent: Agent = attrs.field(factory=Agent)
-    triggers: TriggerTopic | None = None
     audit: Audit | None = None
     drill: DrillOptions = attrs.field(factory=DrillOptions)
     cluster: ClusterOptions | None = None
@@ -461,6 +428,10 @@ class Config:
         value: T = getattr(self.extensions, table.name)
         return value
 
+    def with_table(self, table: Table[T], value: T) -> "Config":
+        """This configuration with another value of an extension's table."""
+        return attrs.evolve(self, extensions=attrs.evolve(self.extensions, **{table.name: value}))
+
     def endpoints_of(self, process: str) -> dict[int, Endpoint]:
         """The endpoints that a process of the given command opens, by their numbers."""
         numbered = enumerate(self.endpoints)
@@ -469,13 +440,12 @@ class Config:
     @property
     def home_name(self) -> str:
         """
-        The name of the primary, which may be unknown; without a pair that of the first namespace,
-        except for one that only has the triggers' topic.
+        The name of the primary, which may be unknown; without a pair that of the first namespace
+        that isn't `apart`.
         """
         if self.pairing is not None:
             return self.pairing.primary
-        keeper = None if self.triggers is None else self.triggers.namespace
-        others = (name for name in self.namespaces if name != keeper)
+        others = (name for name in self.namespaces if name not in self.apart)
         return next(others, next(iter(self.namespaces)))
 
     @property
@@ -484,7 +454,12 @@ class Config:
         return self.namespaces[self.home_name]
 
     @property
-    def shard_namespaces(self) -> tuple[str, ...]:
-        """The names of namespaces that have shards, besides the primary."""
-        names = (name for rule in self.sharding for name in rule.namespaces)
+    def further_namespaces(self) -> tuple[str, ...]:
+        """The names of the namespaces that extensions open as the primary is."""
+        names = (name for further in parts("namespaces") for name in further(self))
         return tuple(dict.fromkeys(name for name in names if name != self.home_name))
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """The names of namespaces that only an extension uses."""
+        return frozenset(name for names in parts("apart") for name in names(self))

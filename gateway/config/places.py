@@ -5,11 +5,14 @@ share them.
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
+from gateway.brokers.entra.options import CredentialOptions
 from gateway.config.options import Namespace
-from gateway.domain.errors import InvalidRequest
+from gateway.config.problems import is_installed
+from gateway.domain.errors import InvalidRequest, needs_extra
 from gateway.net import unix
 from gateway.wire.http.hosts import parse_server_url
 from gateway.wire.servicebus.connection_string import parse_connection_string
@@ -81,6 +84,25 @@ def hosts_of(url: str) -> tuple[str, ...]:
         return tuple(host.name for host in parse_server_url(url).hosts)
     except InvalidRequest:  # reported with the key
         return ()
+
+
+def problems_of_credential(
+    options: CredentialOptions, *, is_plain: bool, hosts: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line for each error of a credential for those hosts."""
+    yield from (f".{problem}" for problem in options.problems())
+    if is_plain and not all(map(is_loopback, hosts)):
+        yield ": needs TLS, because an access token in plain text can be read on the way"
+    if not is_installed("azure.identity"):
+        yield f": {needs_extra('entra')}"
+
+
+def absolute(url: str, folder: Path, own: str = "embedded") -> str:
+    """The URL with its scheme in lower case; the path of one of `own` is placed below `folder`."""
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() == own and rest:
+        rest = str(folder / rest)
+    return f"{scheme.lower()}:{rest}"
 
 
 def is_loopback(host: str) -> bool:

@@ -1,7 +1,7 @@
 """Every error of a configuration on one line, with the path of its key."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -42,6 +42,11 @@ def is_installed(module: str) -> bool:
         return find_spec(module) is not None
     except ModuleNotFoundError:
         return False
+
+
+def twice(names: Sequence[str]) -> list[str]:
+    """The names that are given more than once."""
+    return sorted({name for name in names if names.count(name) > 1})
 
 
 def is_flat(field: "attrs.Attribute[Any]") -> bool:

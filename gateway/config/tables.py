@@ -7,16 +7,16 @@ import attrs
 
 from gateway.extensions.listing import parts
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @attrs.frozen(kw_only=True)
-class Table(Generic[T]):
+class Table(Generic[T_co]):
     """A table of the file, or a list of tables, of an extension: `Config.of` returns its value."""
 
     name: str
-    kind: Any  # T: the class of its options, as the type of a field
-    missing: T  # the value without the table
+    kind: Any  # the class of its options, as the type of a field
+    missing: T_co  # the value without the table
 
 
 @cache

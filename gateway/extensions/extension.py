@@ -25,6 +25,17 @@ class Extension:
     tables: Sequence[Part] = ()
     # Functions of a configuration that yield its problems, each with the path of a key.
     checks: Sequence[Part] = ()
+    # The same for settings that are allowed and seldom wise.
+    warnings: Sequence[Part] = ()
+    # Functions of a configuration and its folder that return it with derived values.
+    completions: Sequence[Part] = ()
+    # Functions of two configurations that return the first one with what a reload takes over from
+    # the second one.
+    reloads: Sequence[Part] = ()
+    # Functions of a configuration: the names of namespaces that are opened as the primary is.
+    namespaces: Sequence[Part] = ()
+    # Functions of a configuration: the names of namespaces that only the extension uses.
+    apart: Sequence[Part] = ()
     # `open_*(config, observer)`: a context manager with a service, or None, for a process's life.
     processes: Sequence[Part] = ()
     # `gateway.app.assembly.interceptor_rows.InterceptorRow`

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
+from gateway.extensions.announcements import EXTENSION as ANNOUNCEMENTS
+from gateway.extensions.claims import EXTENSION as CLAIMS
 from gateway.extensions.extension import Extension
+from gateway.extensions.sharding import EXTENSION as SHARDING
 from gateway.extensions.traces import EXTENSION as TRACES
 
-EXTENSIONS: Final[Sequence[Extension]] = (TRACES,)
+EXTENSIONS: Final[Sequence[Extension]] = (TRACES, CLAIMS, SHARDING, ANNOUNCEMENTS)
 
 
 @cache

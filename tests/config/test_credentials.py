@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.brokers.entra.options import CredentialKind
-from tests.config.texts import ONE, SECRET, config, problems
+from tests.config.texts import SECRET, config, problems
 
 AZURE = """
 [namespaces.azure]
@@ -72,36 +72,6 @@ def test_access_tokens_need_tls_beyond_this_machine(url: str, is_safe: bool) -> 
     else:
         (found,) = problems(text)
         assert found.startswith("namespaces.a.credential: needs TLS")
-
-
-@pytest.mark.parametrize(
-    ("store", "more", "problem"),
-    [
-        ("azure-blob:AccountName=contoso", "", None),
-        ("azure-blob:AccountName=contoso", "key = { env = 'BASE64' }", "claims.store: leave out"),
-        (
-            "azure-blob:AccountName=contoso;BlobEndpoint=http://contoso.example",
-            "",
-            "claims.credential: needs TLS",
-        ),
-    ],
-)
-def test_a_claim_store_has_a_key_or_a_credential(
-    store: str, more: str, problem: str | None
-) -> None:
-    text = f"""{ONE}
-[claims]
-store = "{store}"
-credential = {{ kind = "managed-identity" }}
-{more}
-"""
-    if problem is None:
-        claims = config(text).claims
-        assert claims is not None
-        assert claims.credential is not None
-    else:
-        (found,) = problems(text)
-        assert found.startswith(problem)
 
 
 def test_a_credential_without_the_extra_is_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ from gateway.config.options import STORAGE_QUEUE, Config, Pairing
 from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.sharding.assembly import Sharding
+from gateway.extensions.sharding.configuration import SHARDING
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
@@ -178,7 +179,7 @@ def make_sharding(
 ) -> Sharding:
     """The sharded queues of a process, before the namespaces with their interceptors."""
     return Sharding(
-        rules=config.sharding,
+        rules=config.of(SHARDING),
         others={name: namespaces[name] for name in opened.shards},
         clock=runtime.now,
         rng=runtime.rng("sharding"),

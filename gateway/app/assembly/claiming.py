@@ -12,7 +12,7 @@ from gateway.app.runtime import Runtime
 from gateway.brokers.entra.options import STORAGE_SCOPE
 from gateway.brokers.storage_queue.blob_client import BlobClient
 from gateway.config.kinds import BrokerDependencies, access_tokens
-from gateway.config.options import Claims, Config
+from gateway.config.options import Config
 from gateway.domain.errors import BrokerError, GatewayError, NotAuthorized, Untrusted
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.message import Message
@@ -21,6 +21,7 @@ from gateway.extensions.claims.azure_blob_store import AzureBlobStore
 from gateway.extensions.claims.broker import ClaimedBroker
 from gateway.extensions.claims.claim_check import ClaimCheck, Codec
 from gateway.extensions.claims.collector import Collector
+from gateway.extensions.claims.configuration import CLAIMS, PACKING, Claims
 from gateway.extensions.claims.encryption import TAG
 from gateway.extensions.claims.folder import FolderStore
 from gateway.extensions.claims.packing import PackedBroker
@@ -69,11 +70,12 @@ async def with_claim_check(
         Failure: the store's folder can't be created, or the service refuses the credentials.
     """
     await trio.lowlevel.checkpoint()
-    if config.claims is None:
+    settings = config.of(CLAIMS)
+    if settings is None:
         return broker, ()
     pairing = config.pairing
     restarts = pairing is not None and pairing.syphon.backlog_ttl is BacklogTimeToLive.RESTART
-    claim_check = await _open_claim_check(stack, config.claims, runtime, lives_anew=restarts)
+    claim_check = await _open_claim_check(stack, settings, runtime, lives_anew=restarts)
     dependencies = ClaimDependencies(
         clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
     )
@@ -85,11 +87,11 @@ def with_packing(
     config: Config, broker: Broker, runtime: Runtime
 ) -> tuple[Broker, Sequence[Service]]:
     """The broker with packing, if it is configured, and the services that must run for it."""
-    if not config.packing:
+    if not config.of(PACKING):
         return broker, ()
     packed = PackedBroker(
         broker=broker,
-        rules=config.packing,
+        rules=config.of(PACKING),
         codec=CODEC,
         clock=runtime.now,
         new_id=runtime.new_id,

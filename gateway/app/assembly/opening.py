@@ -43,7 +43,7 @@ class Opening:
 
     def announced_here(self, config: Config) -> Collection[str]:
         """The namespaces whose new messages this process announces."""
-        return {config.home.name, *config.shard_namespaces}
+        return {config.home.name, *config.further_namespaces}
 
     async def enter(self, namespace: Namespace, hooks: LocalHooks | None = None) -> Adapter:
         """Open a namespace; `hooks` are for a store of this process."""
@@ -148,13 +148,13 @@ async def open_namespaces(
         secondary = by_name[name]
         if pairing.spool is not None:
             spool = await opening.enter_spool(pairing.spool, pairing)
-    for name in config.shard_namespaces:
+    for name in config.further_namespaces:
         by_name[name] = await opening.enter(config.namespaces[name], hooks)
     return Opened(
         home=by_name[home.name],
         secondary=secondary,
         spool=spool,
-        shards={name: by_name[name] for name in config.shard_namespaces},
+        shards={name: by_name[name] for name in config.further_namespaces},
         by_name=by_name,
     )
 

@@ -17,6 +17,7 @@ from gateway.app.assembly.parts import Parts, ProcessParts
 from gateway.app.assembly.roles import GATEWAY, LEADING, Role
 from gateway.config.options import SERVE, SYPHON
 from gateway.domain.entity import EntityPath
+from gateway.extensions.announcements.configuration import TRIGGERS
 from gateway.extensions.announcements.trigger_topic import TopicAnnouncer
 from gateway.extensions.listing import parts as parts_of_extensions
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -73,7 +74,7 @@ async def _announcer(parts: ProcessParts) -> Iterable[Service]:
     that is open already: triggers are never diverted.
     """
     await trio.lowlevel.checkpoint()
-    plan, triggers = parts.plan, parts.plan.config.triggers
+    plan, triggers = parts.plan, parts.plan.config.of(TRIGGERS)
     if triggers is None or parts.announcements is None:
         return []
     name, opening = triggers.namespace or plan.config.home.name, SettingUp(plan.stack, plan.runtime)

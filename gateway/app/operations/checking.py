@@ -28,12 +28,13 @@ from gateway.app.starting import check_endpoints, check_files, check_issuers
 from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
 from gateway.config.kinds import cannot
-from gateway.config.options import Claims, Config, Namespace, Pairing
+from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.health.abilities import Ability, remedy
 from gateway.extensions.announcements.waking import expected_wake
+from gateway.extensions.claims.configuration import CLAIMS, Claims
 from gateway.offering import offered
 from gateway.pairing.options import hedge_after
 from gateway.pairing.provision import doubts
@@ -51,8 +52,9 @@ async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> li
     """Connect to everything and return the findings. Nothing is changed."""
     config, findings = loaded.config, Findings()
     _read(loaded, findings)
-    if config.claims is not None:
-        await _check_claims(config.claims, runtime, findings)
+    claims = config.of(CLAIMS)
+    if claims is not None:
+        await _check_claims(claims, runtime, findings)
     running, is_served = await find_running(config, port_offset), False
     destination = await find_primary(config, runtime, running)
     for namespace in config.namespaces.values():

@@ -3,6 +3,7 @@
 import attrs
 
 from gateway.config.options import OF_PARENT, Config
+from gateway.extensions.announcements.configuration import TRIGGERS
 
 
 def shared(config: Config) -> Config:
@@ -28,7 +29,7 @@ def of_worker(config: Config) -> Config:
     (syphon, announcements over a topic), and with its share of the connections of an endpoint. A
     client that finds no room in one worker waits until some worker has room.
     """
-    config = attrs.evolve(shared(config), triggers=None)
+    config = shared(config).with_table(TRIGGERS, None)
     if config.pairing is not None:
         alone = attrs.evolve(config.pairing, enable_syphon=False)
         config = attrs.evolve(config, pairing=alone)

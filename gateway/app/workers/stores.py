@@ -41,7 +41,7 @@ def names_of(config: Config) -> list[str]:
     """The names of the parent's stores that workers use."""
     pairing = config.pairing
     used = [config.home.name] if pairing is None else [pairing.primary, pairing.secondary]
-    used += config.shard_namespaces
+    used += config.further_namespaces
     stores = [name for name in used if is_own(config.namespaces[name])]
     return stores if pairing is None or pairing.spool is None else [*stores, SPOOL]
 

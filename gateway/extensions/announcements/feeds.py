@@ -22,9 +22,9 @@ from gateway.app.operations.gateway_keys import GatewayKeys
 from gateway.app.operations.targets import Target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.runtime import Runtime
-from gateway.config.options import TriggerTopic
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
+from gateway.extensions.announcements.configuration import TRIGGERS, TriggerTopic
 from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.extensions.announcements.trigger_topic import TopicFeed
 from gateway.listening.listener import QueueListener
@@ -64,9 +64,10 @@ async def make_feeds(
     """
     await trio.lowlevel.checkpoint()
     config = keys.config
-    if config.triggers is not None and not source.urls:
-        broker, silence = await _keeper(stack, keys, config.triggers, runtime, target, source)
-        return [_topic_feed(broker, config.triggers, runtime, listener, silence)]
+    triggers = config.of(TRIGGERS)
+    if triggers is not None and not source.urls:
+        broker, silence = await _keeper(stack, keys, triggers, runtime, target, source)
+        return [_topic_feed(broker, triggers, runtime, listener, silence)]
     admins = [admin_at(config, url, "--triggers", source.admin) for url in source.urls]
     if not admins and target.running:
         found = await find_admin(config, source.admin)

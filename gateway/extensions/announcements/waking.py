@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gateway.app.namespaces import is_own
 from gateway.config.options import ADMIN, SERVE, Config
 from gateway.domain.status.listening import Wake
+from gateway.extensions.announcements.configuration import TRIGGERS
 
 
 def hears_all_senders(config: Config, gateways: Sequence[str] = ()) -> bool:
@@ -15,7 +16,7 @@ def hears_all_senders(config: Config, gateways: Sequence[str] = ()) -> bool:
 
     `gateways`: URLs of the gateways that a listener follows instead of the configured triggers.
     """
-    triggers = config.triggers
+    triggers = config.of(TRIGGERS)
     kept_at_home = triggers is None or triggers.namespace in (None, config.home.name)
     return is_own(config.home) and kept_at_home and not gateways
 
@@ -24,7 +25,7 @@ def expected_wake(config: Config) -> Wake:
     """The `Wake` of a listener of this configuration while its triggers are connected."""
     options, gateways = config.listener.options, config.listener.triggers
     has_admin = any(each.protocol == ADMIN for each in config.endpoints_of(SERVE).values())
-    if config.triggers is None and not gateways and not has_admin:
+    if config.of(TRIGGERS) is None and not gateways and not has_admin:
         return Wake(announced=False, poll_every=options.idle_max)
     if hears_all_senders(config, gateways):
         return Wake(announced=True, poll_every=None)

@@ -1,1 +1,13 @@
-"""Claim check (large bodies in a store of their own) and packing (many small messages in one)."""
+"""Large bodies in a store of their own, `[claims]`; many small messages in one, `[[packing]]`."""
+
+from typing import Final
+
+from gateway.extensions.extension import Extension
+
+EXTENSION: Final = Extension(
+    package=__name__,
+    tables=["configuration:CLAIMS", "configuration:PACKING"],
+    completions=["configuration:completed"],
+    checks=["configuration:problems"],
+    warnings=["configuration:warnings"],
+)

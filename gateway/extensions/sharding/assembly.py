@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 
+from gateway.config.options import Config
 from gateway.domain.entity import EntityPath
 from gateway.extensions.sharding.broker import ShardedBroker, always, never
+from gateway.extensions.sharding.configuration import SHARDING, reloaded
 from gateway.extensions.sharding.places import ShardPlaces
 from gateway.extensions.sharding.setup import ShardSetup
 from gateway.extensions.sharding.table import ShardingRule, ShardTable
@@ -28,6 +30,10 @@ class Sharding:
 
     def __attrs_post_init__(self) -> None:
         self.table = ShardTable.of(self.rules)
+
+    def reload(self, start: Config, fresh: Config) -> None:
+        """Use the rules of `fresh` that a process which started with `start` can take over."""
+        self.table.replace(reloaded(start, fresh).of(SHARDING))
 
     def places(self, home: Broker) -> Broker:
         """The primary, which leads each shard to its namespace."""

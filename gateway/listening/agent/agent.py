@@ -31,6 +31,7 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
+from gateway.extensions.announcements.configuration import TRIGGERS
 from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
@@ -189,7 +190,7 @@ def _arguments(config: Config, listener: AgentListener, wanted: Wanted) -> list[
     """
     admin = wanted.admin
     gateway = admin.url or config.agent.gateway
-    hears = bool(config.listener.triggers) or config.triggers is not None
+    hears = bool(config.listener.triggers) or config.of(TRIGGERS) is not None
     options = {
         "config": wanted.config,
         "port-offset": admin.port_offset or None,

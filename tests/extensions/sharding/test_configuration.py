@@ -28,7 +28,7 @@ def test_the_shards_are_planned_with_their_queue_where_they_are() -> None:
         "here": ["orders", "orders/x-pairgate-shard/2"],
         "there": ["orders/x-pairgate-shard/1"],
     }
-    assert found.shard_namespaces == ("there",)
+    assert found.further_namespaces == ("there",)
 
 
 def test_a_queue_that_is_not_planned_has_no_planned_shards() -> None:
