@@ -160,12 +160,13 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             Enlists,
             KeepsMessages,
             Polls,
+            ReceivesAvailable,
             ReceivesDeferred,
             SettlesMany,
             TakesBack,
         },
         set(),
-        {HidesMessages, ReceivesAvailable, SettlesByToken},
+        {HidesMessages, SettlesByToken},
     ),
     ShardedSession: (
         {
@@ -180,7 +181,7 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {ChangesBody, HidesMessages, Polls, SettlesByToken},
     ),
     ClaimedReceiver: (
-        {ReceivesDeferred, SettlesMany},
+        {ReceivesAvailable, ReceivesDeferred, SettlesMany},
         set(),
         {
             ChangesBody,
@@ -188,13 +189,12 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             HidesMessages,
             KeepsMessages,
             Polls,
-            ReceivesAvailable,
             SettlesByToken,
             TakesBack,
         },
     ),
     PackedReceiver: (
-        {ReceivesDeferred, SettlesMany},
+        {ReceivesAvailable, ReceivesDeferred, SettlesMany},
         set(),
         {
             ChangesBody,
@@ -202,7 +202,6 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
             HidesMessages,
             KeepsMessages,
             Polls,
-            ReceivesAvailable,
             SettlesByToken,
             TakesBack,
         },

@@ -78,6 +78,7 @@ class Capability(enum.Flag):
     PROPERTIES = enum.auto()  # of a queue are kept, or refused by name
     OWN_NUMBERS = enum.auto()  # of each entity, from 1 on, without gaps
     TOKENS = enum.auto()  # any process settles with a delivery's token
+    AVAILABLE = enum.auto()  # a receiver knows when nothing is available
 
 
 EVERYTHING = ~Capability.TOKENS  # the abilities of a namespace with locks of its own
@@ -333,7 +334,7 @@ WITH_SHARDS = ~(
 )
 
 # Plain AMQP 1.0, and RabbitMQ's plugin for it: a quorum queue puts each message that comes back
-# behind all others, by a way that promises no order among them.
+# behind all others, by a way that promises no order among them; and a link answers one drain.
 PLAIN = (
     Capability.SENDS_MANY
     | Capability.RECEIVE_AND_DELETE
@@ -355,6 +356,7 @@ RABBITMQ = (
     | Capability.SETTLES_MANY
     | Capability.SENDS_MANY
     | Capability.IDENTITY
+    | Capability.AVAILABLE
 )
 
 # Messages that a cancelled receive had on their way stay hidden until their locks end.
@@ -371,6 +373,7 @@ STORAGE_QUEUE = (
     | Capability.DATES
     | Capability.ANY_CASE
     | Capability.TOKENS
+    | Capability.AVAILABLE
 )
 
 # Tubes have names and jobs, and no properties.

@@ -17,7 +17,7 @@ import trio
 
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
 from gateway.brokers.amqp.peer import Access, Connections
-from gateway.brokers.amqp.receiver import AmqpReceiver, ReceiverDependencies
+from gateway.brokers.amqp.receiver import AmqpReceiver, DrainingReceiver, ReceiverDependencies
 from gateway.brokers.amqp.receiving import ReceivingConnections
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
 from gateway.brokers.amqp.sending import check_all, encoded, post_all, transfers_of
@@ -271,7 +271,9 @@ class AmqpBroker:
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AsyncIterator[AmqpReceiver]:
         """As `Broker.open_receiver`. The link is attached on entering."""
-        async with opened(AmqpReceiver(self._dependencies, entity, mode)) as receiver:
+        peer = await within(self._options.connect_timeout, str(entity), self._receiving.take)
+        kind = DrainingReceiver if peer.dialect.drains else AmqpReceiver
+        async with opened(kind(self._dependencies, entity, mode)) as receiver:
             yield receiver
 
     async def probe(self, entity: EntityPath) -> None:

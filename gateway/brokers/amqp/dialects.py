@@ -3,7 +3,8 @@ The differences of brokers that speak AMQP 1.0, as data.
 
 Measured on RabbitMQ 3.10 with its plugin: a message to a missing queue is accepted and dropped, so
 each queue that is sent to is watched by a link without credit; settlements aren't confirmed;
-`modified` ends the session; deliveries aren't counted; the sections of a body are returned in
+`modified` ends the session; deliveries aren't counted; a link that was drained once answers nothing
+any more; the sections of a body are returned in
 another order; a list as a body or as a property ends the connection, as does a send to a full queue
 that rejects messages. RabbitMQ 4 was never tried here: its data are from its documentation.
 """
@@ -52,6 +53,7 @@ class Dialect:
     confirms: bool = True  # a settlement is answered (receivers settle second)
     has_modified: bool = True  # otherwise abandoned messages are released
     counts: bool = True  # the header has the delivery count
+    drains: bool = True  # a drain is answered, also the second one of a link
     simple_properties: bool = False  # a list, map or array among the properties ends the connection
     simple_body: bool = False  # one section only, and no list
     own_user_id: bool = False  # a message may only name the user who is logged in
@@ -134,6 +136,7 @@ RABBITMQ_3: Final = Dialect(
     confirms=False,
     has_modified=False,
     counts=False,
+    drains=False,
     simple_properties=True,
     simple_body=True,
     own_user_id=True,

@@ -123,18 +123,6 @@ class AmqpReceiver:
             left = min(self._wanted, _MAX_CREDIT) - len(self._link.arrived)
             self._link.set_credit(max(0, left))
 
-    async def receive_available(self, limit: int) -> Sequence[Delivery]:
-        """As `ReceivesAvailable.receive_available`: the namespace uses the credit or returns it."""
-        await self._look_after_link()
-        link = self._link
-        if not link.arrived:
-            link.set_credit(limit)
-            await link.drain()
-        taken = self._take_arrived(link, limit)
-        if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
-            taken = await self._take_away(taken)
-        return taken
-
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
         As `Receiver.settle`.
@@ -354,6 +342,22 @@ class AmqpReceiver:
             lock_token=None if event.settled else self._dependencies.new_token(),
             delivery_count=before + 1,
         )
+
+
+class DrainingReceiver(AmqpReceiver):
+    """`ReceivesAvailable`, from a broker that answers drains."""
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`: the namespace uses the credit or returns it."""
+        await self._look_after_link()
+        link = self._link
+        if not link.arrived:
+            link.set_credit(limit)
+            await link.drain()
+        taken = self._take_arrived(link, limit)
+        if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
+            taken = await self._take_away(taken)
+        return taken
 
 
 def check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:

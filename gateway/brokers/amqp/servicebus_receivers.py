@@ -10,7 +10,7 @@ import trio
 
 from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.peer import Peer
-from gateway.brokers.amqp.receiver import AmqpReceiver
+from gateway.brokers.amqp.receiver import DrainingReceiver
 from gateway.brokers.amqp.senders import within
 from gateway.capabilities import TransactedSettlement
 from gateway.domain.bounded import Bounded
@@ -61,7 +61,7 @@ Locks = dict[str, timedelta]
 
 
 @attrs.define(eq=False)
-class ServiceBusReceiver(AmqpReceiver):
+class ServiceBusReceiver(DrainingReceiver):
     """Settles a delivery over $management if its link has ended: a lock outlives its link."""
 
     _locks: Locks = attrs.field(factory=dict, kw_only=True)

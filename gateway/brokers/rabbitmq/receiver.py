@@ -14,7 +14,7 @@ the receive's limit.
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -51,7 +51,7 @@ from gateway.net.reconnecting import Spawn
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
 from gateway.wire.rabbitmq.properties import read
-from gateway.wire.rabbitmq.queues import ConsumeQueue
+from gateway.wire.rabbitmq.queues import ConsumeQueue, DeclareQueue
 
 _LINGER: Final = 0.05  # seconds that a consumer stays after a receive was given up
 # Seconds that it stays if that receive didn't wait for the broker's answer. A client that polls has
@@ -76,7 +76,10 @@ class _Subscription:
 
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqReceiver:
-    """`SettlesMany` and `KeepsMessages`. `tend` must run in a task beside it; `close` ends both."""
+    """
+    `SettlesMany`, `KeepsMessages` and `ReceivesAvailable`. `tend` must run in a task beside it;
+    `close` ends both.
+    """
 
     _entity: EntityPath
     _mode: ReceiveMode
@@ -144,14 +147,20 @@ class RabbitmqReceiver:
         As `Receiver.receive`. At `max_unsettled_bytes` it waits until a delivery is settled or a
         lock ends. A classic queue counts at most two deliveries of a message.
         """
+        return await self._receive(limit, self._wait_for_any)
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`; nothing at `max_unsettled_bytes`."""
+        return await self._receive(limit, self._look)
+
+    async def _receive(
+        self, limit: int, wait: Callable[[int], Awaitable[None]]
+    ) -> Sequence[Delivery]:
         self._waiting += 1
         try:
             await trio.lowlevel.checkpoint()
-            while not self._buffer:
-                if self._deliveries.is_full:
-                    await self._deliveries.wait_for_room()
-                await self._wait_for_one(limit)
-                await self._gather(limit)  # other receives may have taken everything meanwhile
+            if not self._buffer:
+                await wait(limit)
         finally:
             self._waiting -= 1
             self._gives_back_at = trio.current_time() + (self._work if self._buffer else _LINGER)
@@ -272,6 +281,29 @@ class RabbitmqReceiver:
             each.scope.cancel()
 
     # --- subscribing
+
+    async def _wait_for_any(self, limit: int) -> None:
+        await trio.lowlevel.checkpoint()
+        while not self._buffer:
+            if self._deliveries.is_full:
+                await self._deliveries.wait_for_room()
+            await self._wait_for_one(limit)
+            await self._gather(limit)  # other receives may have taken everything meanwhile
+
+    async def _look(self, limit: int) -> None:
+        """
+        Return when the messages have arrived that were available at the call. A queue serves its
+        consumers before it answers another request.
+        """
+        await trio.lowlevel.checkpoint()
+        if self._deliveries.is_full:
+            return
+        await self._subscribed(limit)
+        channel = self._channel
+        if channel is not None and not self._buffer:
+            queue = await self._channels.name_of(self._entity)
+            await channel.call(DeclareQueue(queue=queue, passive=True))
+        await self.catch_up()
 
     async def _wait_for_one(self, limit: int) -> None:
         if self._subscribing.locked() or not self._has_consumer:

@@ -86,8 +86,8 @@ class LongPolls:
 @attrs.define(eq=False, kw_only=True)
 class RestReceiver:
     """
-    Receives messages of one queue, with `SettlesByToken`. Abandons the messages that are still
-    locked at the end.
+    Receives messages of one queue, with `SettlesByToken` and `ReceivesAvailable`. Abandons the
+    messages that are still locked at the end.
     """
 
     _peer: RestPeer
@@ -131,7 +131,13 @@ class RestReceiver:
         The namespace is to answer before the caller's deadline. The messages of a later answer are
         for the next receive.
         """
-        waits = min(self._poll, _answerable())
+        return await self._look(limit, min(self._poll, _answerable()))
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`: the namespace doesn't wait."""
+        return await self._look(limit, 0.0)
+
+    async def _look(self, limit: int, waits: float) -> Sequence[Delivery]:
         most = min(limit, self._most, MAX_LIMIT)
         return await self.looks.take(partial(self._ask, most, waits), most, waits=waits)
 

@@ -61,8 +61,8 @@ _TOO_OFTEN: Final = "MaxDeliveryCountExceeded"
 @attrs.define(eq=False, kw_only=True)
 class StorageQueueReceiver:
     """
-    `ports.Receiver`, with `KeepsMessages`, `HidesMessages` and `SettlesByToken`. Shows all messages
-    that it still holds at the end.
+    `ports.Receiver`, with `KeepsMessages`, `HidesMessages`, `SettlesByToken` and
+    `ReceivesAvailable`. Shows all messages that it still holds at the end.
     """
 
     _queue: AccountQueue
@@ -106,6 +106,13 @@ class StorageQueueReceiver:
             pause = max(pause, self._poll.delay(looks, self._rng))
             if await self._notifier.wait(seen, pause):
                 looks = 0
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`; nothing while the service is busy."""
+        try:
+            return await self.poll(limit)
+        except Busy:
+            return ()
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`."""

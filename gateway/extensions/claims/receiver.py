@@ -12,15 +12,15 @@ A held message keeps its lock, so that an outage of the store doesn't count as d
 import math
 import random
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred
+from gateway.capabilities import ReceivesAvailable, ReceivesDeferred
 from gateway.capabilities.settling import settle_all
 from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.lock_ends import ENDLESS, OVER, LockEnds
@@ -83,7 +83,8 @@ class _Held:
 @attrs.define(eq=False, kw_only=True)
 class ClaimedReceiver(Wrapper):
     """
-    A `Receiver` whose `SettlesMany` and `ReceivesDeferred` are those of `inner`, with whole bodies.
+    A `Receiver` whose `SettlesMany`, `ReceivesDeferred` and `ReceivesAvailable` are those of
+    `inner`, with whole bodies.
     """
 
     inner: Receiver
@@ -104,25 +105,40 @@ class ClaimedReceiver(Wrapper):
         """
         As `Receiver.receive`; the bodies of one call have at most `max_fetched` bytes together.
         """
+        whole: Sequence[Delivery] = ()
+        with self._passing_on():
+            while not whole:
+                whole = await self._deliver(self._ready(limit) or await self._take(limit))
+        return whole
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`; a held message isn't available."""
+        whole: Sequence[Delivery] = ()
+        with self._passing_on():
+            while not whole and (batch := self._ready(limit) or await self._look(limit)):
+                whole = await self._deliver(batch)
+        return whole
+
+    @contextmanager
+    def _passing_on(self) -> Iterator[None]:
+        """After the block, the messages that are held then are the task's that waits."""
         try:
-            return await self._receive(limit)
+            yield
         finally:
             if self._held:
-                self._waiting.call_one()  # the held messages are the other task's now
+                self._waiting.call_one()
 
-    async def _receive(self, limit: int) -> Sequence[Delivery]:
-        while True:
-            batch = self._ready(limit) or await self._take(limit)
-            whole: list[_Held] = []
-            try:
-                await self._drop_lost(batch)
-                await self._restore(batch, whole)
-            except BaseException:
-                self._put_back(batch, whole)  # the next call returns them
-                raise
-            self._put_back(batch)
-            if whole:
-                return [held.delivery for held in whole]
+    async def _deliver(self, batch: deque[_Held]) -> Sequence[Delivery]:
+        """The deliveries of the batch whose bodies are there; the others are held."""
+        whole: list[_Held] = []
+        try:
+            await self._drop_lost(batch)
+            await self._restore(batch, whole)
+        except BaseException:
+            self._put_back(batch, whole)  # the next call returns them
+            raise
+        self._put_back(batch)
+        return [held.delivery for held in whole]
 
     async def _drop_lost(self, batch: deque[_Held]) -> None:
         """
@@ -190,10 +206,21 @@ class ClaimedReceiver(Wrapper):
             due = self._held[0].due
         taken: Sequence[Delivery] = ()
         with self._waiting.until(due):
-            if len(self._held) >= MAX_HELD or (self.in_order and self._held):
+            if self._takes_no_more:
                 await trio.sleep_until(due)
             taken = await self.inner.receive(limit)
         return deque(_Held(each, self._lock_of(each)) for each in taken)
+
+    async def _look(self, limit: int) -> deque[_Held]:
+        await trio.lowlevel.checkpoint()
+        if self._takes_no_more:
+            return deque()
+        taken = await required(self.inner, ReceivesAvailable).receive_available(limit)
+        return deque(_Held(each, self._lock_of(each)) for each in taken)
+
+    @property
+    def _takes_no_more(self) -> bool:
+        return len(self._held) >= MAX_HELD or (self.in_order and bool(self._held))
 
     def _put_back(self, batch: deque[_Held], whole: Sequence[_Held] = ()) -> None:
         self._held.extendleft(reversed(batch))

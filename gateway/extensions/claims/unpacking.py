@@ -13,7 +13,7 @@ message that wasn't completed.
 import math
 import uuid
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Final
@@ -21,7 +21,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred
+from gateway.capabilities import ReceivesAvailable, ReceivesDeferred
 from gateway.capabilities.settling import SettlementDoubts, settle_all
 from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
@@ -55,8 +55,8 @@ class _Pack:
 @attrs.define(eq=False, kw_only=True)
 class PackedReceiver(Wrapper):
     """
-    A `Receiver` whose `SettlesMany` and `ReceivesDeferred` are those of `inner`, with packs taken
-    apart.
+    A `Receiver` whose `SettlesMany`, `ReceivesDeferred` and `ReceivesAvailable` are those of
+    `inner`, with packs taken apart.
     """
 
     inner: Receiver
@@ -73,24 +73,35 @@ class PackedReceiver(Wrapper):
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`; messages of packs that were received before come first."""
+        return await self._receive(limit, self._fill)
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """As `ReceivesAvailable.receive_available`, and `receive`."""
+        return await self._receive(limit, self._look)
+
+    async def _receive(
+        self, limit: int, fill: Callable[[int], Awaitable[None]]
+    ) -> Sequence[Delivery]:
         try:
-            return await self._receive(limit)
+            return await self._take(limit, fill)
         finally:
             if self._waiting:
                 self._asking.call_one()  # the remaining messages are the other task's now
 
-    async def _receive(self, limit: int) -> Sequence[Delivery]:
+    async def _take(self, limit: int, fill: Callable[[int], Awaitable[None]]) -> Sequence[Delivery]:
         await self._keep_locked()
         self._forget_lost()
         if self.mode is ReceiveMode.PEEK_LOCK:
-            await self._fill(limit)
+            await fill(limit)
             count = min(limit, len(self._waiting))
             return [self._as_locked(self._waiting.popleft()) for _ in range(count)]
         taken: list[Delivery] = []
         while self._deleted_already and len(taken) < limit:
             taken.append(self._deleted_already.popleft())
         while not taken:
-            await self._fill(limit)
+            await fill(limit)
+            if not self._waiting:
+                break
             while self._waiting and len(taken) < limit:
                 delivery = self._waiting.popleft()
                 try:
@@ -110,9 +121,23 @@ class PackedReceiver(Wrapper):
             taken: Sequence[Delivery] = ()
             with self._asking.until():
                 taken = await self.inner.receive(min(limit, AT_ONCE))
-            for damaged, why in self._open(taken):
-                with suppress(LockLost):  # the message is then delivered again
-                    await self.inner.settle(damaged, why)
+            await self._open_all(taken)
+
+    async def _look(self, limit: int) -> None:
+        """Return when a message can be delivered, or none is available."""
+        await trio.lowlevel.checkpoint()
+        receiver, found = required(self.inner, ReceivesAvailable), True
+        while found and not self._waiting:
+            taken = await receiver.receive_available(min(limit, AT_ONCE))
+            await self._open_all(taken)
+            found = bool(taken)
+
+    async def _open_all(  # noqa: ASYNC910 the receive has waited
+        self, deliveries: Sequence[Delivery]
+    ) -> None:
+        for damaged, why in self._open(deliveries):
+            with suppress(LockLost):  # the message is then delivered again
+                await self.inner.settle(damaged, why)
 
     def _open(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, DeadLetter]]:
         """Queue all messages for delivery, in order; return the damaged packs."""

@@ -26,6 +26,7 @@ from gateway.capabilities import (
     Enlists,
     KeepsMessages,
     Polls,
+    ReceivesAvailable,
     ReceivesDeferred,
     TakesBack,
     TransactedSettlement,
@@ -122,7 +123,8 @@ class ShardedReceiver(Wrapper):
     _news: Changes = attrs.field(factory=Changes, init=False)  # deliveries, errors
     _wanted: Changes = attrs.field(factory=Changes, init=False)  # calls that wait
     _limit: int = attrs.field(default=1, init=False)
-    _waiting: int = attrs.field(default=0, init=False)  # calls
+    _waiting: int = attrs.field(default=0, init=False)  # calls of `receive`
+    _looking: int = attrs.field(default=0, init=False)  # calls of `receive_available`
     _lasts: float = attrs.field(default=0.0, init=False)  # until when to linger
     _lingers: bool = attrs.field(default=False, init=False)
     _left: Changes = attrs.field(factory=Changes, init=False)  # calls that returned
@@ -187,9 +189,7 @@ class ShardedReceiver(Wrapper):
             raise
         finally:
             self._waiting -= 1
-            self._lasts = trio.current_time() + LINGER
-            if not self._lingers:
-                self._left.note()
+            self._linger()
 
     async def _next(self, limit: int) -> Sequence[Delivery]:
         while True:
@@ -203,6 +203,63 @@ class ShardedReceiver(Wrapper):
                 raise error
             self._wanted.note()
             await self._news.wait(seen)
+
+    async def receive_available(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `ReceivesAvailable.receive_available`: of all shards at the same time. A shard that fails
+        has nothing; if all fail, the error of one is raised.
+        """
+        await trio.lowlevel.checkpoint()
+        taken = self._take(limit) or await self._looked(limit)
+        return await self._deleted(taken) if self._deletes else taken
+
+    async def _looked(self, limit: int) -> list[Delivery]:
+        errors: list[BrokerError] = []
+        self._looking += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                for source in self._sources.values():
+                    nursery.start_soon(self._look, source, limit, errors)
+        finally:
+            self._looking -= 1
+            self._linger()
+        taken = self._take(limit)
+        if not taken and errors and len(errors) == len(self._sources):
+            raise errors[0]
+        return taken
+
+    async def _look(self, source: _Source, limit: int, errors: list[BrokerError]) -> None:
+        await trio.lowlevel.checkpoint()
+        while source.receiver is None and source.error is None and not source.scope.cancel_called:
+            await self._news.wait_next()
+        if source.receiver is None:
+            errors += [] if source.error is None else [source.error]
+            return
+        await self._interrupt(source)  # what it has on its way is what this look finds
+        try:
+            receiver = required(source.receiver, ReceivesAvailable)
+            self._keep(source, await receiver.receive_available(limit))
+        except BrokerError as error:
+            errors.append(error)
+
+    async def _interrupt(self, source: _Source) -> None:
+        await trio.lowlevel.checkpoint()
+        receiving = source.receiving
+        if receiving is not None:
+            receiving.cancel()
+            while source.receiving is receiving:
+                await self._news.wait_next()
+
+    def _keep(self, source: _Source, found: Sequence[Delivery]) -> None:
+        if not source.scope.cancel_called:  # otherwise its receiver gives them back
+            own = [(source, self._outward(source.number, each)) for each in found]
+            self._ready += own
+            source.kept += len(own)
+
+    def _linger(self) -> None:
+        self._lasts = trio.current_time() + LINGER
+        if not self._lingers:
+            self._left.note()
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`: one request to each shard, until one has messages."""
@@ -285,12 +342,9 @@ class ShardedReceiver(Wrapper):
                 continue
             try:
                 with trio.CancelScope() as source.receiving:
-                    found = await receiver.receive(self._limit)
+                    self._keep(source, await receiver.receive(self._limit))
                     if source.scope.cancel_called:
-                        continue  # the shard was removed: its receiver gives them back
-                    own = [(source, self._outward(source.number, each)) for each in found]
-                    self._ready += own
-                    source.kept += len(own)
+                        continue
                 source.error, failures = None, 0
                 self._news.note()
             except BrokerError as error:  # the receiver stays open: its deliveries can be settled
@@ -298,6 +352,8 @@ class ShardedReceiver(Wrapper):
                 await self._pause(source, error, failures)
             finally:
                 source.receiving = None
+                if self._looking:
+                    self._news.note()
 
     async def _pause(self, source: _Source, error: BrokerError, failures: int) -> None:
         """Wait before the next attempt; less, if a call waits and no shard works."""
@@ -313,13 +369,17 @@ class ShardedReceiver(Wrapper):
         while True:
             seen = self._left.version
             self._lingers = True
-            while not self._waiting and self._lasts > trio.current_time():  # noqa: ASYNC110 moves
+            while not self._in_use and self._lasts > trio.current_time():  # noqa: ASYNC110 moves
                 await trio.sleep_until(self._lasts)
             self._lingers = False
-            if not self._waiting:
+            if not self._in_use:
                 self._stop()
                 await self._give_back()
             await self._left.wait(seen)
+
+    @property
+    def _in_use(self) -> bool:
+        return self._waiting > 0 or self._looking > 0
 
     def _stop(self) -> None:
         """Stop receiving until a call waits again."""

@@ -168,10 +168,11 @@ class OutgoingLink:
             self._changed.wake()
 
     def flow(self, event: LinkFlow) -> None:
+        begins = event.drain and not self._draining
         self._draining = event.drain
         if event.credit < self._asked:
             self._asking.cancel()
-        elif event.drain:
+        elif begins:
             wait = self._context.options.drain_wait if self._available is None else 0.0
             self._asking.deadline = self._asked_at + wait
         self._changed.wake()
@@ -375,7 +376,7 @@ class OutgoingLink:
         await self._hand_out(receiver, deliveries)
         if len(deliveries) == asked:
             return True
-        if deliveries or draining or self._available is None:
+        if self._available is None or (draining and not deliveries):
             self._give_credit_back()
         return False
 

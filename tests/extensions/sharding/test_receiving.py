@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.capabilities import ReceivesDeferred, Sessions
+from gateway.capabilities import ReceivesAvailable, ReceivesDeferred, Sessions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -227,6 +227,27 @@ async def test_a_shard_that_fails_does_not_keep_the_messages_of_the_others(
             with trio.fail_after(60):
                 while len(found) < 8:
                     found += await receiver.receive(1)
+
+
+async def test_a_look_at_all_shards_fails_only_if_all_of_them_fail(
+    autojump_clock: trio.abc.Clock,
+) -> None:
+    async with stand() as here:
+        failing = {ORDERS.shard(1)}
+
+        def fault(operation: Operation, entity: EntityPath) -> Any:
+            return Refuse() if operation is Operation.RECEIVE and entity in failing else None
+
+        here.faulty.fault = fault
+        await here.fill(1)
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            looks = required(receiver, ReceivesAvailable)
+            found = [each for _ in range(4) for each in await looks.receive_available(1)]
+            assert {shard_of(each) for each in found} == {0, 2, 3}
+
+            failing |= {ORDERS.shard(number) for number in range(4)}
+            with pytest.raises(Unavailable):
+                await looks.receive_available(1)
 
 
 async def test_an_error_of_all_shards_is_raised_and_the_next_receive_asks_again(

@@ -12,7 +12,7 @@ from gateway.domain.backlog import LEGACY_PROPERTIES, queue_name
 from gateway.domain.entity import EntityStatus
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Message, MessageState, ReceiveMode
-from gateway.frontends.amqp.receivers import LeasedReceiver
+from gateway.frontends.amqp.receivers import LeasedReceiver, OpenedReceiver
 from gateway.ports import Receiver
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery, token_of
@@ -274,6 +274,44 @@ async def test_a_drain_brings_what_is_there_first(house, sdk, autojump_clock):
     await sdk.until(amqp.LinkDrained)
 
     assert len(transfers(sdk, link)) == 7
+
+
+async def test_a_drain_ends_when_nothing_more_is_there(house, sdk, monkeypatch, autojump_clock):
+    """A namespace answers with fewer messages than it was asked for: Storage with 32 at most."""
+    look = OpenedReceiver.receive_available
+
+    async def look_for_one(receiver, limit):
+        return await look(receiver, 1)
+
+    monkeypatch.setattr(OpenedReceiver, "receive_available", look_for_one)
+    await fill(house, 7)
+    link = await sdk.receiver()
+
+    sdk.engine.grant(link, 10)
+    sdk.engine.drain(link)
+    await sdk.until(amqp.LinkDrained)
+
+    assert len(transfers(sdk, link)) == 7
+
+
+async def test_a_drain_that_is_asked_again_is_not_cut(house, sdk, monkeypatch, autojump_clock):
+    look = OpenedReceiver.receive_available
+
+    async def look_late(receiver, limit):
+        await trio.sleep(0.05)
+        return await look(receiver, limit)
+
+    monkeypatch.setattr(OpenedReceiver, "receive_available", look_late)
+    await fill(house, 1)
+    link = await sdk.receiver()
+
+    sdk.engine.grant(link, 10)
+    sdk.engine.drain(link)
+    await trio.sleep(0.02)
+    sdk.engine.drain(link)
+    await sdk.until(amqp.LinkDrained)
+
+    assert len(transfers(sdk, link)) == 1
 
 
 async def test_a_drain_is_answered_although_nothing_more_may_be_handed_out(house, autojump_clock):
