@@ -84,7 +84,6 @@ async def open_endpoints(
     Raises:
         Failure: a port is in use, or a certificate can't be used.
     """
-    await trio.lowlevel.checkpoint()
     endpoints = []
     given = given or NothingGiven()
     budget = make_budget(config)
@@ -134,7 +133,6 @@ async def open_cluster_port(
     sockets = (given or NothingGiven()).take(bind)
     on_crash = crash_reporter(runtime)
     if sockets is not None:
-        await trio.lowlevel.checkpoint()
         listener = Listener(sockets.sockets, on_crash=on_crash, options=limits)
     else:
         try:
@@ -174,7 +172,6 @@ async def bind_endpoint(
     on_lost = loss_reporter(runtime, endpoint.protocol, refusals)
     options = config.limits.listener
     if given is not None:
-        await trio.lowlevel.checkpoint()
         if (path := unix.path_of(moved(endpoint.bind, port_offset))) is not None:
             _narrow(path, number, int(endpoint.mode, 8))
         inherited = Listener(

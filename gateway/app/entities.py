@@ -2,8 +2,6 @@
 
 from contextlib import suppress
 
-import trio
-
 from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityExists, NotSupported
@@ -22,7 +20,6 @@ async def make_entities(broker: Broker, plan: Plan) -> list[EntityPath]:
         BrokerError: an entity couldn't be created; those created before stay.
         NotSupported: the plan has topics, and the namespace doesn't support topics.
     """
-    await trio.lowlevel.checkpoint()
     made = [queue.path for queue in plan.queues if await _make_queue(broker, queue)]
     if not plan.topics:
         return made
@@ -41,7 +38,6 @@ async def make_entities(broker: Broker, plan: Plan) -> list[EntityPath]:
 
 
 async def _make_queue(broker: Broker, queue: PlannedQueue) -> bool:
-    await trio.lowlevel.checkpoint()
     try:
         await broker.create_queue(queue.path, queue.properties)
     except EntityExists:
@@ -50,7 +46,6 @@ async def _make_queue(broker: Broker, queue: PlannedQueue) -> bool:
 
 
 async def _make_topic(broker: Topology, topic: PlannedTopic) -> bool:
-    await trio.lowlevel.checkpoint()
     try:
         await broker.create_topic(topic.path, topic.properties)
     except EntityExists:
@@ -65,7 +60,6 @@ async def _make_subscription(
     Create the subscription and its rules. Missing rules of an existing subscription are added: the
     process that created it may have been killed.
     """
-    await trio.lowlevel.checkpoint()
     name, rules = subscription.name, subscription.rules
     first = rules[0] if rules else None
     info: SubscriptionInfo | None = None

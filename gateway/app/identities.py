@@ -63,7 +63,6 @@ async def find_destination(
     Raises:
         Failure: one of `adopted` isn't a fingerprint.
     """
-    await trio.lowlevel.checkpoint()
     check_adopted(adopted)
     found = Destination(
         primary=primary,
@@ -82,7 +81,6 @@ async def find_destination(
 
 async def identity_of(broker: Broker) -> Identity | None:
     """The namespace's identity; None if it reports none, or doesn't answer soon."""
-    await trio.lowlevel.checkpoint()
     identifies = offered(broker, Identifies)
     if identifies is not None:
         with trio.move_on_after(ASK_SECONDS), suppress(BrokerError):
@@ -135,7 +133,6 @@ async def judge_backlog(
     config: Config, pairing: Pairing, secondary: Broker, destination: Destination
 ) -> Verdict | None:
     """As `ownership`, by the notes that are stored; if the secondary is unavailable, None."""
-    await trio.lowlevel.checkpoint()
     owners: list[Owner] = []
     with trio.move_on_after(ASK_SECONDS), suppress(BrokerError):
         owners = await owners_of(secondary, pairing.options.label)
@@ -150,7 +147,6 @@ async def note_backlog(pairing: Pairing, secondary: Broker, destination: Destina
     Raises:
         BrokerError: the secondary doesn't answer.
     """
-    await trio.lowlevel.checkpoint()
     if not destination.has_answered or not destination.fingerprint:
         return
     told = destination.identity

@@ -89,9 +89,8 @@ async def enter(
     return opened
 
 
-async def enter_later(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -> Adapter:
+def enter_later(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -> Adapter:
     """As `enter`, but the caller opens the namespace, a store, when it can."""
-    await trio.lowlevel.checkpoint()
     adapter, abilities = _built(namespace, runtime)
     stack.push_async_exit(adapter)
     register(adapter, abilities, runtime)
@@ -162,7 +161,6 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
     Raises:
         Failure: the credentials are refused, or the certificate isn't trusted.
     """
-    await trio.lowlevel.checkpoint()
     entities = namespace.plan.queues or namespace.plan.topics
     if not entities:
         return None

@@ -100,7 +100,6 @@ class Trimmer:
 
 async def reload_nothing() -> None:
     """Ignore SIGHUP: the process has no configuration that it could read again."""
-    await trio.lowlevel.checkpoint()
 
 
 @attrs.frozen(eq=False)

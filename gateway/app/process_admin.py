@@ -56,7 +56,6 @@ class ProcessAdmin:
         Raises:
             Failure: a port is in use, a certificate can't be used, or no client could authenticate.
         """
-        await trio.lowlevel.checkpoint()
         config, runtime = self.board.config, self.board.runtime
         self._certificates = CertificateWatch.of(
             config, self.process, runtime.now, runtime.observer

@@ -49,7 +49,6 @@ class ProcessControl:
             InvalidRequest: the new configuration is wrong; nothing was changed.
             NotSupported: this process has no configuration to read again.
         """
-        await trio.lowlevel.checkpoint()
         before = self.state()
         if order.action is ProcessAction.RELOAD:
             return await self._reload(order, operator, before)
@@ -74,7 +73,6 @@ class ProcessControl:
 
     async def reload(self) -> None:
         """Reload the configuration, unless it is wrong: for SIGHUP."""
-        await trio.lowlevel.checkpoint()
         if self.reloader is not None:
             await self.reloader(self._apply)
 

@@ -159,7 +159,6 @@ async def serve(
 async def _predecessor(
     stack: AsyncExitStack, config: Config, runtime: Runtime, given: GivenSockets | None
 ) -> Predecessor | None:
-    await trio.lowlevel.checkpoint()
     if config.take_over is None:
         text = "take_over: is missing; --take-over asks the running gateway at this socket"
         raise Failure(text, ExitCode.WRONG)
@@ -362,17 +361,15 @@ class NoWorkers:
     """The `Pool` of a gateway that is one process."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        await trio.lowlevel.checkpoint()
         task_status.started()
 
     async def wait_ready(self) -> None:
-        await trio.lowlevel.checkpoint()
+        """Return at once: there is no worker to wait for."""
 
     async def drain(self) -> None:
-        await trio.lowlevel.checkpoint()
+        """Return at once, as `wait_ready`."""
 
     async def statuses(self) -> Workers:
-        await trio.lowlevel.checkpoint()
         return Workers()
 
     def share(self, endpoints: Sequence[OpenEndpoint]) -> Sequence[OpenEndpoint]:

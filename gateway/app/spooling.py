@@ -78,7 +78,6 @@ class SpoolGauge:
         """
         The present figures; figures that the spool doesn't report within `seconds` are unknown.
         """
-        await trio.lowlevel.checkpoint()
         now = trio.current_time()
         info: EntityInfo | None = None
         age: float | None = None
@@ -104,7 +103,6 @@ class SpoolGauge:
         )
 
     async def _age(self) -> float | None:
-        await trio.lowlevel.checkpoint()
         peeks = offered(self.spool, Peeks)
         if peeks is None:
             return None
@@ -114,7 +112,6 @@ class SpoolGauge:
         return max(0.0, (self.clock() - peeked[0].enqueued).total_seconds())
 
     async def _room_on_disk(self) -> int | None:
-        await trio.lowlevel.checkpoint()
         try:
             return await trio.to_thread.run_sync(room_on_disk, self.folder, abandon_on_cancel=True)
         except OSError:
@@ -158,7 +155,6 @@ class SpoolSetup(Setup):
 
     async def attempt(self) -> bool:
         """Open the store and create its queue; return False if that isn't possible now."""
-        await trio.lowlevel.checkpoint()
         try:
             if not self.spool.is_open:
                 if not has_room(self.file):
@@ -193,14 +189,13 @@ async def enter_spool(
     Raises:
         Failure: the store is in use, or damaged, or its place can't be read.
     """
-    await trio.lowlevel.checkpoint()
     file = Path(namespace.url.partition(":")[2])
     with failing_as(namespace):
         has_place = has_room(file)
     if has_place:
         spool = await enter(stack, namespace, runtime)
     else:
-        spool = await enter_later(stack, namespace, runtime)
+        spool = enter_later(stack, namespace, runtime)
     assert isinstance(spool, EmbeddedBroker), "its URL says so"
     setup = SpoolSetup(
         spool=spool,

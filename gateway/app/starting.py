@@ -34,7 +34,6 @@ async def check_endpoints(
     Check that each endpoint can be served. `is_served`: a store of this configuration is open in
     another process, so that a port in use is that gateway's.
     """
-    await trio.lowlevel.checkpoint()
     if not config.endpoints_of(SERVE):
         text = "no endpoint is configured, and `serve` needs one: add [[endpoints]] for clients"
         findings.add("endpoints", Grade.BAD, text)
@@ -52,7 +51,6 @@ async def check_endpoints(
 async def _bound(
     config: Config, endpoint: Endpoint, bind: str, is_served: bool
 ) -> tuple[Grade, str]:
-    await trio.lowlevel.checkpoint()
     if (path := unix.path_of(bind)) is not None:
         return _socket_file(path)
     try:
@@ -79,7 +77,6 @@ def _socket_file(path: Path) -> tuple[Grade, str]:
 
 async def _is_gateway(config: Config, endpoint: Endpoint, bind: str) -> bool:
     """True if the process that listens there answers as this endpoint would."""
-    await trio.lowlevel.checkpoint()
     host, _, port = bind.rpartition(":")
     host = host.strip("[]")
     is_amqp = endpoint.protocol == AMQP and endpoint.tls is None
@@ -100,7 +97,6 @@ async def _is_gateway(config: Config, endpoint: Endpoint, bind: str) -> bool:
 
 async def check_issuers(config: Config, findings: Findings) -> None:
     """Check that the keys of each identity provider can be read."""
-    await trio.lowlevel.checkpoint()
     for options in config.issuers:
         subject = f"issuer {options.issuer.name}"
         try:

@@ -103,7 +103,6 @@ async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, Place]]:
 
 async def _outcome(audited: AuditedNamespace, queue: EntityPath, place: Place) -> list[Record]:
     """The records of that queue, or a record that its content is unknown."""
-    await trio.lowlevel.checkpoint()
     name = _name(audited, queue)
     try:
         with trio.fail_after(LIMIT):

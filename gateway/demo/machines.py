@@ -97,14 +97,12 @@ class Machine:
 
     async def kill(self) -> None:
         """Send SIGKILL; return when the process has ended."""
-        await trio.lowlevel.checkpoint()
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
 
     async def stop(self) -> None:
         """Send SIGTERM, and SIGKILL if that takes too long; return when the process has ended."""
-        await trio.lowlevel.checkpoint()
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -119,7 +117,6 @@ class Machine:
             self._process.kill()
 
     async def _read_log(self, process: trio.Process) -> None:
-        await trio.lowlevel.checkpoint()
         stream = process.stderr
         if stream is None:
             return

@@ -161,7 +161,6 @@ class Story:
             self.narrate(f"the syphon has moved {self.syphoned} messages to the primary")
 
     async def _pending(self, at_secondary: Broker) -> bool:
-        await trio.lowlevel.checkpoint()
         try:
             return await pending(at_secondary) > 0
         except BrokerError:

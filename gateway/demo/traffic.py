@@ -49,7 +49,6 @@ class Traffic:
 
         A failed send isn't repeated, whatever its outcome.
         """
-        await trio.lowlevel.checkpoint()
         number = 0
         next_send = last_ack = trio.current_time()
         while not self.stopping:
@@ -67,7 +66,6 @@ class Traffic:
                 last_ack = now
 
     async def _send(self, broker: Broker, entity: EntityPath, messages: Sequence[Message]) -> bool:
-        await trio.lowlevel.checkpoint()
         self._invoked(entity, messages)
         outcome: Outcome | None = Outcome.UNKNOWN
         with trio.move_on_after(DEADLINE):

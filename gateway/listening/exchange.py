@@ -100,7 +100,6 @@ class Requester(Generic[Q, A]):
             SubmitError: a slice couldn't be submitted; those before it were.
             Busy: too many slices wait for replies.
         """
-        await trio.lowlevel.checkpoint()
         return await self._gather(self.requests.new_id(), values, None)
 
     @asynccontextmanager
@@ -163,7 +162,6 @@ class Requester(Generic[Q, A]):
         return [answers.values[slice_id] for slice_id in slices]
 
     async def _take(self, reply: Item[A]) -> None:
-        await trio.lowlevel.checkpoint()
         slice_id = str(reply.message.correlation_id)
         if self.store is not None:
             await self._keep(self.store, slice_id, reply)
@@ -180,7 +178,6 @@ class Requester(Generic[Q, A]):
         try:
             etag = await store.write(_place_of(slice_id), body, if_match=ABSENT)
         except PreconditionFailed:  # a second reply
-            await trio.lowlevel.checkpoint()
             return
         if (await store.read(_place_of(request_id)))[0] is None:  # the request has ended meanwhile
             with suppress(PreconditionFailed):
@@ -218,7 +215,6 @@ def replying(
     async def handle(request: Item[Q]) -> Settlement | None:
         message = request.message
         if not message.reply_to:
-            await trio.lowlevel.checkpoint()
             return DeadLetter(reason=NO_REPLY_QUEUE, description="the request names no reply queue")
         answer = await work(request)
         replies = Submitter(

@@ -8,8 +8,6 @@ Each step must be idempotent. A step that changes shared state does so with `upd
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import trio
-
 from gateway.domain.errors import PreconditionFailed
 from gateway.listening.items import Item
 from gateway.listening.job import Handler
@@ -27,7 +25,6 @@ async def update(store: Versioned[S], key: str, edit: Callable[[S], S], *, attem
     Raises:
         PreconditionFailed: the value changed in between each time.
     """
-    await trio.lowlevel.checkpoint()
     for _ in range(attempts):
         value, etag = await store.read(key)
         edited = edit(value)
@@ -47,7 +44,6 @@ def steps(*each: Callable[[Item[T]], Awaitable[None]]) -> Handler[T]:
     """
 
     async def handle(intent: Item[T]) -> None:
-        await trio.lowlevel.checkpoint()
         for step in each:
             await step(intent)
 

@@ -94,7 +94,6 @@ async def open_listener(
     if path is not None:
         own, file = _bind_file(path, mode, options.backlog)
         listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(own))]
-        await trio.lowlevel.checkpoint()
         return Listener(
             listeners, on_crash=on_crash, on_lost=on_lost, tls=tls, options=options, file=file
         )
@@ -236,7 +235,6 @@ class Listener:
         for each in self._sockets:
             await each.aclose()
         self._remove_file()
-        await trio.lowlevel.checkpoint()
 
     def borrow_file(self) -> None:
         """
@@ -257,9 +255,7 @@ class Listener:
         if self._file is not None and self._owns_file:
             self._file.remove()
 
-    async def _contained(  # noqa: ASYNC910 the handler waits
-        self, handler: ConnectionHandler, stream: trio.SocketStream
-    ) -> None:
+    async def _contained(self, handler: ConnectionHandler, stream: trio.SocketStream) -> None:
         """The only place where exceptions of connections end."""
         peer = ""
         try:
@@ -379,7 +375,7 @@ class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
         if self._left > 0 and self.slots.value and (stream := _accept_waiting(self.inner)):
             self._left -= 1
             self.slots.acquire_nowait()
-            return stream  # noqa: ASYNC910 bounded by `at_once`
+            return stream
         self._left = self.at_once - 1
         if not self.slots.value:
             await trio.lowlevel.wait_readable(self.inner.socket)

@@ -145,7 +145,6 @@ class Sniffer:
     async def _matched(
         self, stream: trio.abc.Stream, opening: Opening | None, secure: bool
     ) -> tuple[ConnectionHandler, trio.abc.Stream] | None:
-        await trio.lowlevel.checkpoint()
         http = self.https if secure else self.http
         if opening is None:
             return None
@@ -167,7 +166,6 @@ async def _look(stream: trio.abc.Stream) -> tuple[trio.abc.Stream, Opening | Non
     Return a stream that begins with the same bytes again, and the protocol. None: the stream ended
     without a byte, as that of a port scan.
     """
-    await trio.lowlevel.checkpoint()
     seen = bytearray()
     while (opening := Opening.of(bytes(seen))) is None:
         data = await stream.receive_some(_RECEIVE_SIZE)
@@ -194,7 +192,6 @@ class RewoundStream(trio.abc.Stream):
         """As of any stream."""
         if not self._seen:
             return await self.transport_stream.receive_some(max_bytes)
-        await trio.lowlevel.checkpoint()
         taken = self._seen[:max_bytes]
         del self._seen[:max_bytes]
         return taken

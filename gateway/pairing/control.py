@@ -106,7 +106,6 @@ class Control:
             InvalidRequest: no entity of the order is in trouble, or all that are in trouble are
                 pinned.
         """
-        await trio.lowlevel.checkpoint()
         prober, found = self._to_probe(order.targets)
         probed = found[:AT_ONCE]
         before = {each.name: self._state_of(each) for each in probed}

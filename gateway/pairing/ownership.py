@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 import attrs
-import trio
 
 from gateway.capabilities import Updates
 from gateway.domain import backlog
@@ -109,7 +108,6 @@ def _marker(label: str, fingerprint: str) -> EntityPath:
 async def _note_on(
     secondary: Updates, info: EntityInfo, owner: Owner, instead_of: Collection[str]
 ) -> None:
-    await trio.lowlevel.checkpoint()
     text = info.properties.user_metadata
     noted = owner_in(text)
     is_free = not text if noted is None else noted.fingerprint in instead_of

@@ -158,7 +158,6 @@ class AbilityWatch:
         Test the abilities without recent evidence: list queues, and probe `entity`, for `seconds`
         at most. `broker` is the watched broker.
         """
-        await trio.lowlevel.checkpoint()
         now = trio.current_time()
         if now < self._looked + LOOK_PAUSE:
             return
@@ -177,13 +176,11 @@ def _name_of(entity: EntityPath | None) -> str:
 
 
 async def _ask_for_queues(broker: Broker) -> None:
-    await trio.lowlevel.checkpoint()
     with suppress(BrokerError):
         await broker.list_queues(top=1)
 
 
 async def _probe(broker: Broker, entity: EntityPath) -> None:
-    await trio.lowlevel.checkpoint()
     with suppress(BrokerError):
         await broker.probe(entity)
 

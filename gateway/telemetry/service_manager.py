@@ -70,7 +70,6 @@ class ServiceManager:
         Send heartbeats until cancelled, or return if no watchdog waits for them. A task that blocks
         the event loop stops them.
         """
-        await trio.lowlevel.checkpoint()
         task_status.started()
         if self.watchdog is None:
             return

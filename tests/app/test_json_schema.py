@@ -138,7 +138,7 @@ def test_a_schema_means_json(tmp_path: Path) -> None:
 async def test_a_listener_dead_letters_a_body_that_does_not_fit(tmp_path: Path) -> None:
     handled = list[bytes]()
 
-    async def handle(item: Item[Message]) -> None:  # noqa: ASYNC910 nothing to wait for
+    async def handle(item: Item[Message]) -> None:
         assert isinstance(item.message.body, bytes)
         handled.append(item.message.body)
 

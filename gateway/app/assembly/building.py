@@ -204,7 +204,6 @@ class _Paired:
 async def _make_pair(
     plan: ProcessPlan, opened: Opened, namespaces: Mapping[str, Broker], primary: Broker
 ) -> _Paired:
-    await trio.lowlevel.checkpoint()
     config, pairing, runtime = plan.config, plan.config.pairing, plan.runtime
     if pairing is None or opened.secondary is None:
         return _Paired()

@@ -69,7 +69,6 @@ async def with_claim_check(
     Raises:
         Failure: the store's folder can't be created, or the service refuses the credentials.
     """
-    await trio.lowlevel.checkpoint()
     settings = config.of(CLAIMS)
     if settings is None:
         return broker, ()
@@ -132,7 +131,6 @@ async def check_claims(settings: Claims, runtime: Runtime) -> str | None:
     except GatewayError as error:
         hint = "; `pairgate serve` creates it" if "ContainerNotFound" in str(error) else ""
         problem = f"{error}{hint}"
-    await trio.lowlevel.checkpoint()
     return problem
 
 
@@ -140,7 +138,6 @@ Store = FolderStore | AzureBlobStore
 
 
 async def _opened(stack: AsyncExitStack, settings: Claims, runtime: Runtime) -> Store:
-    await trio.lowlevel.checkpoint()
     if settings.store.startswith(FOLDER):
         return FolderStore(Path(settings.store.removeprefix(FOLDER)))
     text = settings.connection_string or settings.store.partition(":")[2]
@@ -163,7 +160,6 @@ async def _opened(stack: AsyncExitStack, settings: Claims, runtime: Runtime) -> 
 
 
 async def _prepare(store: Store, settings: Claims, runtime: Runtime) -> None:
-    await trio.lowlevel.checkpoint()
     try:
         with trio.fail_after(settings.options.timeout):
             await store.prepare()

@@ -60,7 +60,6 @@ class LateSetup(Setup):
 
     async def attempt(self) -> bool:
         """Create the missing entities; True: the namespace has answered."""
-        await trio.lowlevel.checkpoint()
         plan, name = self.namespace.plan, self.namespace.name
         with trio.move_on_after(ASK_SECONDS), suppress(BrokerError):
             wanted = [queue.path for queue in plan.queues] + [topic.path for topic in plan.topics]
@@ -111,7 +110,6 @@ class BacklogSetup:
                 self.observer.report(Doubtful(text=f"backlog queue {queue}: {doubt}"))
 
     async def _doubts(self, queue: EntityPath) -> Sequence[str]:
-        await trio.lowlevel.checkpoint()
         found: list[str] = []
         try:
             found += doubts(await self.secondary.inspect(queue))
@@ -137,7 +135,6 @@ async def make_told(
     Raises:
         BrokerError: the namespace doesn't answer.
     """
-    await trio.lowlevel.checkpoint()
     try:
         paths = await make()
     except BrokerError as error:
@@ -155,7 +152,6 @@ async def make_told(
 
 async def _missing(broker: Broker, wanted: Sequence[EntityPath]) -> EntityPath | None:
     """The first missing entity, according to probes."""
-    await trio.lowlevel.checkpoint()
     for path in wanted:
         try:
             await broker.probe(path)

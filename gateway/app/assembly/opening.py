@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 import attrs
-import trio
 
 from gateway.app.assembly.late_setup import LateSetup
 from gateway.app.assembly.pairs import spool_queue
@@ -55,7 +54,6 @@ class Opening:
 
     async def enter_spool(self, file: Path, pairing: Pairing) -> Adapter | None:
         """Open the spool of the pair; None: that is another process's."""
-        await trio.lowlevel.checkpoint()
         return None
 
 
@@ -137,7 +135,6 @@ async def open_namespaces(
     Raises:
         Failure: a namespace can't be opened, or refuses the credentials.
     """
-    await trio.lowlevel.checkpoint()
     pairing, by_name = config.pairing, dict[str, Adapter]()
     by_name[home.name] = await opening.enter(home, hooks_of_home or hooks)
     secondary = spool = None

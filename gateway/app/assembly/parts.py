@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 
 import attrs
-import trio
 
 from gateway.app.assembly.opening import Opened, Opening
 from gateway.app.assembly.roles import Role
@@ -36,9 +35,8 @@ from gateway.ports import Broker, Service
 ReadWorkers = Callable[[], Awaitable[Workers]]
 
 
-async def no_workers() -> Workers:
+async def no_workers() -> Workers:  # noqa: ASYNC124 it stands for one that waits
     """Return no status, as the gateway is one process."""
-    await trio.lowlevel.checkpoint()
     return Workers()
 
 

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any, Final
 
 import attrs
-import trio
 
 from gateway.app.assembly.opening import SettingUp
 from gateway.app.assembly.pairs import make_heartbeats
@@ -40,20 +39,17 @@ def ready(find: Callable[[Parts], Iterable[Service | None]]) -> Make:
     """Services that are among the parts of a gateway already; None: not with this configuration."""
 
     async def make(parts: Parts) -> Iterable[Service]:
-        await trio.lowlevel.checkpoint()
         return [service for service in find(parts) if service is not None]
 
     return make
 
 
 async def _syphons(parts: ProcessParts) -> Iterable[Service]:
-    await trio.lowlevel.checkpoint()
     return parts.syphons
 
 
 async def _heartbeats(parts: ProcessParts) -> Iterable[Service]:
     """The heartbeats of the syphon of the backlog. No other process empties the spool."""
-    await trio.lowlevel.checkpoint()
     plan, secondary = parts.plan, parts.opened.secondary
     syphon = next((each for each in parts.syphons if each.reports_progress), None)
     if plan.config.pairing is None or secondary is None or syphon is None:
@@ -73,7 +69,6 @@ async def _announcer(parts: ProcessParts) -> Iterable[Service]:
     Sends the announcements to the topic of `[triggers]`, directly to its namespace, whether or not
     that is open already: triggers are never diverted.
     """
-    await trio.lowlevel.checkpoint()
     plan, triggers = parts.plan, parts.plan.config.of(TRIGGERS)
     if triggers is None or parts.announcements is None:
         return []
@@ -94,18 +89,15 @@ async def _announcer(parts: ProcessParts) -> Iterable[Service]:
 
 
 async def _late(parts: ProcessParts) -> Iterable[Service]:
-    await trio.lowlevel.checkpoint()
     return parts.plan.opening.late
 
 
 async def _of_process(parts: ProcessParts) -> Iterable[Service]:
-    await trio.lowlevel.checkpoint()
     runtime = parts.plan.runtime
     return [runtime.loop_lag, runtime.service_manager]
 
 
 async def _opened(parts: ProcessParts) -> Iterable[Service]:
-    await trio.lowlevel.checkpoint()
     return parts.plan.runtime.opened.values()
 
 
@@ -149,6 +141,5 @@ async def services_of(role: Role, parts: object) -> list[Service]:
     Raises:
         Failure: a service can't be made.
     """
-    await trio.lowlevel.checkpoint()
     mine = [row for row in services() if role in row.roles]
     return [service for row in mine for service in await row.make(parts)]

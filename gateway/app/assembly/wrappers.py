@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 import attrs
-import trio
 
 from gateway.app.assembly.claiming import with_claim_check, with_packing
 from gateway.app.runtime import Runtime
@@ -49,7 +48,6 @@ class WrapperRow:
 
 
 async def _pack(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[Service]]:
-    await trio.lowlevel.checkpoint()
     return with_packing(wrapping.config, broker, wrapping.runtime)
 
 
@@ -60,7 +58,6 @@ async def _claim(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[S
 
 
 async def _join_shards(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[Service]]:
-    await trio.lowlevel.checkpoint()
     sharding, pair = wrapping.sharding, wrapping.pair
     if pair is None:
         return sharding.joined(broker), ()
@@ -75,7 +72,6 @@ async def _join_shards(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequ
 
 
 async def _gather(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[Service]]:
-    await trio.lowlevel.checkpoint()
     if wrapping.pair is None:
         return broker, ()
     return GatheringBroker(pair=wrapping.pair.broker, namespaces=wrapping.namespaces), ()

@@ -7,7 +7,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
-import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.targets import address_of, answers, context_of, policy_with
@@ -180,7 +179,6 @@ async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | Non
     Raises:
         Failure: as `admin_at`.
     """
-    await trio.lowlevel.checkpoint()
     if choice.url is not None:
         return admin_at(config, choice.url, "--url", choice)
     for endpoint in config.endpoints_of(choice.process).values():

@@ -99,7 +99,6 @@ async def _check_identity(
     destination: Destination,
     findings: Findings,
 ) -> None:
-    await trio.lowlevel.checkpoint()
     pairing = config.pairing
     if pairing is None:
         return
@@ -167,7 +166,6 @@ async def _verify_queues(broker: Verifies, namespace: Namespace, findings: Findi
     Raises:
         Failure: the namespace doesn't answer.
     """
-    await trio.lowlevel.checkpoint()
     for queue in namespace.plan.queues:
         try:
             with trio.fail_after(ASK_SECONDS):
@@ -184,7 +182,6 @@ async def _check_hedging(
     broker: Broker, namespace: Namespace, pairing: Pairing | None, findings: Findings
 ) -> None:
     """Warn about each hedged queue of the primary that would deliver both copies of a message."""
-    await trio.lowlevel.checkpoint()
     if pairing is None or pairing.primary != namespace.name:
         return
     for queue in namespace.plan.queues:
@@ -212,7 +209,6 @@ async def _find_any(broker: Broker) -> bool:
 async def _check_backlog(
     broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
 ) -> None:
-    await trio.lowlevel.checkpoint()
     there, locks, label = 0, list[timedelta](), pairing.options.label
     names = [backlog.queue_name(label, index) for index in range(pairing.options.backlog_queues)]
     if pairing.options.ordered:
@@ -279,7 +275,6 @@ async def _look_at(
     Return whether the queue accepts sends, and the doubts about it; add its lock duration to the
     list.
     """
-    await trio.lowlevel.checkpoint()
     try:
         with trio.fail_after(ASK_SECONDS):
             info = await broker.inspect(queue)

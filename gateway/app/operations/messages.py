@@ -156,7 +156,6 @@ class _Take:
 
     async def run(self, receiver: Receiver) -> None:
         """Show and settle the messages. Unsettled ones are released when the receiver is closed."""
-        await trio.lowlevel.checkpoint()
         kept = list[Delivery]()
         while self.shown < self.wish.count and (delivery := await self._next(receiver)) is not None:
             try:

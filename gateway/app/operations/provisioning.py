@@ -36,7 +36,6 @@ async def find_primary(
     may_make: bool = False,
 ) -> Destination | None:
     """The primary's identity; None if no primary is configured or open."""
-    await trio.lowlevel.checkpoint()
     pairing = config.pairing
     if pairing is None:
         return None
@@ -145,7 +144,6 @@ async def _refuse_foreign(
     Raises:
         Failure: it is.
     """
-    await trio.lowlevel.checkpoint()
     if destination is None:
         return
     match await judge_backlog(config, pairing, secondary, destination):

@@ -206,7 +206,7 @@ class _Running:
                 part = await self._ask(order)
                 assert isinstance(part, Redriven), "the order executes"
                 moved(part.moved)
-            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()  # here a cancellation ends it
             # Each slice counts only the dead letters that the slices before have left.
             done = attrs.evolve(part, moved=done.moved + part.moved)
             if part.moved < most:

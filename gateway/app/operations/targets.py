@@ -115,7 +115,6 @@ async def find_running(config: Config, port_offset: int = 0) -> str | None:
     """
     The address of the first listening REST endpoint without TLS; None if no such endpoint listens.
     """
-    await trio.lowlevel.checkpoint()
     for endpoint in config.endpoints:
         address = None if requires_tls(endpoint) else address_of(endpoint, port_offset)
         if endpoint.protocol not in _OTHERS and address is not None and await answers(address):
@@ -202,7 +201,6 @@ def context_of(endpoint: Endpoint, options: ClientTlsOptions) -> ssl.SSLContext 
 
 async def answers(address: str) -> bool:
     """True if a process listens at the address."""
-    await trio.lowlevel.checkpoint()
     if (path := unix.path_of(address)) is not None:
         return unix.is_answered(path)
     host, _, port = address.rpartition(":")
@@ -230,7 +228,6 @@ async def enter_or_ask(
     created the secondary's backlog queues when it started. None, too, for a store that a gateway
     has still to create, with everything it needs, if other namespaces remain to be provisioned.
     """
-    await trio.lowlevel.checkpoint()
     if is_to_come(namespace) and not all(map(is_own, config.namespaces.values())):
         return None
     try:

@@ -8,7 +8,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import attrs
-import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.targets import (
@@ -119,7 +118,6 @@ async def find_way_in(
         Failure: no configured policy has the right, or each listening endpoint demands a client
             certificate and `tls` has none.
     """
-    await trio.lowlevel.checkpoint()
     kinds, demanding = list(_KINDS), None
     for endpoint in sorted(
         (each for each in config.endpoints if each.protocol in kinds),

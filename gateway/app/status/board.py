@@ -83,7 +83,6 @@ class StatusBoard:
 
     async def read(self) -> Status:
         """The present status. Now and then this sends a request to the secondary."""
-        await trio.lowlevel.checkpoint()
         pair = None if self.parts is None else self.parts.pair
         pairing = self.config.pairing
         pair_status = None
@@ -295,7 +294,6 @@ class StatusBoard:
         )
 
     async def _spool(self) -> SpoolStatus | None:
-        await trio.lowlevel.checkpoint()
         if self.parts is None or self.parts.spool is None:
             return None
         return await self.parts.spool.read(PROBE_SECONDS)

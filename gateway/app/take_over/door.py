@@ -116,7 +116,6 @@ class Door:
 
         A successor that fails and doesn't end is killed: it may have opened the stores.
         """
-        await trio.lowlevel.checkpoint()
         waiting, self.waiting = self.waiting, None
         if waiting is None:
             return None

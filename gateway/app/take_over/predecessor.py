@@ -73,7 +73,6 @@ class Predecessor:
         Raises:
             Failure: the predecessor can't free them.
         """
-        await trio.lowlevel.checkpoint()
         if self.frees_stores and await _received(self.channel) is None:
             # The locks of its stores end with the process.
             await trio.lowlevel.wait_readable(self.process)

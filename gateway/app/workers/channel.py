@@ -48,7 +48,6 @@ class Channel:
 
     async def sent(self) -> None:
         """Return when the other side has every message that was put."""
-        await trio.lowlevel.checkpoint()
         while self._outbox:
             await self._sent.wait_next()
 
@@ -79,7 +78,6 @@ class Channel:
 
     async def read(self) -> Values | None:
         """The next message of the other side; None: it has ended."""
-        await trio.lowlevel.checkpoint()
         while not self._lines:
             try:
                 chunk = await self.stream.receive_some(_CHUNK)

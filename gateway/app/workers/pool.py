@@ -76,7 +76,6 @@ class Worker:
 
     async def wait_answered(self, number: int) -> None:
         """Return when that question is answered, or the worker has ended."""
-        await trio.lowlevel.checkpoint()
         while self.answered < number and not self.has_ended:
             await self.told.wait_next()
 
@@ -167,7 +166,6 @@ class WorkerPool:
 
     async def statuses(self) -> Workers:
         """The status of each worker: fresh, or as reported last."""
-        await trio.lowlevel.checkpoint()
         with trio.move_on_after(ANSWER_SECONDS):
             ready = [worker for worker in self._workers.values() if worker.is_ready]
             for worker, number in [(worker, worker.ask()) for worker in ready]:

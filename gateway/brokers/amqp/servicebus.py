@@ -244,7 +244,6 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         """As `Verifies.verify`: `inspect` reports everything already."""
-        await trio.lowlevel.checkpoint()
         return ()
 
     async def identity(self) -> Identity:
@@ -277,7 +276,6 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
         """As `Peeks.peek`, in as many requests as the namespace needs."""
-        await trio.lowlevel.checkpoint()
         peeked: list[Delivery] = []
         while len(peeked) < limit and from_sequence <= _MAX_NUMBER:
             question = ops.Peek(from_sequence=from_sequence, limit=limit - len(peeked))
@@ -339,7 +337,6 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         else:
             session = self._sessions.get((entity.key, session_id))
             if session is None:
-                await trio.lowlevel.checkpoint()
                 raise SessionLockLost(f"{entity}: session {session_id!r} isn't open here")
             answer = await session.delete_messages(question)
         if answer.count > limit:

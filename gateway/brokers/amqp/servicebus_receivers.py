@@ -140,10 +140,8 @@ class ServiceBusReceiver(DrainingReceiver):
         """As `AmqpReceiver.give_back`; releases deferred messages, too."""
         await super().give_back()
         for token in list(self._deferred):
-            try:
+            with suppress(BrokerError):  # the message's lock expires instead
                 await self._manage(disposition_of(Abandon(), token, self._session_name), ops.Done)
-            except BrokerError:  # the message's lock expires instead
-                await trio.lowlevel.checkpoint()
 
     async def _settle_elsewhere(self, delivery: Delivery, settlement: Settlement) -> None:
         token = _token_of(delivery)
@@ -321,7 +319,6 @@ class ServiceBusSession(ServiceBusReceiver):
         return nullcontext() if self._asked is None else super()._judged_attach(peer)
 
     async def _look_after_link(self) -> None:
-        await trio.lowlevel.checkpoint()
         self._check_link()
         while self._returning:
             await self._link.wait_news()

@@ -114,7 +114,6 @@ class TransactionLinks:
         return sender
 
     async def _take(self) -> Peer:
-        await trio.lowlevel.checkpoint()
         return self.peer
 
     async def _attach_coordinator(self) -> SendingLink:
@@ -258,7 +257,6 @@ async def _send(sends: Sequence[_Send], state: TransactionalState) -> None:
         LinkVoid: a link has ended.
         BrokerError: one of them wasn't accepted.
     """
-    await trio.lowlevel.checkpoint()
     posted: list[tuple[_Send, InFlight]] = []
     for send in sends:
         for payload, message_format in send.transfers:

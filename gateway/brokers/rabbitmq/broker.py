@@ -322,7 +322,7 @@ class RabbitmqBroker:
     async def _counted(self, info: EntityInfo) -> EntityInfo:
         """The queue, with the counts of the broker if the plugin has none."""
         if info.active is not None:
-            return attrs.evolve(info, lag=_MANAGEMENT_LAG)  # noqa: ASYNC910 the list has waited
+            return attrs.evolve(info, lag=_MANAGEMENT_LAG)
         look = partial(self._channels.inspect, info.path.name)
         try:
             count = await self._own.count(info.path, look)
@@ -525,7 +525,6 @@ class RabbitmqBroker:
         self, entity: EntityPath, batches: Sequence[Sequence[Outgoing]], since: float, turn: Turn
     ) -> Sequence[BrokerError | None]:
         if not any(batches):
-            await trio.lowlevel.checkpoint()
             return [None] * len(batches)
         try:
             name = await self._channels.name_of(entity, since)
@@ -547,4 +546,4 @@ class RabbitmqBroker:
             with suppress(EntityNotFound):
                 await self._channels.inspect(name)
                 return True
-        return False  # noqa: ASYNC910 the looks have waited
+        return False

@@ -150,7 +150,7 @@ class Channels:
         """
         names = candidates(entity)
         if len(names) == 1:
-            return names[0]  # noqa: ASYNC910 who asks for it asks the broker next
+            return names[0]
         known = self._names.get(names[0])
         if known is None:
             await self._first.get(since)
@@ -158,7 +158,7 @@ class Channels:
             if len(self._names) >= _MAX_NAMES:
                 self._names.clear()
             self._names[names[0]] = known
-        return known  # noqa: ASYNC910 as above
+        return known
 
     def forget(self, entity: EntityPath) -> None:
         """Forget the remembered name after an error: the queue may have been deleted."""
@@ -170,7 +170,7 @@ class Channels:
                 await self.inspect(name)
             except EntityNotFound:
                 continue
-            return name  # noqa: ASYNC910 the look has waited
+            return name
         await self.inspect(names[-1])
         return names[-1]
 
@@ -197,7 +197,7 @@ class Channels:
         """A spare channel, or a new one, or the next that is returned if there is no room."""
         while True:
             if self._has_spare():
-                return self._spare.pop()  # noqa: ASYNC910 its caller waits for an answer
+                return self._spare.pop()
             is_last = self._first.is_limited and self._in_use
             channel = None if is_last else await self._first.open()
             if channel is not None:

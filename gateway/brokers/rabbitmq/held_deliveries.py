@@ -99,7 +99,6 @@ class HeldDeliveries:
 
     async def wait_for_room(self) -> None:
         """Return when no limit is reached."""
-        await trio.lowlevel.checkpoint()
         while self.is_full:
             await self._room.park()
 

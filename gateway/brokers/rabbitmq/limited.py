@@ -48,7 +48,6 @@ class UserLimit:
             Unavailable: the last refusal, while the pause after it lasts.
         """
         if not self.is_believed:
-            await trio.lowlevel.checkpoint()
             yield
             return
         async with self._turn:

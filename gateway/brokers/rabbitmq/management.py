@@ -95,7 +95,6 @@ class _Nodes:
         return await self.hosts.first(partial(self._ask, request), _PATIENCE)
 
     async def aclose(self) -> None:
-        await trio.lowlevel.checkpoint()
         for client in self.clients.values():
             await client.aclose()
 
@@ -149,7 +148,7 @@ class Management:
             more, is_last = page_in(await self._client.request(request))
             found += more
             page += 1
-        return found[past : past + top]  # noqa: ASYNC910 the first page has waited
+        return found[past : past + top]
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -138,7 +138,6 @@ class RabbitmqReceiver:
             OutcomeUnknown: the channel was closed.
         """
         if self._channel is None or self._channel.is_over:
-            await trio.lowlevel.checkpoint()
             return
         await self._deliveries.flush(self._channel)
 
@@ -158,6 +157,7 @@ class RabbitmqReceiver:
     ) -> Sequence[Delivery]:
         self._waiting += 1
         try:
+            # A caller's loop over buffered messages must let others run.
             await trio.lowlevel.checkpoint()
             if not self._buffer:
                 await wait(limit)
@@ -196,7 +196,6 @@ class RabbitmqReceiver:
         """
         As `SettlesMany.settle_many`: dead letters last; all other settlements share one answer.
         """
-        await trio.lowlevel.checkpoint()
         verdicts, channel = self._write(settlements)
         unanswered: BrokerError | None = None
         if channel is not None:
@@ -223,7 +222,6 @@ class RabbitmqReceiver:
         Raises:
             NotSupported: the lock would exceed `longest_lock`.
         """
-        await trio.lowlevel.checkpoint()
         with self._doubts.using(delivery.lock_token):
             self._deliveries.renew(delivery, self._lock_duration)
         return self._clock() + timedelta(seconds=self._lock_duration)
@@ -261,7 +259,6 @@ class RabbitmqReceiver:
         self._end_tasks()
         channel, consumer = self._channel, self._consumer
         if channel is None or channel.is_over:
-            await trio.lowlevel.checkpoint()
             return
         if consumer is not None:
             await self._stop(channel, consumer)
@@ -350,7 +347,7 @@ class RabbitmqReceiver:
             self._subscriptions.discard(subscription)
             subscription.over.set()
 
-    async def _gather(self, limit: int) -> None:  # noqa: ASYNC910 its caller has waited
+    async def _gather(self, limit: int) -> None:
         """
         Return when the messages that the broker sends in a row have arrived, or enough of them.
 
@@ -381,7 +378,6 @@ class RabbitmqReceiver:
         if channel is None or channel.is_over:
             channel = await self._open()
         if self._has_consumer:
-            await trio.lowlevel.checkpoint()
             return
         consumer = self._consumer
         prefetch = limit if consumer is None else max(limit, 2 * consumer.prefetch)
@@ -389,7 +385,7 @@ class RabbitmqReceiver:
             with suppress(Unavailable):  # the channel was lost meanwhile
                 await self._stop(channel, consumer)
             if self._buffer:
-                return  # noqa: ASYNC910 the cancel has waited
+                return
             if channel.is_over:
                 channel = await self._open()
         queue = await self._channels.name_of(self._entity)
@@ -557,7 +553,7 @@ class RabbitmqReceiver:
             self._deliveries.give_back([held])
         else:
             self._deliveries.acknowledge([held])
-        return self._deliveries.note_written(held, settlement)  # noqa: ASYNC910 its caller flushes
+        return self._deliveries.note_written(held, settlement)
 
     def _take(self, delivery: Delivery) -> Held:
         held = self._deliveries.take(delivery)
@@ -575,7 +571,6 @@ class RabbitmqReceiver:
     async def _deleted(self, taken: list[Delivery]) -> Sequence[Delivery]:
         held = self._deliveries.found(taken)
         self._deliveries.acknowledge(held)
-        await trio.lowlevel.checkpoint()
         if held:
             # The messages may be deleted, and these deliveries the only ones.
             with suppress(OutcomeUnknown):

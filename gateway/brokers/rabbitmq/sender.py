@@ -395,7 +395,7 @@ class RabbitmqSender:
             async with self._opening:
                 lane = self._usable(queue) or await self._open(queue, since)
         self._lanes[queue] = self._lanes.pop(queue, lane)
-        return lane  # noqa: ASYNC910 who sends waits for its confirm
+        return lane
 
     def _usable(self, queue: str) -> _Lane | None:
         lane = self._lanes.get(queue)

@@ -290,4 +290,4 @@ async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
         else:
             known[name] = value
             asked[name] = value if match["type"] in {None, "longstr"} else int(value)
-    return known  # noqa: ASYNC910 the refusals have waited
+    return known

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 import attrs
-import trio
 
 from gateway.app.namespaces import enter
 from gateway.app.operations.admin_endpoint import (
@@ -62,7 +61,6 @@ async def make_feeds(
         Failure: a URL is invalid, the topic's namespace can't be opened, or no configured key has
             the required right.
     """
-    await trio.lowlevel.checkpoint()
     config = keys.config
     triggers = config.of(TRIGGERS)
     if triggers is not None and not source.urls:
@@ -126,7 +124,6 @@ async def _keeper(
     gateway runs, it is the primary through that gateway, since only the gateway may have its store
     open.
     """
-    await trio.lowlevel.checkpoint()
     config = keys.config
     name = settings.namespace or config.home.name
     namespace = config.namespaces[name]

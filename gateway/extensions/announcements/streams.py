@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import attrs
-import trio
 
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
@@ -38,7 +37,6 @@ class Stream:
         Wait for an announcement; return the queues, each with the known size of its new messages in
         bytes.
         """
-        await trio.lowlevel.checkpoint()
         while not self._waiting:
             await self._arrivals.wait_next()
         return self.take()

@@ -110,7 +110,6 @@ class TopicAnnouncer:
         span = timedelta(seconds=self.time_to_live)
         hints = [build_hint(*each, span) for each in came.items() if not self._is_own(each[0])]
         if not hints:
-            await trio.lowlevel.checkpoint()
             return False
         with answered_within(ANSWER_SECONDS, f"from {self.topic}"):
             await self.broker.send(self.topic, hints)

@@ -133,7 +133,6 @@ class ClaimCheck:
             ClaimCorrupt: the body isn't the one that was stored.
             BrokerError: the store can't be read.
         """
-        await trio.lowlevel.checkpoint()
         if claim.store != self.options.name:
             raise ClaimMissing(f"the body is in another store, {claim.store!r}")
         if max(claim.size, claim.stored - TAG) > self.options.max_body:
@@ -162,7 +161,7 @@ class ClaimCheck:
         try:
             await self._timely(lambda: self.store.get(claim.done, 0))
         except (ClaimMissing, ClaimCorrupt):
-            return False  # noqa: ASYNC910 the store has answered
+            return False
         return True
 
     async def complete(self, claim: Claim) -> None:
@@ -179,14 +178,12 @@ class ClaimCheck:
                 reason = str(error)
         if reason:
             self.observer.report(ClaimLeftBehind(claim=claim.id, reason=reason))
-        await trio.lowlevel.checkpoint()
 
     async def forget(self, kept: Sequence[Claim]) -> None:
         """
         Return when bodies of messages that were never sent are deleted; failures are reported, and
         those bodies are deleted by age.
         """
-        await trio.lowlevel.checkpoint()
         left = {claim.id: "the store didn't answer in time" for claim in kept}
         try:
             for name in list(left):

@@ -38,7 +38,6 @@ class Collector:
 
     async def round(self) -> None:
         """Examine all prefixes once; a failure ends the round, and is reported."""
-        await trio.lowlevel.checkpoint()
         kept = removed = 0
         try:
             for prefix in PREFIXES:

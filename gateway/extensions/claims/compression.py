@@ -46,6 +46,5 @@ async def in_thread(size: int, work: Callable[[], T]) -> T:
     Call `work` at once if it processes few bytes; else in a thread, for which a cancellation waits.
     """
     if size <= INLINE:
-        await trio.lowlevel.checkpoint()
         return work()
     return await trio.to_thread.run_sync(work)

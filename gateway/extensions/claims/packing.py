@@ -280,7 +280,6 @@ class PackedBroker(ForwardingBroker):
             parcel.done.set()
 
     async def _send_together(self, parcel: _Parcel) -> None:
-        await trio.lowlevel.checkpoint()
         members = [member for sent in parcel.members.values() for member in sent]
         try:
             if len(members) > 1:
@@ -303,7 +302,6 @@ class PackedBroker(ForwardingBroker):
         """
 
         async def send(sender: int) -> None:
-            await trio.lowlevel.checkpoint()
             try:
                 parcel.verdicts[sender] = await send_accepted_by(
                     self.broker, parcel.entity, parcel.messages_of(sender)

@@ -145,7 +145,6 @@ class ClaimedReceiver(Wrapper):
         Check with the namespace those locks that may have expired; a message without its lock is
         delivered again by the namespace.
         """
-        await trio.lowlevel.checkpoint()
         for held in list(batch):
             if held.lock.earliest <= trio.current_time():
                 await self._keep_locked(held, 0.0)
@@ -154,7 +153,6 @@ class ClaimedReceiver(Wrapper):
 
     async def _restore(self, batch: deque[_Held], whole: list[_Held]) -> None:
         """Move the messages that can be delivered from the batch to `whole`; the others wait."""
-        await trio.lowlevel.checkpoint()
         while batch:
             held = batch[0]
             found: Delivery | None = held.delivery
@@ -200,7 +198,6 @@ class ClaimedReceiver(Wrapper):
         return ready
 
     async def _take(self, limit: int) -> deque[_Held]:
-        await trio.lowlevel.checkpoint()
         due = min((held.due for held in self._held), default=math.inf)
         if self.in_order and self._held:
             due = self._held[0].due
@@ -241,7 +238,7 @@ class ClaimedReceiver(Wrapper):
             if self.entity.is_dead_letter:
                 # In the dead-letter sub-queue, the message is shown with its reference and the
                 # reason.
-                return delivery  # noqa: ASYNC910 the store was asked, or nothing is to be
+                return delivery
             await self._bury(held, claim, error)
             return None
         except BrokerError as error:
@@ -255,7 +252,6 @@ class ClaimedReceiver(Wrapper):
         self, held: _Held, claim: Claim | None, error: ClaimMissing | ClaimCorrupt
     ) -> None:
         """Settle or hold a delivery whose body is lost or damaged."""
-        await trio.lowlevel.checkpoint()
         delivery, report = held.delivery, self.dependencies.observer.report
         name = str(delivery.message.properties[claims.ID])
         try:
@@ -295,7 +291,6 @@ class ClaimedReceiver(Wrapper):
         Renew the lock if it doesn't hold for `at_least` seconds; return the seconds for which it
         certainly holds.
         """
-        await trio.lowlevel.checkpoint()
         left = held.lock.earliest - trio.current_time()
         if left > at_least:
             return left
@@ -330,8 +325,8 @@ class ClaimedReceiver(Wrapper):
         except BrokerError as error:
             # The delivery may be repeated. If it isn't, this delivery is the only one.
             if error.outcome is Outcome.NOT_SENT:
-                return None  # noqa: ASYNC910 it waits, or raises after that
-        return attrs.evolve(delivery, lock_token=None, locked_until=None)  # noqa: ASYNC910 the same
+                return None
+        return attrs.evolve(delivery, lock_token=None, locked_until=None)
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """
@@ -361,7 +356,6 @@ class ClaimedReceiver(Wrapper):
         return [each for each in found if each is not None]
 
     async def _whole(self, delivery: Delivery) -> Delivery:
-        await trio.lowlevel.checkpoint()
         if not claims.is_reference(delivery.message):
             return delivery
         claim = claims.claim_of(delivery.message)
@@ -371,7 +365,6 @@ class ClaimedReceiver(Wrapper):
 
     async def _give_back(self, taken: Sequence[Delivery]) -> None:
         """Abandon the deliveries as far as possible; the locks of the others expire."""
-        await trio.lowlevel.checkpoint()
         for delivery in taken:
             with suppress(BrokerError):
                 await self.inner.settle(delivery, Abandon(delivered=False))
@@ -406,9 +399,7 @@ class ClaimedReceiver(Wrapper):
     async def renew(self, delivery: Delivery) -> datetime:
         return await self.inner.renew(delivery)
 
-    async def _settled(  # noqa: ASYNC910 the settlement has waited
-        self, delivery: Delivery, settlement: Settlement
-    ) -> None:
+    async def _settled(self, delivery: Delivery, settlement: Settlement) -> None:
         claim = self._unsettled.pop((delivery.lock_token or "").lower(), None)
         if claim is not None and isinstance(settlement, Complete):
             await self.claim_check.complete(claim)
@@ -424,7 +415,6 @@ def size_to_fetch(message: Message) -> int:
 
 async def as_peeked(claim_check: ClaimCheck, delivery: Delivery) -> Delivery:
     """The delivery for a peek: with its body, if that can be read."""
-    await trio.lowlevel.checkpoint()
     if not claims.is_reference(delivery.message):
         return delivery
     try:

@@ -41,9 +41,7 @@ class ClaimedSession(ClaimedReceiver):
         await self._give_back_held(settlement for _, settlement in settlements)
         return verdicts
 
-    async def _give_back_held(  # noqa: ASYNC910 a settlement has waited
-        self, settlements: Iterable[Settlement]
-    ) -> None:
+    async def _give_back_held(self, settlements: Iterable[Settlement]) -> None:
         if any(isinstance(each, Abandon) for each in settlements):
             held, self._held = self._held, deque()
             await self._give_back([each.delivery for each in held])

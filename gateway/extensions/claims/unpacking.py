@@ -116,7 +116,7 @@ class PackedReceiver(Wrapper):
 
     async def _fill(self, limit: int) -> None:
         """Return when a message can be delivered."""
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # a caller's loop over a pack must let others run
         while not self._waiting:
             taken: Sequence[Delivery] = ()
             with self._asking.until():
@@ -181,8 +181,8 @@ class PackedReceiver(Wrapper):
         except BrokerError as error:
             # The delivery may be repeated. If it isn't, this is the only one.
             if error.outcome is Outcome.NOT_SENT:
-                return ()  # noqa: ASYNC910 it waits, or raises after that
-        return (attrs.evolve(delivery, lock_token=None, locked_until=None),)  # noqa: ASYNC910 so
+                return ()
+        return (attrs.evolve(delivery, lock_token=None, locked_until=None),)
 
     async def _keep_locked(self) -> None:
         """
@@ -191,7 +191,6 @@ class PackedReceiver(Wrapper):
         Otherwise a slow receiver would never reach the end of a pack: the pack would be delivered
         again, from its beginning, until it is dead-lettered.
         """
-        await trio.lowlevel.checkpoint()
         tokens = [each.lock_token or "" for each in self._waiting]
         for pack in {id(each): each for each in map(self._packs.get, tokens) if each}.values():
             if pack.renew_at <= trio.current_time() < pack.lock.latest:
@@ -239,7 +238,6 @@ class PackedReceiver(Wrapper):
             with self._doubts.settling(token):
                 await self.inner.settle(delivery, settlement)
             return
-        await trio.lowlevel.checkpoint()
         with self._doubts.settling(token):
             await self._settle_member(pack, token, settlement)
 
@@ -261,7 +259,6 @@ class PackedReceiver(Wrapper):
         self._packs.pop(token, None)
 
     async def _put_aside(self, pack: _Pack, token: str, settlement: Settlement) -> None:
-        await trio.lowlevel.checkpoint()
         assert not isinstance(settlement, Complete)
         if self.entity.is_dead_letter or self.entity.is_subscription:
             pack.verdict = settlement
@@ -274,7 +271,6 @@ class PackedReceiver(Wrapper):
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         """As `SettlesMany.settle_many`; messages of packs are settled one after the other."""
-        await trio.lowlevel.checkpoint()
         if not any((delivery.lock_token or "") in self._packs for delivery, _ in settlements):
             return await settle_all(self.inner, settlements)
         verdicts: list[BrokerError | None] = []

@@ -78,7 +78,6 @@ class Advice:
                 self._nursery = None
 
     async def _tell(self, address: str, untold: _Untold) -> None:
-        await trio.lowlevel.checkpoint()
         try:
             async with self._limiter:
                 while rows := untold.take(trio.current_time()):

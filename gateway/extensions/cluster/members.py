@@ -81,7 +81,6 @@ class Members:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look the service's name up until cancelled. Without a service, return at once."""
-        await trio.lowlevel.checkpoint()
         task_status.started()
         while self._options.service is not None:
             await self._refresh()
@@ -92,7 +91,6 @@ class Members:
         The address of the peer with that tag; None: there is no such peer. An unknown tag causes a
         look-up of the name, at most once a second.
         """
-        await trio.lowlevel.checkpoint()
         if tag not in self._addresses and self._options.service is not None:
             async with self._lock:
                 if tag not in self._addresses and self._is_due():
@@ -103,7 +101,6 @@ class Members:
         return trio.current_time() - self._looked_up >= BETWEEN_LOOK_UPS
 
     async def _refresh(self) -> None:
-        await trio.lowlevel.checkpoint()
         host, port = split_address(self._options.service or "")
         try:
             with trio.move_on_after(LOOK_UP_SECONDS):

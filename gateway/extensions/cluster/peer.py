@@ -274,7 +274,6 @@ class Peer:
 
     async def close_unused(self) -> None:
         """Close the connections that are idle for too long, or that the peer has ended."""
-        await trio.lowlevel.checkpoint()
         unused = [each for each in self._idle if not each.is_usable()]
         self._idle = [each for each in self._idle if each not in unused]
         await _close(unused)
@@ -293,7 +292,6 @@ class Peer:
 
     async def _take(self, *, connects: bool) -> _Connection:
         """The newest connection that no request uses, or another one; with `connects`, always."""
-        await trio.lowlevel.checkpoint()
         while self._idle and not connects:
             connection = self._idle.pop()
             if connection.is_usable():

@@ -171,7 +171,6 @@ class Peers:
 
     async def aclose(self) -> None:
         """As `Peer.aclose`, for all peers."""
-        await trio.lowlevel.checkpoint()
         if self.processes is not None:
             await self.processes.aclose()
         for peer in list(self._peers.values()):
@@ -184,7 +183,6 @@ class Peers:
                 return process
         address = None if holder is None else await self._members.find(holder.tag)
         if address is None:
-            await trio.lowlevel.checkpoint()
             raise LockLost("the gateway that holds the delivery isn't in this cluster any more")
         return self._peer(address)
 

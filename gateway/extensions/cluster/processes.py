@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Final
 
 import attrs
-import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
@@ -58,13 +57,11 @@ class Processes:
 
     async def close_unused(self) -> None:
         """As `Peer.close_unused`, for all of them."""
-        await trio.lowlevel.checkpoint()
         for peer in list(self._peers.values()):
             await peer.close_unused()
 
     async def aclose(self) -> None:
         """As `Peer.aclose`, for all of them."""
-        await trio.lowlevel.checkpoint()
         for peer in list(self._peers.values()):
             await peer.aclose()
 

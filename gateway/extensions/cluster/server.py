@@ -122,7 +122,6 @@ class ClusterServer:
 
     async def _answer(self, content: bytes) -> HeldAnswer | BrokerError:
         """The answer, which may be an error of the namespace or of the request."""
-        await trio.lowlevel.checkpoint()
         try:
             request = parse_request(content)
             if isinstance(request, ForwardSend):  # the send has a time limit of its own
@@ -153,7 +152,6 @@ class ClusterServer:
     async def _done(self, request: HeldRequest | News) -> HeldAnswer:
         match request:
             case SuspectEntities() | NameOrderer():
-                await trio.lowlevel.checkpoint()
                 self._note(request)
                 return HeldAnswer()
             case SettleHeld(entity, lock_token, settlement):
@@ -164,7 +162,6 @@ class ClusterServer:
                 return HeldAnswer(renewed.locked_until)
         visibility = self._visibility
         if visibility is None:
-            await trio.lowlevel.checkpoint()
             raise InvalidRequest("this gateway holds no messages of a queue service")
         match request:
             case ChangeHidden(entity, receipt, hidden, body):

@@ -140,7 +140,6 @@ class ShardedReceiver(Wrapper):
         Raises:
             BrokerError: no shard can be.
         """
-        await trio.lowlevel.checkpoint()
         while self._first is None:
             seen = self._news.version
             if (error := self._failure()) is not None:
@@ -263,7 +262,7 @@ class ShardedReceiver(Wrapper):
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """As `Polls.poll`: one request to each shard, until one has messages."""
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint()  # a caller's loop over kept messages lets others run
         if taken := self._take(limit):
             return await self._deleted(taken) if self._deletes else taken
         sources = [each for each in self._sources.values() if each.receiver is not None]
@@ -392,7 +391,6 @@ class ShardedReceiver(Wrapper):
         Release the kept messages, unless the namespace would count the release as a delivery: they
         are then kept for a later call, as long as their locks hold.
         """
-        await trio.lowlevel.checkpoint()
         for source, delivery in [each for each in self._ready if _takes_back(each[0].receiver)]:
             if (source, delivery) not in self._ready:
                 continue  # a call has taken it meanwhile
@@ -444,7 +442,6 @@ class ShardedReceiver(Wrapper):
         try:
             receiver = self._receiver_of(settlements[0][0])
         except LockLost as error:
-            await trio.lowlevel.checkpoint()
             return self._verdicts(settlements, [error] * len(settlements))
         own = [(self._inward(delivery), settlement) for delivery, settlement in settlements]
         found = await settle_all(receiver, own)
@@ -533,7 +530,6 @@ class ShardedReceiver(Wrapper):
             MessageNotFound: there is no such shard, so no message has a number that leads there.
             BrokerError: the receiver can't be opened.
         """
-        await trio.lowlevel.checkpoint()
         while True:
             seen, source = self._news.version, self._sources.get(shard)
             if source is None:

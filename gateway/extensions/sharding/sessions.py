@@ -91,7 +91,6 @@ async def _shard_with(
     The shard of the session: a draining shard as long as it has messages of the session, then that
     of its id.
     """
-    await trio.lowlevel.checkpoint()
     for former in queue.former_shards_of(session_id):
         if await _has_session(sessions, entity.shard(former), session_id):
             return former

@@ -110,7 +110,6 @@ class Audited:
         if (repeated := self.unnamed.over(ended)) is not None:
             await self.notes.note(repeated)
         if name == UNKNOWN and not self.unnamed.has_line(peer):
-            await trio.lowlevel.checkpoint()
             return
         entry: dict[str, Any] = {
             "at": began.isoformat(),

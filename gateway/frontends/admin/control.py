@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
-import trio
 
 from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.operators.control import Operator
@@ -49,8 +48,7 @@ class Executor(Generic[Q, A]):
 def at_once(execute: Callable[[Q, Operator], A]) -> Callable[[Q, Operator], Awaitable[A]]:
     """Let a part that doesn't wait execute a call."""
 
-    async def wait(request: Q, operator: Operator) -> A:
-        await trio.lowlevel.checkpoint()
+    async def wait(request: Q, operator: Operator) -> A:  # noqa: ASYNC124 its caller awaits
         return execute(request, operator)
 
     return wait
@@ -92,7 +90,6 @@ class ControlFrontend:
             NotSupported: this process doesn't execute that call.
             BrokerError: as the part that executes it.
         """
-        await trio.lowlevel.checkpoint()
         operator, call = self._operator(request), self._call(request)
         if call is None:
             return json_answer(404, {"error": f"{request.path} not found"})

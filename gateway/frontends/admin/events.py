@@ -109,7 +109,6 @@ class EventsFrontend:
     async def _parts(
         self, request: Request, position: int, missed: int | None
     ) -> AsyncGenerator[bytes, None]:
-        await trio.lowlevel.checkpoint()
         yield COMMENT
         while True:
             try:

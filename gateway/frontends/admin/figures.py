@@ -21,7 +21,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import attrs
-import trio
 
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, NotSupported
@@ -76,7 +75,6 @@ class FiguresFrontend:
         Answer one request; every `BrokerError` has become a response. Only control changes
         anything.
         """
-        await trio.lowlevel.checkpoint()
         try:
             if request.path.startswith(_OF_GATEWAY):
                 raise NotSupported(_NO_GATEWAY)
@@ -96,7 +94,6 @@ class FiguresFrontend:
         Raises:
             NotAuthorized: the client may not read the status.
         """
-        await trio.lowlevel.checkpoint()
         if request.path == "/status":
             status = await self._status(request)
             return body_answer(200, JSON, build_status(status))

@@ -81,7 +81,6 @@ class AdminFrontend:
 
         Only control changes anything; `/triggers` may wake readers of triggers.
         """
-        await trio.lowlevel.checkpoint()
         try:
             if request.method in _READS:
                 return await self._read(request)
@@ -120,7 +119,6 @@ class AdminFrontend:
         return None if self.figures is None else self.figures.control
 
     async def _read(self, request: Request) -> Response:
-        await trio.lowlevel.checkpoint()
         if request.path == _SCALE:
             return await self._scale_all(request)
         if request.path.startswith(f"{_SCALE}/"):
@@ -184,7 +182,6 @@ class AdminFrontend:
         The announcements, until the client has lost the right to listen to a queue that would be
         announced, or to the one that is looked at while none is: a stream may name a thousand.
         """
-        await trio.lowlevel.checkpoint()
         one_by_one = cycle(queues)
         with self.announcements.subscribe(queues) as stream:
             yield build_event(OPEN)

@@ -107,7 +107,6 @@ class ScaleFigures:
         """
         Seconds since the oldest message was enqueued; None if the namespace doesn't report it.
         """
-        await trio.lowlevel.checkpoint()
         peeks = offered(self.broker, Peeks)
         if peeks is None:
             return None

@@ -192,7 +192,6 @@ class ProcessPool:
 
     async def _look(self) -> None:
         """Measure the load and decide the number of processes."""
-        await trio.lowlevel.checkpoint()
         announced, self._is_announced = self._is_announced, False
         self._looked_at = trio.current_time()
         try:
@@ -253,7 +252,6 @@ class ProcessPool:
 
     async def _match(self, nursery: trio.Nursery) -> None:
         """Start missing processes; drain surplus ones, those with the least work first."""
-        await trio.lowlevel.checkpoint()
         if self._lost_looks:
             return
         busiest = sorted(self._present, key=lambda worker: -worker.process.report.running)
@@ -268,7 +266,6 @@ class ProcessPool:
 
     async def _start(self, nursery: trio.Nursery) -> None:
         """Start a process. Once started it is watched, even after a cancellation."""
-        await trio.lowlevel.checkpoint()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + START_SECONDS) as scope:
             try:
                 process = await self.start()

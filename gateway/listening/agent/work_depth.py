@@ -72,7 +72,6 @@ class ScaleReader:
 
     async def endpoint(self) -> AdminEndpoint:
         """The gateway's address, once a gateway has answered."""
-        await trio.lowlevel.checkpoint()
         while self._endpoint is None:
             await self._found.wait()
         return self._endpoint
@@ -105,7 +104,6 @@ class ScaleReader:
         config = self.keys.config
         url = config.agent.gateway
         if url is not None and self.choice.url is None:
-            await trio.lowlevel.checkpoint()
             return admin_at(config, url, "agent.gateway", self.choice)
         endpoint = await find_admin(config, self.choice)
         if endpoint is None:
@@ -157,7 +155,6 @@ class WorkWatch:
         Raises:
             BrokerError: as `ScaleReader.figures`.
         """
-        await trio.lowlevel.checkpoint()
         due, found = [queue for queue in self.queues if self._is_due(queue)], {**self._figures}
         if due:
             now = trio.current_time()

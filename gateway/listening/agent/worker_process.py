@@ -70,7 +70,6 @@ class ListenerProcess:
                 return
 
     async def _receive(self) -> bytes:
-        await trio.lowlevel.checkpoint()
         try:
             return bytes(await self._stream.receive_some(_CHUNK))
         except trio.BrokenResourceError:

@@ -166,7 +166,6 @@ class TypedHandler:
     schema: Schema | None = None
 
     async def __call__(self, item: Item[Message]) -> Settlement | None:
-        await trio.lowlevel.checkpoint()
         try:
             typed_body(body_bytes(item.message, strict=False), self.kind, self.schema)
         except Failure as error:
@@ -220,7 +219,6 @@ async def open_handler(
 async def _open(
     stack: AsyncExitStack, choice: HandlerChoice, *, parallel: int, clock: WallClock
 ) -> Handler[Message]:
-    await trio.lowlevel.checkpoint()
     match (choice.to, choice.command, choice.python):
         case (str() as url, None, None):
             host, port, target, tls = _split(url)

@@ -69,7 +69,6 @@ class Reporter:
         """Return when the stream is closed, as the agent never sends anything."""
         with suppress(trio.BrokenResourceError):
             await self.stream.receive_some(1)
-        await trio.lowlevel.checkpoint()
 
 
 def open_report(fd: int) -> trio.SocketStream:

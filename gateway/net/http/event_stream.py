@@ -36,7 +36,6 @@ class EventStream:
         Raises:
             Unavailable: the server ended or broke the stream, or was silent for too long.
         """
-        await trio.lowlevel.checkpoint()
         while not self._read:
             with trio.move_on_after(self._silence) as scope:
                 data = await next_event(self._stream, self._parser)
@@ -83,7 +82,6 @@ async def next_event(stream: trio.abc.Stream, parser: h11.Connection) -> h11.Eve
     Raises:
         Unavailable: the connection broke, or the data isn't HTTP.
     """
-    await trio.lowlevel.checkpoint()
     try:
         while (event := parser.next_event()) is h11.NEED_DATA:
             parser.receive_data(bytes(await stream.receive_some(_RECEIVE_SIZE)))

@@ -93,7 +93,7 @@ async def _read_head(
             raise trio.BrokenResourceError("the client left before its request was complete")
         head += data
     end = head.find(_HEAD_END) + len(_HEAD_END)
-    return bytes(head[:end]), bytes(head[end:])  # noqa: ASYNC910 the loop has waited
+    return bytes(head[:end]), bytes(head[end:])
 
 
 def _decide(events: list[Event], refusal: Refusal) -> Event:
@@ -137,7 +137,6 @@ class WebSocketStream(trio.abc.Stream):
         Raises:
             trio.BrokenResourceError: the stream broke, or the client sent text.
         """
-        await trio.lowlevel.checkpoint()
         await self._take_events()  # data may have come with the request
         while not self._received and not self._ended:
             data = await self._stream.receive_some(_RECEIVE_SIZE)
@@ -174,7 +173,7 @@ class WebSocketStream(trio.abc.Stream):
         finally:
             await self._stream.aclose()
 
-    async def _take_events(self) -> None:  # noqa: ASYNC910 only what has arrived
+    async def _take_events(self) -> None:
         for number, event in enumerate(self._socket.events(), 1):
             if isinstance(event, BytesMessage):
                 self._received += event.data
@@ -187,7 +186,7 @@ class WebSocketStream(trio.abc.Stream):
             elif isinstance(event, TextMessage):
                 raise trio.BrokenResourceError("the client sent a text message; AMQP is binary")
             if number % _AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()
+                await trio.lowlevel.checkpoint()  # small frames in one read may be thousands
 
     async def _send(self, event: Event) -> None:
         async with self._sending:

@@ -143,7 +143,6 @@ class RabbitmqConnection:
             Unavailable: all channels that the broker allows are in use, or the connection ended.
         """
         if self.error is not None:
-            await trio.lowlevel.checkpoint()
             raise Unavailable(str(self.error))
         channel = Channel(self._free_number(), self)
         self._channels[channel.number] = channel
@@ -161,7 +160,6 @@ class RabbitmqConnection:
 
     async def wait_for_room(self) -> None:
         """Return when `has_room`."""
-        await trio.lowlevel.checkpoint()
         while not self.has_room:
             await self._room.park()
 
@@ -193,7 +191,6 @@ class RabbitmqConnection:
         """Close in order; return when the broker has answered, or after two seconds."""
         goodbye = commands.Connection.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
         self.write(0, goodbye)
-        await trio.lowlevel.checkpoint()
         with trio.move_on_after(_CLOSE_TIMEOUT):
             await self.ended.wait()
         self.fail(Unavailable("closed"))
@@ -216,14 +213,14 @@ class RabbitmqConnection:
             try:
                 data = await self._stream.receive_some(_RECEIVE_SIZE)
             except (trio.BrokenResourceError, OSError) as error:
-                return self.fail(self._broken(error))  # noqa: ASYNC910 over
+                return self.fail(self._broken(error))
             if not data:
-                return self.fail(self._lost("the broker ended it"))  # noqa: ASYNC910 over
+                return self.fail(self._lost("the broker ended it"))
             self._heard = trio.current_time()
             try:
                 events = self._conversation.feed(bytes(data))
             except ProtocolError as error:
-                return self.fail(self._lost(str(error)))  # noqa: ASYNC910 over
+                return self.fail(self._lost(str(error)))
             for event in events:
                 self._handle(event)
             if self.opened is not None and task_status is not None:
@@ -279,7 +276,7 @@ class RabbitmqConnection:
             try:
                 await self._stream.send_all(data)
             except (trio.BrokenResourceError, OSError) as error:
-                return self.fail(self._broken(error))  # noqa: ASYNC910 over
+                return self.fail(self._broken(error))
             self._room.unpark_all()
 
     async def _keep_time(self) -> None:

@@ -75,10 +75,8 @@ class Cut(WaitInterceptor):
             return
         match drill.fault:
             case DrillFault.REFUSE:
-                await trio.lowlevel.checkpoint()
                 raise _unavailable(drill, "refused")
             case DrillFault.BUSY:
-                await trio.lowlevel.checkpoint()
                 # The pause that a client is asked for must not outlive the drill.
                 seconds = min(drill.delay, self._left)
                 raise Busy("a drill: the namespace is busy", retry_after=seconds)

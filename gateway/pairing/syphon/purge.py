@@ -130,7 +130,6 @@ class _Deletion:
 
     async def run(self, receiver: Receiver) -> None:
         """Delete until none is received, or enough are deleted."""
-        await trio.lowlevel.checkpoint()
         while self.left and (done := await self._delete_some(receiver)):
             self.left -= done
 

@@ -184,7 +184,6 @@ class Redrive:
 
     async def _peek(self, taking: "_Taking", grouping: Grouping) -> bool:
         """True if the namespace can peek; even then it may not show all messages."""
-        await trio.lowlevel.checkpoint()
         peeks = offered(self.source, Peeks)
         if peeks is None:
             return False

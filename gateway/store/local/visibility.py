@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 import attrs
-import trio
 
 from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import MICROSECOND, Now, to_date
@@ -69,7 +68,6 @@ class LocalVisibility:
 
     async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
         """As `Visibility.sent`, if the broker was told to remember sent messages."""
-        await trio.lowlevel.checkpoint()
         recent = self._broker.hooks.recent
         sequence = None if recent is None else recent.sequence_of(entity.key, message_id)
         return None if sequence is None else PopReceipt(sequence, 0)
@@ -106,7 +104,6 @@ class LocalVisibility:
                 return taken
 
     async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
-        await trio.lowlevel.checkpoint()
         found: list[Delivery] = []
         last: int | None = -1
         while last is not None and len(found) < limit:
@@ -133,7 +130,6 @@ class LocalVisibility:
 
     async def clear(self, entity: EntityPath) -> None:
         """As `Visibility.clear`, in as many steps as necessary."""
-        await trio.lowlevel.checkpoint()
         last: int | None = -1
         while last is not None:
             last = await self._on_queue(entity, _clear_after(last))

@@ -57,6 +57,7 @@ async def test_a_cancelled_client_leaves_no_connection_open():
                 async with broker.open_receiver(ORDERS) as receiver:
                     await receiver.receive(1)
                     scope.cancel()
+                    await trio.lowlevel.checkpoint()
 
         gc.collect()
         assert scope.cancelled_caught
