@@ -20,13 +20,13 @@ from gateway.domain.access import Refusal
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.extensions.cluster.cluster import ClusterPort
 from gateway.extensions.cluster.server import HANDSHAKE_SECONDS
+from gateway.fair_budget import FairBudget
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.refusals import Refusals
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
 from gateway.net import unix
-from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import (
     BoundSockets,
     CannotListen,
@@ -146,10 +146,10 @@ async def open_cluster_port(
     return ClusterPort(bind, listener, server, on_open)
 
 
-def make_budget(config: Config) -> BodyBudget:
+def make_budget(config: Config) -> FairBudget:
     """The memory for bodies in this process; a client may have half of it, or less."""
     memory, most = config.limits.http.max_body_memory, config.limits.clients.max_bytes
-    return BodyBudget(memory, min(most, memory // 2))
+    return FairBudget(memory, min(most, memory // 2) or memory)
 
 
 async def bind_endpoint(
@@ -214,7 +214,7 @@ def _narrow(path: Path, number: int, mode: int) -> None:
 
 
 def make_makings(
-    config: Config, index: int, parts: Parts, runtime: Runtime, budget: BodyBudget
+    config: Config, index: int, parts: Parts, runtime: Runtime, budget: FairBudget
 ) -> Makings:
     """The parts that the front ends of that endpoint are created from."""
     endpoint = config.endpoints[index]
@@ -242,7 +242,7 @@ def make_basis(
     index: int,
     refusals: Refusals,
     runtime: Runtime,
-    budget: BodyBudget,
+    budget: FairBudget,
     issuers: Issuers,
 ) -> Basis:
     """The parts of that endpoint that need no gateway."""

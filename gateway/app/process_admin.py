@@ -22,8 +22,8 @@ from gateway.config.file import Loaded
 from gateway.config.options import ADMIN
 from gateway.config.places import host_of_bind, is_loopback
 from gateway.domain.events.gateway import Listening
+from gateway.fair_budget import FairBudget
 from gateway.frontends.issuers import Issuers
-from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import Listener
 from gateway.pairing.control import Control
 from gateway.pairing.syphon.pauses import Pauses
@@ -61,7 +61,8 @@ class ProcessAdmin:
             config, self.process, runtime.now, runtime.observer
         )
         self.board = attrs.evolve(self.board, certificates=self._certificates)
-        budget = BodyBudget(config.limits.http.max_body_memory)
+        memory = config.limits.http.max_body_memory
+        budget = FairBudget(memory, memory)
         for number, endpoint in config.endpoints_of(self.process).items():
             if not is_loopback(host_of_bind(endpoint.bind)) and not config.access:
                 text = f"{endpoint.bind} isn't a loopback address: add [[access]]"

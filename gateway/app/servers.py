@@ -14,6 +14,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard, make_figures
 from gateway.app.status.sections import readings
 from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
+from gateway.fair_budget import FairBudget
 from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
@@ -24,7 +25,6 @@ from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.messages import Marks
 from gateway.frontends.storage_queue.operations import StorageOperations
 from gateway.frontends.web_guard import Frontend, Guarded, WebGuard
-from gateway.net.body_budget import BodyBudget
 from gateway.net.http.guard import MAX_HEAD
 from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
@@ -86,7 +86,7 @@ class Basis:
     authorizer: Authorizer
     guard: WebGuard
     of_websockets: WebGuard  # the guard of AMQP over WebSocket
-    budget: BodyBudget
+    budget: FairBudget
 
     def apply(self, fresh: Config) -> None:
         """Apply the access policies of this configuration, and their issuers, from now on."""

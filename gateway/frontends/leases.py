@@ -42,6 +42,7 @@ from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
+    Busy,
     LockLost,
     MessageNotFound,
     NotSupported,
@@ -49,8 +50,8 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Delivery, Settlement
+from gateway.fair_budget import FairBudget
 from gateway.frontends.elsewhere import Elsewhere
-from gateway.frontends.lease_room import LeaseRoom
 from gateway.frontends.shared_receiver import Adopted, Lease, SharedReceiver
 from gateway.net.visits import current_visit
 from gateway.offering import offered, required
@@ -80,6 +81,12 @@ def _in_place(receiver: Receiver) -> SettlesByToken | None:
     return by_token if by_token is not None and by_token.renews_in_place else None
 
 
+def _check(budget: FairBudget, client: str, count: int, things: str, remedy: str) -> None:
+    if not budget.leaves_room(client, count):
+        own = budget.owned_by(client)
+        raise Busy(f"of at most {budget.limit} {things} this client has {own}: {remedy}")
+
+
 @attrs.define(eq=False)
 class Leases:
     """
@@ -100,16 +107,16 @@ class Leases:
     _new_id: Callable[[], UUID] = uuid4  # of leases whose namespace has longer tokens
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _receivers: dict[str, SharedReceiver] = attrs.field(factory=dict, init=False)
-    _openings: LeaseRoom = attrs.field(init=False)  # of receivers
+    _openings: FairBudget = attrs.field(init=False)  # the receivers that each client has opened
     _leases: dict[str, Lease] = attrs.field(factory=dict, init=False)  # by lock token
-    _room: LeaseRoom = attrs.field(init=False)
+    # The leases of each client, and the deliveries that its pending receives may return.
+    _room: FairBudget = attrs.field(init=False)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     _sweep_at: float = attrs.field(default=-math.inf, init=False)  # by Trio's clock
 
     def __attrs_post_init__(self) -> None:
-        self._room = LeaseRoom(self._options.max_leases)
-        remedy = "wait until some are idle"
-        self._openings = LeaseRoom(self._options.max_receivers, "open receivers", remedy)
+        self._room = FairBudget(self._options.max_leases)
+        self._openings = FairBudget(self._options.max_receivers)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the receivers open until cancelled."""
@@ -237,7 +244,7 @@ class Leases:
         client = current_visit().client_name
         self._make_room(client, limit)
         shared = self._receiver_of(entity)
-        self._room.take(client, limit)
+        self._room.add(client, limit)
         try:
             with shared:
                 receiver = await shared.opened()
@@ -250,7 +257,7 @@ class Leases:
                     raise
                 return self._begin(shared, deliveries, find(receiver), client)
         finally:
-            self._room.give_back(client, limit)
+            self._room.release(client, limit)
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
         """
@@ -490,13 +497,13 @@ class Leases:
 
     def _make_room(self, client: str, limit: int) -> None:
         now = trio.current_time()
-        if now >= self._sweep_at and not self._room.has(client, limit):
+        if now >= self._sweep_at and not self._room.leaves_room(client, limit):
             # Expired leases are dropped only when the limit matters; until then they do no harm.
             self._sweep_at = now + _SWEEP
             for token, lease in list(self._leases.items()):
                 if lease.lock.latest <= now and lease.delivery.locked_until is not None:
                     self._end(token, lease)
-        self._room.check(client, limit)
+        _check(self._room, client, limit, "unsettled deliveries", "settle some first")
 
     def _receiver_of(self, entity: EntityPath) -> SharedReceiver:
         return self._receivers.get(entity.key) or self._open(entity)
@@ -505,9 +512,9 @@ class Leases:
         if self._nursery is None:
             raise Unavailable("the gateway isn't running: it is starting or shutting down")
         client = current_visit().client_name
-        self._openings.check(client, 1)
+        _check(self._openings, client, 1, "open receivers", "wait until some are idle")
         shared = self._receivers[entity.key] = SharedReceiver(entity, trio.current_time())
-        self._openings.take(client)
+        self._openings.add(client, 1)
         self._nursery.start_soon(self._keep_open, shared, client)
         return shared
 
@@ -527,7 +534,7 @@ class Leases:
             shared.error = error
         finally:
             self._retire(shared)
-            self._openings.give_back(client)
+            self._openings.release(client, 1)
             for token, lease in list(shared.leases.items()):
                 self._end(token, lease)
             shared.ready.set()
@@ -597,7 +604,7 @@ class Leases:
                     self._end(token, former)  # the namespace has repeated a token
                 lease = Lease(shared, delivery.handle, lock, client)
                 self._leases[token] = shared.leases[token] = lease
-                self._room.take(client)
+                self._room.add(client, 1)
             given.append(client_has)
         return given
 
@@ -636,7 +643,7 @@ class Leases:
         token = lock_token.lower()
         if self._leases.get(token) is lease:
             del self._leases[token], lease.shared.leases[token]
-            self._room.give_back(lease.client)
+            self._room.release(lease.client, 1)
 
     def _lease(self, entity: EntityPath, lock_token: str, now: float) -> Lease:
         lease = self._leases.get(lock_token.lower())

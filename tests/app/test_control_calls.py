@@ -47,10 +47,10 @@ from gateway.domain.operators.process import (
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Group, Redriven, RedriveOrder, Selection, Survey
 from gateway.domain.status.process import Status
+from gateway.fair_budget import FairBudget
 from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.refusals import Refusals
-from gateway.net.body_budget import BodyBudget
 from gateway.net.tls import ClientTlsOptions
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import control_calls as table
@@ -272,7 +272,7 @@ async def open_site(
 
     async with trio.open_nursery() as nursery:
         for number, way in enumerate(WAYS):
-            budget, issuers = BodyBudget(10_000_000), make_issuers(config, runtime)
+            budget, issuers = FairBudget(10_000_000, 10_000_000), make_issuers(config, runtime)
             basis = make_basis(config, number, refusals, runtime, budget, issuers)
             server = make_http(partial(make, basis), basis, tls_of(config, number))
             port = await bind_endpoint(config, number, runtime, refusals, 0)

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 
-from gateway.net.body_budget import BodyBudget
+from gateway.fair_budget import FairBudget
 from gateway.net.http.server import HttpServerOptions
 from gateway.wire.http.messages import Response
 from tests.net.conftest import read_all, read_response
@@ -77,32 +77,32 @@ async def test_a_body_that_came_with_its_head_is_the_handlers_matter(exchange):
 
 
 async def test_bodies_beyond_the_budget_wait_for_room(exchange, autojump_clock):
-    budget = BodyBudget(limit=1000)
+    budget = FairBudget(1000, 1000)
     server = exchange.server(budget=budget, options=OPTIONS)
     first, second, third = (exchange.connect(server) for _ in range(3))
     for client in (first, second, third):
         await client.send_all(HEAD % 600)
         await wait_all_tasks_blocked()
-    taken = budget.taken
+    acquired = budget.acquired
 
     await first.send_all(b"x" * 600)
     await read_response(first)
     await second.send_all(b"x" * 600)
     head, _ = await read_response(second)
 
-    assert taken == 600
+    assert acquired == 600
     assert head.startswith(b"HTTP/1.1 200 ")
     await third.aclose()
     await wait_all_tasks_blocked()
     await trio.sleep(OPTIONS.body_wait)
-    assert budget.taken == 0
+    assert budget.acquired == 0
 
 
 @pytest.mark.parametrize("begun", [HEAD % 600, CHUNKED], ids=["length", "chunks"])
 async def test_a_body_that_waits_too_long_for_room_is_told_to_come_again(
     begun, exchange, autojump_clock
 ):
-    budget = BodyBudget(limit=1000)
+    budget = FairBudget(1000, 1000)
     server = exchange.server(budget=budget, options=OPTIONS)
     first, second = (exchange.connect(server) for _ in range(2))
     await first.send_all(HEAD % 600)
@@ -118,51 +118,20 @@ async def test_a_body_that_waits_too_long_for_room_is_told_to_come_again(
 
 
 async def test_however_a_connection_ends_its_room_is_free_again(exchange, autojump_clock):
-    budget = BodyBudget(limit=1000)
+    budget = FairBudget(1000, 1000)
     server = exchange.server(budget=budget, options=OPTIONS)
     for ends in ("reset", "slow", "chunk that is none"):
         client = exchange.connect(server)
         await client.send_all((CHUNKED if "chunk" in ends else HEAD % 600) + b"x")
         await wait_all_tasks_blocked()
-        assert budget.taken
+        assert budget.acquired
         if ends == "reset":
             await client.aclose()
             await wait_all_tasks_blocked()
         else:
             await client.send_all(b"y\r\n" if "chunk" in ends else b"y")
             await read_all(client)
-        assert budget.taken == 0
-
-
-async def test_a_body_larger_than_the_budget_is_taken_alone(autojump_clock):
-    budget = BodyBudget(limit=10)
-
-    assert await budget.take(100, 1.0) == 10
-    assert await budget.take(1, 1.0) is None
-    budget.give_back(10)
-    assert await budget.take(1, 1.0) == 1
-
-
-async def test_a_body_that_waits_for_room_is_served_in_turn_and_may_leave(autojump_clock):
-    budget, got = BodyBudget(limit=10), []
-    assert await budget.take(10, 1.0) == 10
-
-    async def wait(name, size):
-        with trio.move_on_after(5 if name == "leaves" else 100):
-            got.append((name, await budget.take(size, 100.0)))
-
-    async with trio.open_nursery() as nursery:
-        for name, size in (("leaves", 10), ("large", 8), ("small", 2), ("late", 1)):
-            nursery.start_soon(wait, name, size)
-            await wait_all_tasks_blocked()
-        await trio.sleep(10)
-        budget.give_back(10)
-        await wait_all_tasks_blocked()
-        assert sorted(got) == [("large", 8), ("small", 2)]
-        budget.give_back(2)
-
-    assert got[-1] == ("late", 1)
-    assert budget.taken == 9
+        assert budget.acquired == 0
 
 
 @pytest.mark.parametrize(

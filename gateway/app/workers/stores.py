@@ -19,11 +19,11 @@ from gateway.app.servers import Makings, Server, make_server
 from gateway.brokers.amqp.servicebus import open_socket
 from gateway.config.kinds import Adapter
 from gateway.config.options import ONE_PORT, Config, Namespace, Pairing
+from gateway.fair_budget import FairBudget
 from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
-from gateway.net.body_budget import BodyBudget
 from gateway.ports import Broker
 from gateway.store.local.hooks import LocalHooks
 
@@ -73,6 +73,7 @@ def store_doors(
         max_transaction_work=_LARGEST,
         max_transaction_bytes=_LARGEST,
     )
+    memory = config.limits.http.max_body_memory
     limits = attrs.evolve(config.limits, amqp=amqp)
     config = attrs.evolve(config, limits=limits, access=(), accounts=())
     for name, path in paths_of(config, folder).items():
@@ -88,7 +89,7 @@ def store_doors(
             accounts=Accounts((), wall_clock=runtime.now, loopback=True),
             guard=guard,
             of_websockets=guard,
-            budget=BodyBudget(config.limits.http.max_body_memory),
+            budget=FairBudget(memory, memory),
         )
         yield StoreDoor(path, make_server(ONE_PORT, makings, None), leases)
 

@@ -11,12 +11,13 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime
+from typing import Final
 
 import attrs
 import trio
 
 from gateway.domain.access import ClientLimit
-from gateway.net.body_budget import BodyBudget
+from gateway.fair_budget import FairBudget
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import MAX_HEAD, RequestRefused
 from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY, Visit, current_visit
@@ -28,6 +29,7 @@ GOODBYE_SECONDS = 2.0
 GOODBYE_BYTES = 1024 * 1024
 RETRY_AFTER = "1"  # seconds
 _RECEIVE_SIZE = 64 * 1024
+_MEMORY: Final = 128 * 1024 * 1024  # bytes
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -86,7 +88,9 @@ class HttpServer:
     # and ends the connection, before memory is spent on an unauthorized client. None: accept the
     # body.
     check_head: Callable[[Request], Awaitable[Response | None]] = _any
-    budget: BodyBudget = attrs.field(factory=BodyBudget)  # shared by all servers of the process
+    # Of the bytes of bodies that are being received or processed: the one of all servers of the
+    # process.
+    budget: FairBudget = attrs.field(factory=lambda: FairBudget(_MEMORY, _MEMORY))
     # Once set, connections end with their next response, and idle ones soon without one.
     drain: trio.Event = attrs.field(factory=trio.Event)
     options: HttpServerOptions = attrs.field(factory=HttpServerOptions)
@@ -147,7 +151,7 @@ class _Connection:
     _phase: _Phase = _Phase.IDLE
     _body_began: float = 0.0
     _refusal: Response | None = None
-    _taken: int = 0  # of the budget
+    _acquired: int = 0  # of the budget
     _owner: str = ""  # the client that has taken it
     _has_answered: bool = False
     _due: float = math.inf  # the end of the phase, by Trio's clock
@@ -318,14 +322,14 @@ class _Connection:
         return True  # noqa: ASYNC910 a receive follows
 
     async def _no_room(self) -> Response | None:
-        """Take the body's size from the budget; return a refusal if there is no room."""
+        """Acquire the body's size from the budget; return a refusal if there is no room."""
         budget, size = self.server.budget, self.codec.body_to_come
         owner = self._visit.client_name
-        taken = await budget.take(size, self.server.options.body_wait, owner)
-        if taken is not None:
-            self._taken, self._owner = taken, owner
+        room_until = trio.current_time() + self.server.options.body_wait
+        if await budget.acquire(owner, size, room_until):
+            self._acquired, self._owner = size, owner
             return None
-        if self._visit.clients is not None and budget.is_full_of(owner, size):
+        if self._visit.clients is not None and not budget.leaves_room(owner, size):
             self._visit.clients.note_refused(owner, ClientLimit.BYTES)
         answer = self.server.error_body(503, "The bodies of other requests take all of the memory.")
         if answer.headers.get("Retry-After") is not None:
@@ -334,9 +338,9 @@ class _Connection:
         return attrs.evolve(answer, headers=headers)
 
     def _give_back(self) -> None:
-        if self._taken:
-            self.server.budget.give_back(self._taken, self._owner)
-            self._taken = 0
+        if self._acquired:
+            self.server.budget.release(self._owner, self._acquired)
+            self._acquired = 0
 
     async def _answer(self, request: Request) -> Response:
         """
