@@ -312,7 +312,7 @@ def apply_reloaded(
     for endpoint in endpoints:
         endpoint.apply(fresh)
     renew_envelopes(fresh, runtime)
-    parts.sharding.reload(start, fresh)
+    parts.reload(start, fresh)
 
 
 def _make_control(config: Config, ending: Ending, reloader: Reloader | None) -> ProcessControl:

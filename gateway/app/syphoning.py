@@ -8,13 +8,14 @@ from contextlib import AsyncExitStack
 import attrs
 import trio
 
-from gateway.app.assembly.building import make_sharding
 from gateway.app.assembly.interceptors import Interception
 from gateway.app.assembly.opening import Opening, open_namespaces
 from gateway.app.assembly.pairs import make_envelope, renew_envelopes
 from gateway.app.assembly.parts import ProcessParts, ProcessPlan
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.services import services_of
+from gateway.app.assembly.wrapper_rows import Wrapping
+from gateway.app.assembly.wrappers import home_wrappers, wrapped
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
 from gateway.app.logs import Reloader
@@ -32,12 +33,12 @@ from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
 from gateway.extensions.announcements.configuration import TRIGGERS
 from gateway.extensions.announcements.streams import Announcements
-from gateway.extensions.sharding.configuration import SHARDING
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Broker
 from gateway.store.local.hooks import LocalHooks
 
 
@@ -63,13 +64,13 @@ async def syphon(
     for warning in loaded.warnings:
         runtime.observer.report(Doubtful(text=warning))
     async with AsyncExitStack() as stack:
-        parts = await _make_parts(stack, loaded.config, runtime, target)
+        parts, primary = await _make_parts(stack, loaded.config, runtime, target)
         destination = await find_destination(
             loaded.config, pairing, parts.namespaces[target], runtime, adopted=adopted, name=to
         )
         label = label or pairing.options.label
         service = Syphon(
-            primary=parts.sharding.places(parts.namespaces[target]),
+            primary=primary,
             source=parts.namespaces[pairing.secondary],
             label=label,
             options=pairing.syphon,
@@ -90,11 +91,9 @@ async def syphon(
 
 async def _make_parts(
     stack: AsyncExitStack, config: Config, runtime: Runtime, target: str
-) -> ProcessParts:
-    """The first three stages of `assembly.building`, around the namespace `target`."""
+) -> tuple[ProcessParts, Broker]:
+    """The first three stages of `assembly.building`, and the namespace `target` with wrappers."""
     is_home = target == config.home.name
-    if not is_home:
-        config = config.with_table(SHARDING, ())
     announcements = Announcements() if is_home and config.of(TRIGGERS) else None
     publish = None if announcements is None else announcements.publish
     opening = Opening(stack, runtime)
@@ -105,15 +104,21 @@ async def _make_parts(
         runtime=runtime, announce=publish, announced=opening.announced_here(config)
     )
     namespaces = interception.around_all(opened.by_name, config.namespaces)
-    return ProcessParts(
+    wrapping = Wrapping(
+        stack=stack, config=config, runtime=runtime, namespaces=namespaces, leads=False
+    )
+    rows = home_wrappers() if is_home else ()
+    primary, for_wrappers = await wrapped(namespaces[target], wrapping, rows)
+    parts = ProcessParts(
         plan=ProcessPlan(
             role=Role.SYPHON, stack=stack, config=config, runtime=runtime, opening=opening
         ),
         opened=opened,
         announcements=announcements,
         namespaces=namespaces,
-        sharding=make_sharding(config, opened, namespaces, runtime, watches_drains=False),
+        for_wrappers=for_wrappers,
     )
+    return parts, primary
 
 
 @attrs.define(eq=False)
@@ -177,7 +182,7 @@ def _make_admin(
 
     def apply(fresh: Loaded) -> None:
         renew_envelopes(fresh.config, runtime)
-        parts.sharding.reload(config, fresh.config)
+        parts.reload(config, fresh.config)
 
     steering = ProcessControl(
         observer=runtime.observer,

@@ -40,6 +40,12 @@ class Extension:
     processes: Sequence[Part] = ()
     # `gateway.app.assembly.interceptor_rows.InterceptorRow`
     interceptors: Sequence[Part] = ()
+    # `gateway.app.assembly.wrapper_rows.WrapperRow`, from the client to the pair; and those around
+    # the primary, or the only namespace, which a pair has inside it.
+    wrappers: Sequence[Part] = ()
+    home_wrappers: Sequence[Part] = ()
+    # Async functions of a configuration, a runtime and the `Findings` of `check` that add to them.
+    findings: Sequence[Part] = ()
     # `gateway.app.assembly.services.ServiceRow`
     services: Sequence[Part] = ()
 

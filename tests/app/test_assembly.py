@@ -17,7 +17,7 @@ ASSEMBLY: Final = (
     PACKAGE / "extensions" / "cluster" / "making.py",
     PACKAGE / "app" / "workers" / "stores.py",
     PACKAGE / "config" / "kinds.py",
-    PACKAGE / "extensions" / "sharding" / "assembly.py",
+    *sorted((PACKAGE / "extensions").glob("*/assembly.py")),
     PACKAGE / "pairing" / "pair.py",
 )
 

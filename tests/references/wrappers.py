@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gateway.app.assembly.interceptors import interceptors
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.services import services
-from gateway.app.assembly.wrappers import WRAPPERS
+from gateway.app.assembly.wrappers import home_wrappers, wrappers
 from tests.references.tables import table
 
 
@@ -25,13 +25,14 @@ def parts() -> Mapping[str, str]:
 
 def picture() -> str:
     """The wrappers of a pair, each inside of the one above it."""
-    rows = [(row.name, row.module, row.when) for row in WRAPPERS]
+    rows = [(row.name, row.module, row.when) for row in wrappers()]
     rows.append(("the pair", "gateway/pairing/broker.py", "[pairing]"))
     lines = ["endpoint"]
     for depth, (name, module, when) in enumerate(rows):
         start = f"{'   ' * depth}└─ {name}"
         lines.append(f"{start:28} {module:40} with {when}")
     indent = "   " * len(rows)
-    lines.append(f"{indent}├─ primary:   shards' places ─ interceptors ─ adapter")
+    inside = " ─ ".join([*(row.name for row in home_wrappers()), "interceptors", "adapter"])
+    lines.append(f"{indent}├─ primary:   {inside}")
     lines.append(f"{indent}└─ secondary: interceptors ─ adapter")
     return "".join(f"{line}\n" for line in lines)

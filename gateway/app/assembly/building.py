@@ -3,7 +3,7 @@ Puts the parts of a gateway's process together, in stages. Each needs only those
 
     namespaces     as the role opens them: `opening`
     interceptors   around each namespace: `interceptors`
-    shards         each is led to its namespace
+    home           the primary, or the only namespace, with wrappers of its own
     pair           of two namespaces: `pairs`. Without it the only namespace is in its place
     wrappers       between that and the clients: `wrappers`
     clients' view  what front ends need besides the broker
@@ -34,7 +34,8 @@ from gateway.app.assembly.pairs import (
 )
 from gateway.app.assembly.parts import Parts, ProcessPlan, make_issuers
 from gateway.app.assembly.roles import Role
-from gateway.app.assembly.wrappers import Wrapping, wrapped
+from gateway.app.assembly.wrapper_rows import Wrapping
+from gateway.app.assembly.wrappers import home_wrappers, wrapped, wrappers
 from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
 from gateway.app.namespaces import Sides
 from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
@@ -44,8 +45,6 @@ from gateway.app.status.sections import DRILL, ORDER
 from gateway.config.options import STORAGE_QUEUE, Config, Pairing
 from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.cluster.cluster import Cluster
-from gateway.extensions.sharding.assembly import Sharding
-from gateway.extensions.sharding.configuration import SHARDING
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
@@ -110,22 +109,20 @@ async def build(plan: ProcessPlan) -> Parts:
     )
     namespaces = interception.around_all(opened.by_name, config.namespaces)
 
-    sharding = make_sharding(config, opened, namespaces, plan.runtime, watches_drains=leads)
-    primary = sharding.places(namespaces[config.home.name])
-
-    paired = await _make_pair(plan, opened, namespaces, primary)
-    inner = primary if paired.pair is None else paired.pair.broker
-
     wrapping = Wrapping(
         stack=plan.stack,
         config=config,
         runtime=plan.runtime,
-        sharding=sharding,
-        pair=paired.pair,
-        namespaces=paired.both,
-        collects=leads,
+        namespaces=namespaces,
+        leads=leads,
     )
-    seen, for_wrappers = await wrapped(inner, wrapping)
+    home, for_home = await wrapped(namespaces[config.home.name], wrapping, home_wrappers())
+
+    paired = await _make_pair(plan, opened, namespaces, home)
+    inner = home if paired.pair is None else paired.pair.broker
+
+    around = attrs.evolve(wrapping, home=home, pair=paired.pair, both=paired.both)
+    seen, for_wrappers = await wrapped(inner, around, wrappers())
 
     elsewhere = None if plan.cluster is None else plan.cluster.peers
     leases = Leases(seen, plan.runtime.now, config.limits.leases, elsewhere)
@@ -135,12 +132,11 @@ async def build(plan: ProcessPlan) -> Parts:
         opened=opened,
         announcements=announcements,
         namespaces=namespaces,
-        sharding=sharding,
         pair=paired.pair,
         spool=paired.gauge,
         cuts=cuts,
         broker=seen,
-        for_wrappers=for_wrappers,
+        for_wrappers=[*for_wrappers, *for_home],
         leases=leases,
         held=held,
         visibility=held if plan.cluster is None else plan.cluster.shown(held),
@@ -167,25 +163,6 @@ def make_cuts(config: Config) -> Mapping[str, Cut]:
     if config.pairing is None or not config.drill.allowed:
         return {}
     return {name: Cut() for name in (config.pairing.primary, config.pairing.secondary)}
-
-
-def make_sharding(
-    config: Config,
-    opened: Opened,
-    namespaces: Mapping[str, Broker],
-    runtime: Runtime,
-    *,
-    watches_drains: bool,
-) -> Sharding:
-    """The sharded queues of a process, before the namespaces with their interceptors."""
-    return Sharding(
-        rules=config.of(SHARDING),
-        others={name: namespaces[name] for name in opened.shards},
-        clock=runtime.now,
-        rng=runtime.rng("sharding"),
-        observer=runtime.observer,
-        watches_drains=watches_drains,
-    )
 
 
 @attrs.frozen

@@ -112,13 +112,13 @@ class Opened:
     home: Adapter  # the primary, or the only namespace, or that to which a syphon moves
     secondary: Adapter | None
     spool: Adapter | None
-    shards: Mapping[str, Adapter]  # besides those
+    further: Mapping[str, Adapter]  # that extensions open as the primary
     by_name: Mapping[str, Adapter]  # all but the spool
 
     @property
     def stores(self) -> list[EmbeddedBroker]:
         """The namespaces with a store of their own in this process."""
-        return stores_among(self.home, self.secondary, self.spool, *self.shards.values())
+        return stores_among(self.home, self.secondary, self.spool, *self.further.values())
 
 
 async def open_namespaces(
@@ -130,7 +130,7 @@ async def open_namespaces(
 ) -> Opened:
     """
     Open the namespaces of a process. `hooks` are those of `home`, unless it has its own, and of
-    namespaces with shards.
+    those that extensions open as the primary.
 
     Raises:
         Failure: a namespace can't be opened, or refuses the credentials.
@@ -145,13 +145,15 @@ async def open_namespaces(
         secondary = by_name[name]
         if pairing.spool is not None:
             spool = await opening.enter_spool(pairing.spool, pairing)
-    for name in config.further_namespaces:
+    # A syphon that moves elsewhere has nothing to do with what is beside the primary.
+    further = config.further_namespaces if home.name == config.home.name else ()
+    for name in further:
         by_name[name] = await opening.enter(config.namespaces[name], hooks)
     return Opened(
         home=by_name[home.name],
         secondary=secondary,
         spool=spool,
-        shards={name: by_name[name] for name in config.further_namespaces},
+        further={name: by_name[name] for name in further},
         by_name=by_name,
     )
 

@@ -7,6 +7,7 @@ import attrs
 
 from gateway.app.assembly.opening import Opened, Opening
 from gateway.app.assembly.roles import Role
+from gateway.app.assembly.wrapper_rows import Reloads
 from gateway.app.certificates import CertificateWatch
 from gateway.app.operations.control_calls import Executors
 from gateway.app.process_control import ProcessControl
@@ -19,7 +20,6 @@ from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
 from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.cluster.cluster import Cluster
-from gateway.extensions.sharding.assembly import Sharding
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.leases import Leases
@@ -62,8 +62,14 @@ class ProcessParts:
     opened: Opened
     announcements: Announcements | None  # None: listeners aren't informed of new messages
     namespaces: Mapping[str, Broker]  # by name, each with its interceptors
-    sharding: Sharding
+    for_wrappers: Sequence[Service] = ()  # services of wrappers
     syphons: Sequence[Syphon] = ()
+
+    def reload(self, start: Config, fresh: Config) -> None:
+        """Let wrappers use what `fresh` changes; `start` is the configuration of the start."""
+        for service in self.for_wrappers:
+            if isinstance(service, Reloads):
+                service.reload(start, fresh)
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +84,6 @@ class Parts(ProcessParts):
     refusals: Refusals
     clients: Clients
     issuers: Issuers
-    for_wrappers: Sequence[Service] = ()
     pair: Pair | None = None
     control: Control | None = None  # of the pair and its syphons; None in a worker
     drills: Drills | None = None  # of the pair; None in a worker

@@ -112,7 +112,6 @@ _OWN: Final[Sequence[ServiceRow]] = (
     ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),
     ServiceRow("heartbeats", LEADING | {Role.SYPHON}, _heartbeats),
     ServiceRow("wrappers", GATEWAY, ready(lambda parts: parts.for_wrappers)),
-    ServiceRow("shards", GATEWAY, ready(lambda parts: parts.sharding.services)),
     ServiceRow("announcements", LEADING | {Role.SYPHON}, _announcer),
     ServiceRow("refusals", GATEWAY, ready(lambda parts: [parts.refusals])),
     ServiceRow("identity providers", GATEWAY, ready(lambda parts: [parts.issuers])),

@@ -9,7 +9,6 @@ from typing import Final
 
 import trio
 
-from gateway.app.assembly.claiming import check_claims
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import about_primary, identity_of, judge_backlog, likeness
 from gateway.app.namespaces import (
@@ -34,7 +33,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.health.abilities import Ability, remedy
 from gateway.extensions.announcements.waking import expected_wake
-from gateway.extensions.claims.configuration import CLAIMS, Claims
+from gateway.extensions.listing import parts
 from gateway.offering import offered
 from gateway.pairing.options import hedge_after
 from gateway.pairing.provision import doubts
@@ -52,9 +51,8 @@ async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> li
     """Connect to everything and return the findings. Nothing is changed."""
     config, findings = loaded.config, Findings()
     _read(loaded, findings)
-    claims = config.of(CLAIMS)
-    if claims is not None:
-        await _check_claims(claims, runtime, findings)
+    for add in parts("findings"):
+        await add(config, runtime, findings)
     running, is_served = await find_running(config, port_offset), False
     destination = await find_primary(config, runtime, running)
     for namespace in config.namespaces.values():
@@ -116,19 +114,6 @@ async def _check_identity(
         if destination.formerly and not destination.has_answered:
             text = f"the backlog is for the primary with the fingerprint {destination.formerly}"
             findings.add(subject, Grade.GOOD, f"{text}, by the file {pairing.state}")
-
-
-async def _check_claims(claims: Claims, runtime: Runtime, findings: Findings) -> None:
-    if claims.store.startswith("folder:"):
-        path = trio.Path(claims.store.removeprefix("folder:"))
-        if not await path.exists():
-            findings.add("claims", Grade.GOOD, "no store yet; `pairgate serve` creates it")
-            return
-    problem = await check_claims(claims, runtime)
-    if problem is None:
-        findings.add("claims", Grade.GOOD, "bodies can be written, read and deleted")
-    else:
-        findings.add("claims", Grade.BAD, problem)
 
 
 async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findings) -> None:

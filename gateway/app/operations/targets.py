@@ -9,7 +9,8 @@ from urllib.parse import quote
 import attrs
 import trio
 
-from gateway.app.assembly.claiming import with_claims
+from gateway.app.assembly.wrapper_rows import Wrapping
+from gateway.app.assembly.wrappers import wrapped, wrappers
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, is_to_come
@@ -82,7 +83,9 @@ async def open_target(
     broker = await enter(stack, chosen, runtime)
     if is_own(chosen):
         await make_entities(broker, chosen.plan)
-    seen, _ = await with_claims(stack, config, broker, runtime)
+    wrapping = Wrapping(stack=stack, config=config, runtime=runtime)
+    rows = [row for row in wrappers() if row.in_commands]
+    seen, _ = await wrapped(broker, wrapping, rows)
     return Target(
         broker=seen,
         name=f"namespace {chosen.name}",

@@ -10,4 +10,6 @@ EXTENSION: Final = Extension(
     completions=["configuration:completed"],
     checks=["configuration:problems"],
     warnings=["configuration:warnings"],
+    wrappers=["assembly:PACKS", "assembly:REFERENCES"],
+    findings=["assembly:check_store"],
 )

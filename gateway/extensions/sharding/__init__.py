@@ -12,4 +12,6 @@ EXTENSION: Final = Extension(
     reloads=["configuration:reloaded"],
     checks=["configuration:problems"],
     warnings=["configuration:warnings"],
+    home_wrappers=["assembly:PLACES"],
+    wrappers=["assembly:SHARDS"],
 )

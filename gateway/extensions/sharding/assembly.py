@@ -1,73 +1,61 @@
 """Puts sharded queues before the namespaces that have their shards."""
 
-import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
 
-import attrs
-
-from gateway.config.options import Config
+from gateway.app.assembly.wrapper_rows import WrapperRow, Wrapping
 from gateway.domain.entity import EntityPath
+from gateway.domain.failover import State
 from gateway.extensions.sharding.broker import ShardedBroker, always, never
-from gateway.extensions.sharding.configuration import SHARDING, reloaded
+from gateway.extensions.sharding.configuration import SHARDING
 from gateway.extensions.sharding.places import ShardPlaces
 from gateway.extensions.sharding.setup import ShardSetup
-from gateway.extensions.sharding.table import ShardingRule, ShardTable
-from gateway.ports import Broker, Observer, Service, WallClock
+from gateway.extensions.sharding.table import ShardTable
+from gateway.pairing.pair import Pair
+from gateway.ports import Broker, Service
 
 
-@attrs.define(eq=False, kw_only=True)
-class Sharding:
-    """The sharded queues of a process. Without rules it changes nothing."""
+async def _place(wrapping: Wrapping, home: Broker) -> tuple[Broker, Sequence[Service]]:
+    """The primary, which leads each shard to its namespace."""
+    config, runtime = wrapping.config, wrapping.runtime
+    table = ShardTable.of(config.of(SHARDING))
+    if not table.queues:
+        return home, ()
+    others = {name: wrapping.namespaces[name] for name in config.further_namespaces}
+    places = ShardPlaces(home=home, others=others, table=table)
+    setup = ShardSetup(
+        broker=places,
+        table=table,
+        observer=runtime.observer,
+        rng=runtime.rng("setup of shards"),
+        watches_drains=wrapping.leads,
+    )
+    return places, [setup]
 
-    rules: Iterable[ShardingRule]
-    others: Mapping[str, Broker]  # the open namespaces that have shards, besides the primary
-    clock: WallClock
-    rng: random.Random
-    observer: Observer
-    watches_drains: bool = True
-    table: ShardTable = attrs.field(init=False)
-    services: list[Service] = attrs.field(factory=list, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.table = ShardTable.of(self.rules)
+async def _join(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[Service]]:
+    """The pair, or the places, as clients see it: each sharded queue is one."""
+    places, pair = wrapping.home, wrapping.pair
+    if not isinstance(places, ShardPlaces):
+        return broker, ()
+    joined = ShardedBroker(
+        broker=broker,
+        table=places.table,
+        rng=wrapping.runtime.rng("sharding"),
+        clock=wrapping.runtime.now,
+        is_healthy=always if pair is None else partial(_is_healthy, pair),
+        keeps_order=never if pair is None else pair.broker.keeps_order,
+    )
+    return joined, ()
 
-    def reload(self, start: Config, fresh: Config) -> None:
-        """Use the rules of `fresh` that a process which started with `start` can take over."""
-        self.table.replace(reloaded(start, fresh).of(SHARDING))
 
-    def places(self, home: Broker) -> Broker:
-        """The primary, which leads each shard to its namespace."""
-        if not self.table.queues:
-            return home
-        places = ShardPlaces(home=home, others=self.others, table=self.table)
-        setup = ShardSetup(
-            broker=places,
-            table=self.table,
-            observer=self.observer,
-            rng=self.rng,
-            watches_drains=self.watches_drains,
-        )
-        self.services.append(setup)
-        return places
+def _is_healthy(pair: Pair, shard: EntityPath) -> bool:
+    """True if the shard, an entity of the pair, is at the primary."""
+    return pair.states.state_of(shard) is State.PRIMARY
 
-    def joined(
-        self,
-        broker: Broker,
-        *,
-        is_healthy: Callable[[EntityPath], bool] = always,
-        keeps_order: Callable[[EntityPath], bool] = never,
-    ) -> Broker:
-        """
-        `broker` (the pair, or `places`) as clients see it: each sharded queue is one. The other
-        arguments are those of `ShardedBroker`.
-        """
-        if not self.table.queues:
-            return broker
-        return ShardedBroker(
-            broker=broker,
-            table=self.table,
-            rng=self.rng,
-            clock=self.clock,
-            is_healthy=is_healthy,
-            keeps_order=keeps_order,
-        )
+
+PLACES: Final = WrapperRow(
+    "shards' places", "gateway/extensions/sharding/places.py", "[[sharding]]", _place
+)
+SHARDS: Final = WrapperRow("shards", "gateway/extensions/sharding/broker.py", "[[sharding]]", _join)

@@ -10,10 +10,12 @@ import attrs
 import trio
 
 from gateway.capabilities import described
+from gateway.config.options import Config
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.sharding import ShardAdded, ShardDrained
+from gateway.extensions.sharding.configuration import SHARDING, reloaded
 from gateway.extensions.sharding.table import ShardedQueue, ShardTable
 from gateway.ports import Broker, Observer
 
@@ -34,6 +36,10 @@ class ShardSetup:
     watches_drains: bool = True  # not in a worker, whose parent does
     drain_interval: float = _DRAIN_INTERVAL
     _empty: set[tuple[str, int]] = attrs.field(factory=set, init=False)  # and reported
+
+    def reload(self, start: Config, fresh: Config) -> None:
+        """Use the rules of `fresh` that a process which started with `start` can take over."""
+        self.table.replace(reloaded(start, fresh).of(SHARDING))
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled."""

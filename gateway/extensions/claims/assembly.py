@@ -7,7 +7,9 @@ from typing import Final
 
 import trio
 
+from gateway.app.assembly.wrapper_rows import WrapperRow, Wrapping
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.findings import Findings, Grade
 from gateway.app.runtime import Runtime
 from gateway.brokers.entra.options import STORAGE_SCOPE
 from gateway.brokers.storage_queue.blob_client import BlobClient
@@ -36,32 +38,20 @@ CODEC: Final = Codec(encode=encode_message, decode=decode_message)
 PROBE: Final = b"Pairgate has looked whether it can write here."
 
 
-async def with_claims(
-    stack: AsyncExitStack, config: Config, broker: Broker, runtime: Runtime
-) -> tuple[Broker, Sequence[Service]]:
-    """
-    The broker with claim check and packing, and the services that must run for them.
-
-    Raises:
-        Failure: as `with_claim_check`.
-    """
-    claimed, services = await with_claim_check(stack, config, broker, runtime)
-    packed, further = with_packing(config, claimed, runtime)
-    return packed, [*services, *further]
+async def _pack(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[Service]]:
+    rules, runtime = wrapping.config.of(PACKING), wrapping.runtime
+    if not rules:
+        return broker, ()
+    packed = PackedBroker(
+        broker=broker, rules=rules, codec=CODEC, clock=runtime.now, new_id=runtime.new_id
+    )
+    return packed, [packed]
 
 
-async def with_claim_check(
-    stack: AsyncExitStack,
-    config: Config,
-    broker: Broker,
-    runtime: Runtime,
-    *,
-    collects: bool = True,
-) -> tuple[Broker, Sequence[Service]]:
+async def _refer(wrapping: Wrapping, broker: Broker) -> tuple[Broker, Sequence[Service]]:
     """
-    The broker with the claim check, if it is configured, and the services that must run for it; the
-    stack closes the store. `collects`: bodies that no message needs are deleted here, not by
-    another process.
+    The broker with the claim check, whose store the stack closes. Where `leads`, bodies that no
+    message needs are deleted.
 
     If a remote store doesn't answer, its state is assumed to be right: a start during an outage
     must work.
@@ -69,33 +59,26 @@ async def with_claim_check(
     Raises:
         Failure: the store's folder can't be created, or the service refuses the credentials.
     """
-    settings = config.of(CLAIMS)
+    settings, runtime = wrapping.config.of(CLAIMS), wrapping.runtime
     if settings is None:
         return broker, ()
-    pairing = config.pairing
+    pairing = wrapping.config.pairing
     restarts = pairing is not None and pairing.syphon.backlog_ttl is BacklogTimeToLive.RESTART
-    claim_check = await _open_claim_check(stack, settings, runtime, lives_anew=restarts)
+    claim_check = await _open_claim_check(wrapping.stack, settings, runtime, lives_anew=restarts)
     dependencies = ClaimDependencies(
         clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
     )
     claimed = ClaimedBroker(broker=broker, claim_check=claim_check, dependencies=dependencies)
-    return claimed, [Collector(claim_check)] if collects else []
+    return claimed, [Collector(claim_check)] if wrapping.leads else []
 
 
-def with_packing(
-    config: Config, broker: Broker, runtime: Runtime
-) -> tuple[Broker, Sequence[Service]]:
-    """The broker with packing, if it is configured, and the services that must run for it."""
-    if not config.of(PACKING):
-        return broker, ()
-    packed = PackedBroker(
-        broker=broker,
-        rules=config.of(PACKING),
-        codec=CODEC,
-        clock=runtime.now,
-        new_id=runtime.new_id,
-    )
-    return packed, [packed]
+# Packs are made before the claim check: it sees their size.
+PACKS: Final = WrapperRow(
+    "packing", "gateway/extensions/claims/packing.py", "[[packing]]", _pack, in_commands=True
+)
+REFERENCES: Final = WrapperRow(
+    "claim check", "gateway/extensions/claims/broker.py", "[claims]", _refer, in_commands=True
+)
 
 
 async def _open_claim_check(
@@ -115,7 +98,24 @@ async def _open_claim_check(
     )
 
 
-async def check_claims(settings: Claims, runtime: Runtime) -> str | None:
+async def check_store(config: Config, runtime: Runtime, findings: Findings) -> None:
+    """Add the finding whether bodies can be written, read and deleted."""
+    settings = config.of(CLAIMS)
+    if settings is None:
+        return
+    if settings.store.startswith(FOLDER):
+        path = trio.Path(settings.store.removeprefix(FOLDER))
+        if not await path.exists():
+            findings.add("claims", Grade.GOOD, "no store yet; `pairgate serve` creates it")
+            return
+    problem = await _problem_of(settings, runtime)
+    if problem is None:
+        findings.add("claims", Grade.GOOD, "bodies can be written, read and deleted")
+    else:
+        findings.add("claims", Grade.BAD, problem)
+
+
+async def _problem_of(settings: Claims, runtime: Runtime) -> str | None:
     """Write, read and delete a test body; return the problem, or None."""
     name, problem = claims.new_id(runtime.new_id(), Message(), runtime.now()), None
     try:
