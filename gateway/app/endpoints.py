@@ -56,7 +56,7 @@ class OpenEndpoint:
 
 
 class Given(Protocol):
-    """Listening sockets from another process, as `gateway.app.take_over.given.GivenSockets`."""
+    """Listening sockets from another process, as `gateway.app.given.GivenSockets`."""
 
     def take(self, bind: str) -> BoundSockets | None: ...
 

@@ -26,16 +26,14 @@ from gateway.app.endpoints import (
     OpenEndpoint,
     open_cluster_port,
     open_endpoints,
-    tls_of,
 )
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.given import GivenSockets, from_systemd
 from gateway.app.logs import Reloader
 from gateway.app.process import SignalWatch, Trimmer, allow_files, collect_seldom
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
-from gateway.app.take_over.door import Door, HandOver, open_door
-from gateway.app.take_over.given import GivenSockets, from_systemd
-from gateway.app.take_over.predecessor import Predecessor, find_predecessor
+from gateway.app.succession import Served, Start, Succession, open_succession
 from gateway.app.workers.limits import shared
 from gateway.config.file import Loaded
 from gateway.config.options import ADMIN, SERVE, Config
@@ -139,35 +137,28 @@ async def serve(
         raise Failure(f"{loaded.source}: add [[endpoints]] for clients", ExitCode.WRONG)
     _warn(loaded, runtime)
     options = options or ServeOptions()
-    gateway = _Gateway(
-        loaded=loaded, config=config, runtime=runtime, options=options, reloader=reloader
-    )
     async with AsyncExitStack() as stack:
-        given = from_systemd(config, os.environ, port_offset=options.port_offset)
-        if options.take_over:
-            gateway.predecessor = await _predecessor(stack, config, runtime, given)
-        if gateway.predecessor is not None:
-            given = gateway.predecessor.given
-        if config.take_over is not None:
-            gateway.door = await open_door(stack, config.take_over, runtime.observer)
-        await gateway.serve(given)
-        while gateway.door is not None and (kept := await gateway.door.freed()):
-            gateway.predecessor = None
-            await gateway.serve(kept)
-
-
-async def _predecessor(
-    stack: AsyncExitStack, config: Config, runtime: Runtime, given: GivenSockets | None
-) -> Predecessor | None:
-    if config.take_over is None:
-        text = "take_over: is missing; --take-over asks the running gateway at this socket"
-        raise Failure(text, ExitCode.WRONG)
-    if given is not None:
-        text = "take_over: systemd has given this process its sockets (LISTEN_FDS): choose one way"
-        raise Failure(text, ExitCode.WRONG)
-    for number in config.endpoints_of(SERVE):
-        tls_of(config, number)  # so that an error is found before the predecessor does anything
-    return await find_predecessor(stack, config.take_over, runtime.observer)
+        start = Start(
+            stack=stack,
+            config=config,
+            observer=runtime.observer,
+            given=from_systemd(config, os.environ, port_offset=options.port_offset),
+            take_over=options.take_over,
+        )
+        gateway = _Gateway(
+            loaded=loaded,
+            config=config,
+            runtime=runtime,
+            options=options,
+            reloader=reloader,
+            succession=await open_succession(start),
+        )
+        given = gateway.succession.given
+        while True:
+            await gateway.serve(given)
+            given = await gateway.succession.freed()
+            if given is None:
+                return
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -179,8 +170,7 @@ class _Gateway:
     runtime: Runtime
     options: ServeOptions
     reloader: Reloader | None
-    door: Door | None = None
-    predecessor: Predecessor | None = None
+    succession: Succession
     _reloaded: Loaded | None = attrs.field(default=None, init=False)
 
     async def serve(self, given: GivenSockets | None) -> None:
@@ -200,8 +190,7 @@ class _Gateway:
 
     async def _run(self, stack: AsyncExitStack, ending: Ending, given: GivenSockets | None) -> None:
         config, runtime, loaded, options = self.config, self.runtime, self.loaded, self.options
-        if self.predecessor is not None:
-            await self.predecessor.wait_free()
+        await self.succession.wait_free()
         cluster = make_cluster(config, runtime)
         parts = await make_parts(stack, config, runtime, cluster=cluster, adopted=options.adopted)
         collect_seldom()
@@ -220,7 +209,7 @@ class _Gateway:
         endpoints, ports = await self._open(stack, parts, ending, given)
         own = pool.share(endpoints)
         serving = trio.Event()
-        further = [*ports, *self._of_take_over(parts, endpoints, ports, ending, serving)]
+        further = [*ports, *self._hand_over(parts, endpoints, ports, ending, serving)]
 
         def apply(fresh: Loaded) -> None:
             self._reloaded = fresh
@@ -271,35 +260,27 @@ class _Gateway:
             given.close()  # the sockets of addresses that aren't configured any more
         return endpoints, ports
 
-    def _of_take_over(
+    def _hand_over(
         self,
         parts: Parts,
         endpoints: Sequence[OpenEndpoint],
         ports: Sequence[ClusterPort],
         ending: Ending,
         serving: trio.Event,
-    ) -> list[Service]:
-        found = list[Service]()
-        if self.predecessor is not None:
-            self.predecessor.check()
-            self.predecessor.serving, self.predecessor.fail = serving, ending.fail
-            found.append(self.predecessor)
-        if self.door is not None:
-            offset = self.options.port_offset
-            listeners = [
-                (moved(self.config.endpoints[each.number].bind, offset), each.listener)
-                for each in endpoints
-            ]
-            hand_over = HandOver(
-                door=self.door,
-                listeners=[*listeners, *((port.bind, port.listener) for port in ports)],
-                state=None if parts.pair is None else parts.pair.state,
-                has_stores=bool(parts.opened.stores),
-                ending=ending,
-                serving=serving,
-            )
-            found.append(hand_over)
-        return found
+    ) -> Sequence[Service]:
+        offset = self.options.port_offset
+        listeners = [
+            (moved(self.config.endpoints[each.number].bind, offset), each.listener)
+            for each in endpoints
+        ]
+        served = Served(
+            listeners=[*listeners, *((port.bind, port.listener) for port in ports)],
+            state=None if parts.pair is None else parts.pair.state,
+            has_stores=bool(parts.opened.stores),
+            ending=ending,
+            serving=serving,
+        )
+        return self.succession.services(served)
 
 
 def apply_reloaded(

@@ -48,6 +48,8 @@ class Extension:
     findings: Sequence[Part] = ()
     # `gateway.app.assembly.services.ServiceRow`
     services: Sequence[Part] = ()
+    # `gateway.app.succession.SuccessionRow`
+    successions: Sequence[Part] = ()
 
     @property
     def name(self) -> str:

@@ -12,9 +12,10 @@ from gateway.extensions.announcements import EXTENSION as ANNOUNCEMENTS
 from gateway.extensions.claims import EXTENSION as CLAIMS
 from gateway.extensions.extension import Extension
 from gateway.extensions.sharding import EXTENSION as SHARDING
+from gateway.extensions.take_over import EXTENSION as TAKE_OVER
 from gateway.extensions.traces import EXTENSION as TRACES
 
-EXTENSIONS: Final[Sequence[Extension]] = (TRACES, CLAIMS, SHARDING, ANNOUNCEMENTS)
+EXTENSIONS: Final[Sequence[Extension]] = (TRACES, CLAIMS, SHARDING, ANNOUNCEMENTS, TAKE_OVER)
 
 
 @cache

@@ -40,6 +40,7 @@ from gateway.extensions.announcements.feeds import Source, make_feeds
 from gateway.extensions.announcements.waking import hears_all_senders
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.listening.items import RAW
+from gateway.listening.job import wait_for_it
 from gateway.listening.listener import QueueListener
 from gateway.listening.options import ListenerOptions
 from gateway.listening.process.figures import ListenerFigures, with_metrics
@@ -105,6 +106,7 @@ async def listen(
         if wanted.report is not None:
             stream = await stack.enter_async_context(open_report(wanted.report))
             reporter = Reporter(stream=stream, measured=handle)
+        missing = Missing(target)
         try:
             listener = QueueListener(
                 broker=target.broker,
@@ -120,12 +122,11 @@ async def listen(
                     hears_all_senders=target.home == loaded.config.home.name
                     and hears_all_senders(loaded.config, wanted.triggers),
                 ),
+                on_missing=wait_for_it if wanted.waits_for_queue else missing.note,
             )
         except InvalidRequest as error:
             raise Failure(str(error), ExitCode.WRONG) from error
         ending = Ending(listener=listener, observer=runtime.observer)
-        if not wanted.waits_for_queue:
-            listener.on_missing = partial(_end_without, ending, target)
         keys = _keys_for(target, loaded.config, runtime)
         feeds = await make_feeds(stack, keys, runtime, target, listener, wanted.source)
         figures = ListenerFigures(
@@ -148,7 +149,10 @@ async def listen(
         await admin.open(stack)
         async with trio.open_nursery() as operators:
             await operators.start(admin.run)
-            stores, services = stores_among(target.broker), [figures, *feeds]
+            stores, services = (
+                stores_among(target.broker),
+                [figures, *feeds, EndWithout(missing, ending)],
+            )
             await _run(
                 ending,
                 admin.steering,
@@ -196,6 +200,12 @@ class Ending:
         if not self.is_asked:
             self.ask("the agent has ended")
 
+    def leave(self, failure: Failure, reason: str) -> None:
+        """Drain because of the failure, unless the process drains already."""
+        if not self.is_asked:
+            self.failure = failure
+            self.ask(reason)
+
     def fail(self, failure: Failure) -> None:
         self.failure = failure
         self.scope.cancel()
@@ -226,14 +236,34 @@ async def _run(
             nursery.cancel_scope.cancel()
 
 
-def _end_without(ending: Ending, target: Target, queue: EntityPath) -> None:
-    """Drain and fail, only once, although each retry finds the queue missing again."""
-    if ending.is_asked:
-        return
-    why = f"queue {queue} is missing"
-    hint = "--wait-for-queue waits until it exists"
-    ending.failure = Failure(f"{target.name}: {why}{cure_of_missing(target)}. {hint}")
-    ending.ask(why)
+@attrs.define(eq=False)
+class Missing:
+    """The first queue of the listener that doesn't exist; it is missing until the end."""
+
+    target: Target
+    queue: EntityPath | None = attrs.field(default=None, init=False)
+    found: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def note(self, queue: EntityPath) -> None:
+        """Note that this queue is missing. Each retry finds it missing again."""
+        self.queue = self.queue or queue
+        self.found.set()
+
+
+@attrs.frozen(eq=False)
+class EndWithout:
+    """A `Service` that ends the process without a queue for which it isn't to wait."""
+
+    _missing: Missing
+    _ending: Ending
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Return when a queue was missing, and the listener drains."""
+        task_status.started()
+        await self._missing.found.wait()
+        target, why = self._missing.target, f"queue {self._missing.queue} is missing"
+        hint = "--wait-for-queue waits until it exists"
+        self._ending.leave(Failure(f"{target.name}: {why}{cure_of_missing(target)}. {hint}"), why)
 
 
 async def _open_target(

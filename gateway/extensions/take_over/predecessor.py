@@ -14,7 +14,7 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.take_over.given import GivenSockets, by_bind
+from gateway.app.given import GivenSockets, by_bind
 from gateway.domain.events.take_over import TakenOver
 from gateway.net.descriptors import DescriptorChannel, Peer, close_all
 from gateway.net.unix import short_path
@@ -27,15 +27,11 @@ ANSWER_SECONDS: Final = (
 GIVEN_UP: Final = "take_over: this process took so long to start that the running gateway serves on"
 
 
-def _raise(failure: Failure) -> None:
-    raise failure
-
-
 @attrs.define(eq=False, kw_only=True)
 class Predecessor:
     """
-    The running process, which serves until this process is ready. As a `Service`, it reports the
-    readiness to that process. If this process ends earlier, the predecessor goes on serving.
+    The running process, which serves until this process is ready. If this process ends earlier, the
+    predecessor goes on serving.
     """
 
     channel: DescriptorChannel
@@ -45,8 +41,6 @@ class Predecessor:
     # The running process has stores, and frees them before this process is ready.
     frees_stores: bool
     observer: Observer
-    serving: trio.Event = attrs.field(factory=trio.Event)  # set when this process accepts
-    fail: Callable[[Failure], None] = _raise  # ends this process
 
     def check(self) -> None:
         """
@@ -56,11 +50,11 @@ class Predecessor:
         Raises:
             Failure: the predecessor serves on.
         """
-        if self.channel.has_news and not self._has_ended:
+        if self.channel.has_news and not self.has_ended:
             raise Failure(GIVEN_UP, ExitCode.TEMPORARY)
 
     @property
-    def _has_ended(self) -> bool:
+    def has_ended(self) -> bool:
         poll = select.poll()
         poll.register(self.process, select.POLLIN)
         return bool(poll.poll(0))
@@ -77,16 +71,26 @@ class Predecessor:
             # The locks of its stores end with the process.
             await trio.lowlevel.wait_readable(self.process)
 
+
+@attrs.frozen(eq=False)
+class Arrival:
+    """A `Service` that tells the predecessor to drain when this process accepts connections."""
+
+    _predecessor: Predecessor
+    _serving: trio.Event  # set when this process accepts
+    _fail: Callable[[Failure], None]  # ends this process
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Tell the predecessor to drain when this process accepts connections."""
+        """Return when the predecessor is told."""
         task_status.started()
-        await self.serving.wait()
-        self.observer.report(TakenOver(pid=self.peer.pid))
+        before = self._predecessor
+        await self._serving.wait()
+        before.observer.report(TakenOver(pid=before.peer.pid))
         try:
-            await self.channel.send({"ready": True})
+            await before.channel.send({"ready": True})
         except trio.BrokenResourceError:
-            if not self._has_ended:  # the predecessor gave up at the last moment
-                self.fail(Failure(GIVEN_UP, ExitCode.TEMPORARY))
+            if not before.has_ended:  # the predecessor gave up at the last moment
+                self._fail(Failure(GIVEN_UP, ExitCode.TEMPORARY))
 
 
 async def find_predecessor(

@@ -10,8 +10,8 @@ import trio
 
 from gateway.app.endpoints import bind_endpoint
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.given import by_bind, from_systemd
 from gateway.app.runtime import Runtime
-from gateway.app.take_over.given import by_bind, from_systemd
 from gateway.config.file import parse
 from gateway.config.options import Config
 from gateway.frontends.refusals import Refusals

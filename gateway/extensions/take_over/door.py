@@ -14,11 +14,11 @@ import attrs
 import trio
 
 from gateway.app.failure import Failure
+from gateway.app.given import GivenSockets, by_bind
 from gateway.app.process import cancel_at_signal
-from gateway.app.take_over.given import GivenSockets, by_bind
-from gateway.app.take_over.predecessor import VERSION
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.events.take_over import TakeOverFailed
+from gateway.extensions.take_over.predecessor import VERSION
 from gateway.net.descriptors import MOST_DESCRIPTORS, DescriptorChannel, close_all, duplicates
 from gateway.net.listeners import Listener
 from gateway.net.unix import SocketFile, file_of, short_path

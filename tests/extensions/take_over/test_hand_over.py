@@ -7,7 +7,7 @@ import resource
 import signal
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,11 @@ import pytest
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.take_over.door import Door, HandOver, open_door, see_off
-from gateway.app.take_over.given import GivenSockets
-from gateway.app.take_over.predecessor import Predecessor, find_predecessor
+from gateway.app.given import GivenSockets
 from gateway.domain.events.gateway import Doubtful, Event
 from gateway.domain.events.take_over import TakenOver, TakeOverFailed
+from gateway.extensions.take_over.door import Door, HandOver, open_door, see_off
+from gateway.extensions.take_over.predecessor import Arrival, Predecessor, find_predecessor
 from gateway.net.descriptors import DescriptorChannel, close_all
 from gateway.net.listeners import Listener, open_listener
 from gateway.net.unix import short_path
@@ -71,6 +71,17 @@ class Running:
         found = await find_predecessor(stack, self.path, self.observed)
         assert found is not None
         return found
+
+
+def must_not_fail(failure: Failure) -> None:
+    raise failure
+
+
+def arrival(new: Predecessor, fail: Callable[[Failure], None] = must_not_fail) -> Arrival:
+    """The service of a successor that accepts connections already."""
+    serving = trio.Event()
+    serving.set()
+    return Arrival(new, serving, fail)
 
 
 async def no_process(pid: int) -> None:
@@ -125,8 +136,7 @@ async def test_a_successor_gets_the_sockets_and_the_gateway_drains_when_it_is_re
         assert not old.ending.is_asked
         new.check()
 
-        nursery.start_soon(new.run)
-        new.serving.set()
+        nursery.start_soon(arrival(new).run)
         await old.ending.asked.wait()
 
         assert old.ending.reasons == [f"process {ME} has taken over"]
@@ -166,8 +176,7 @@ async def test_stores_are_free_when_the_parts_are_closed_and_a_ready_successor_e
 
         nursery.start_soon(end)
         await new.wait_free()
-        nursery.start_soon(new.run)
-        new.serving.set()
+        nursery.start_soon(arrival(new).run)
         with trio.fail_after(PATIENCE):
             while not kept:
                 await trio.lowlevel.checkpoint()
@@ -214,15 +223,13 @@ async def test_a_successor_that_hangs_blocks_no_other_and_may_not_serve_later(
             hanging.check()
         assert caught.value.code is ExitCode.TEMPORARY
         failures = list[Failure]()
-        hanging.fail = failures.append
-        hanging.serving.set()
-        await hanging.run()  # the successor was too late by so little that it accepts already
+        # The successor was too late by so little that it accepts already.
+        await arrival(hanging, failures.append).run()
         assert [str(each) for each in failures] == [str(caught.value)]
 
         old.door.ready_seconds = PATIENCE
         other = await old.successor(stack)
-        nursery.start_soon(other.run)
-        other.serving.set()
+        nursery.start_soon(arrival(other).run)
         await old.ending.asked.wait()
         assert old.ending.reasons == [f"process {ME} has taken over"]
         nursery.cancel_scope.cancel()
