@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import click
 
-COMMANDS: Final[Mapping[str, str]] = {  # by command: its module in `gateway.commands`
+from gateway.extensions.listing import commands
+
+_OF_CORE: Final[Mapping[str, str]] = {  # by command: its module in `gateway.commands`
     "agent": "listen",
     "bench": "bench",
     "certs": "trial",
@@ -16,25 +18,21 @@ COMMANDS: Final[Mapping[str, str]] = {  # by command: its module in `gateway.com
     "completion": "completion",
     "config": "config",
     "create": "entities",
-    "dead-letters": "redrive",
     "delete": "entities",
     "demo": "trial",
-    "drill": "drill",
     "drain": "process",
     "events": "events",
     "failback": "control",
     "failover": "control",
     "keys": "keys",
-    "list": "entities",
+    "list": "entities:list_",
     "listen": "listen",
     "pause": "control",
     "peek": "messages",
     "probe": "control",
     "provision": "check",
-    "purge": "purge",
     "rate": "control",
     "receive": "messages",
-    "redrive": "redrive",
     "reload": "process",
     "resume": "control",
     "send": "messages",
@@ -45,11 +43,15 @@ COMMANDS: Final[Mapping[str, str]] = {  # by command: its module in `gateway.com
     "token": "token",
     "trigger": "messages",
 }
-
-_FUNCTIONS: Final = {
-    "dead-letters": "dead_letters",
-    "list": "list_",
-}  # commands whose names can't be a function's
+# By command: its module, and its name in the module where that differs.
+COMMANDS: Final[Mapping[str, str]] = dict(
+    sorted(
+        (
+            *((name, f"gateway.commands.{module}") for name, module in _OF_CORE.items()),
+            *commands().items(),
+        )
+    )
+)
 
 
 def command_named(name: str) -> click.Command:
@@ -60,8 +62,8 @@ def command_named(name: str) -> click.Command:
     # Modules are never garbage: a collection that searches them takes a seventh of a start.
     gc.disable()
     try:
-        module = importlib.import_module(f"gateway.commands.{COMMANDS[name]}")
-        command: click.Command = getattr(module, _FUNCTIONS.get(name, name))
+        module, _, attribute = COMMANDS[name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or name)
     finally:
         gc.enable()
     return command

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": PORTS | {"brokers", "wire", "domain"},
     "store/engine": {"domain"},
     "checker": {"domain"},
-    "wire": {"domain"},
+    "wire": {"domain"} | LISTING,
     "wire/amqp/engine": {"wire/amqp"},
     "wire/amqp/sasl": {"wire/amqp"},
     "ports": {"domain"},
@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Below each extension it is a list of names; each part of the core reads its own parts.
     "extensions/extension": set(),
     "extensions/listing": {"extensions"},
-    "extensions": CORE | {"commands", "demo"},
+    "extensions": CORE | {"checker", "commands", "demo"},
     "cli": {"commands"} | LISTING,
     "__main__": {"cli"},
     "__init__": set(),

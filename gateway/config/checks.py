@@ -72,8 +72,6 @@ def problems_of(config: Config) -> list[str]:
         found.append("pairing: is missing; without it only one namespace may be configured")
     elif config.entities:
         found.append("entities: needs [pairing], because these options belong to a pair")
-    if config.drill.allowed and config.pairing is None:
-        found.append("drill.allowed: needs [pairing]; without a pair an outage has no other way")
     return [*found, *(problem for check in parts("checks") for problem in check(config))]
 
 

@@ -177,14 +177,6 @@ class Audit:
 
 
 @attrs.frozen(kw_only=True)
-class DrillOptions:
-    """`[drill]`: allows operators to rehearse an outage with this gateway. Times are seconds."""
-
-    allowed: bool = False
-    max_duration: float = attrs.field(default=900.0, validator=validators.gt(0.0))
-
-
-@attrs.frozen(kw_only=True)
 class Listen:
     """`[listener]`, for `pairgate listen`."""
 
@@ -417,7 +409,6 @@ class Config:
     listener: Listen = attrs.field(factory=Listen)
     agent: Agent = attrs.field(factory=Agent)
     audit: Audit | None = None
-    drill: DrillOptions = attrs.field(factory=DrillOptions)
     cluster: ClusterOptions | None = None
     logging: Logging = attrs.field(factory=Logging)
     # The tables of extensions: an instance of `tables_class()`.

@@ -1,6 +1,6 @@
 """The parts by which a feature extends the core: what the `EXTENSION` of each folder names."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -50,6 +50,13 @@ class Extension:
     services: Sequence[Part] = ()
     # `gateway.app.succession.SuccessionRow`
     successions: Sequence[Part] = ()
+    # `gateway.wire.pairgate.control_call.ControlCall`; a feature executes it.
+    calls: Sequence[Part] = ()
+    # `gateway.domain.status.sections.Section`; a feature gives its value.
+    sections: Sequence[Part] = ()
+    commands: Mapping[str, Part] = attrs.field(factory=dict)  # by name
+    # Functions of a `gateway.app.assembly.parts.ProcessPlan` that make a `Feature`, or None.
+    features: Sequence[Part] = ()
 
     @property
     def name(self) -> str:

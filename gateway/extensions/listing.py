@@ -4,21 +4,42 @@ The list of extensions. Without its line here and its folder, a feature is gone,
 The order is that of wrappers and interceptors, from the client to the namespace.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from gateway.extensions.announcements import EXTENSION as ANNOUNCEMENTS
 from gateway.extensions.claims import EXTENSION as CLAIMS
+from gateway.extensions.drill import EXTENSION as DRILL
 from gateway.extensions.extension import Extension
+from gateway.extensions.purge import EXTENSION as PURGE
+from gateway.extensions.redrive import EXTENSION as REDRIVE
 from gateway.extensions.sharding import EXTENSION as SHARDING
 from gateway.extensions.take_over import EXTENSION as TAKE_OVER
 from gateway.extensions.traces import EXTENSION as TRACES
 
-EXTENSIONS: Final[Sequence[Extension]] = (TRACES, CLAIMS, SHARDING, ANNOUNCEMENTS, TAKE_OVER)
+EXTENSIONS: Final[Sequence[Extension]] = (
+    TRACES,
+    CLAIMS,
+    SHARDING,
+    REDRIVE,
+    PURGE,
+    DRILL,
+    ANNOUNCEMENTS,
+    TAKE_OVER,
+)
 
 
 @cache
 def parts(point: str) -> Sequence[Any]:
     """The parts of all extensions at that point, a field of `Extension`; imported at first use."""
     return tuple(part for extension in EXTENSIONS for part in extension.load(point))
+
+
+def commands() -> Mapping[str, str]:
+    """The commands of all extensions, by their names: `MODULE:FUNCTION`."""
+    return {
+        name: f"{extension.package}.{part}"
+        for extension in EXTENSIONS
+        for name, part in extension.commands.items()
+    }

@@ -21,7 +21,6 @@ from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
 from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, admin_at
 from gateway.app.operations.asking import give, give_to
 from gateway.app.operations.certificates import make_certificates
-from gateway.app.operations.control_calls import of_backlog
 from gateway.app.runtime import Runtime
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.config.file import parse
@@ -35,7 +34,6 @@ from gateway.domain.operators.control import (
     Order,
     Override,
 )
-from gateway.domain.operators.drill import Drill, DrillAnswer, DrillFault, DrillOrder, DrillState
 from gateway.domain.operators.permissions import Permissions, Role
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.domain.operators.process import (
@@ -44,9 +42,13 @@ from gateway.domain.operators.process import (
     ProcessOrder,
     ProcessState,
 )
-from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.domain.operators.redrive import Group, Redriven, RedriveOrder, Selection, Survey
 from gateway.domain.status.process import Status
+from gateway.extensions.drill import calls as drilling
+from gateway.extensions.drill.order import Drill, DrillAnswer, DrillFault, DrillOrder, DrillState
+from gateway.extensions.purge import calls as purging
+from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
+from gateway.extensions.redrive.calls import REDRIVE
+from gateway.extensions.redrive.order import Group, Redriven, RedriveOrder, Selection, Survey
 from gateway.fair_budget import FairBudget
 from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.figures import FiguresFrontend
@@ -134,14 +136,14 @@ EXAMPLES: Mapping[Call, tuple[Any, Any]] = {
         for call in (table.FAILOVER, table.FAILBACK, table.PAUSE, table.RESUME, table.RATE)
     },
     table.PROBE: (ProbeOrder(targets=("orders",), reason="the disk is free"), PROBED),
-    table.REDRIVE: (
+    REDRIVE: (
         RedriveOrder(selection=SELECTION, executes=True, rate=2.5, most=7),
         Redriven(moved=1, left=2, problems=("full",), is_outage=True),
     ),
-    table.PURGE: (PURGE, PurgeAnswer(queue="q", dead_letters=True, messages=3, purged=2, left=1)),
-    table.DRILLS: (NoKeys(), DRILLS),
-    table.DRILL: (DRILL, drilled("drill")),
-    table.END_DRILL: (NoKeys(), drilled("end-drill")),
+    purging.PURGE: (PURGE, PurgeAnswer(queue="q", dead_letters=True, messages=3, purged=2, left=1)),
+    drilling.DRILLS: (NoKeys(), DRILLS),
+    drilling.DRILL: (DRILL, drilled("drill")),
+    drilling.END_DRILL: (NoKeys(), drilled("end-drill")),
     table.RELOAD: (ProcessOrder(**table.RELOAD.fixed, reason="new batch"), of_process("reload")),
     table.DRAIN: (
         ProcessOrder(**table.DRAIN.fixed, wait=True),
@@ -188,7 +190,7 @@ class Site:
         self, path: str, body: bytes, fields: Mapping[str, str], name: str = "operators"
     ) -> Response:
         endpoint = self.endpoint(name=name)
-        right = table.PURGE.least_right
+        right = purging.PURGE.least_right
         headers = Headers.of({"Authorization": endpoint.authorization(right) or "", **fields})
         async with endpoint.client() as client:
             return await client.request(
@@ -207,7 +209,7 @@ class Site:
         if self.error is not None:
             raise self.error
         self.given.append((call, request, operator))
-        return COUNTED if call is table.REDRIVE and not request.executes else EXAMPLES[call][1]
+        return COUNTED if call is REDRIVE and not request.executes else EXAMPLES[call][1]
 
 
 @pytest.fixture(scope="module")
@@ -350,10 +352,10 @@ async def test_a_reader_reads_and_counts(config: Config, certificates: Path, way
     count = RedriveOrder(selection=Selection(), peek=7)
     async with open_site(config, certificates) as site:
         reader = site.endpoint(way, "readers")
-        counted = await give_to(reader, table.REDRIVE, count)
+        counted = await give_to(reader, REDRIVE, count)
         role = await give_to(reader, table.PERMISSIONS, NoKeys())
         state = await give_to(reader, table.CONTROL, ControlQuery())
-        drills = await give_to(reader, table.DRILLS, NoKeys())
+        drills = await give_to(reader, drilling.DRILLS, NoKeys())
         [line] = site.audited()
 
     assert (line["operator"], line["call"], line["status"]) == ("readers", "/v1/redrive", 200)
@@ -435,23 +437,23 @@ async def test_an_order_is_strict_json(config: Config, certificates: Path, call:
         (table.FAILOVER, {"action": "pause"}, "action: "),
         (table.RATE, {"rate": 0}, "'rate' must be > 0"),
         (table.RATE, {"rate": True}, "rate: a number expected"),
-        (table.DRILL, {"seconds": 0}, "seconds: a number above 0 expected, got 0"),
-        (table.DRILL, {"fault": "explode"}, "fault: refuse, hang, slow or busy expected"),
-        (table.DRILL, {"targets": []}, "targets: 1 to 100 expected, got 0"),
-        (table.PURGE, {"messages": True}, "messages: a whole number expected"),
-        (table.PURGE, {"messages": None}, "messages: the number of messages that were seen"),
-        (table.PURGE, {"confirm": "other"}, "confirm: the name of the queue expected"),
-        (table.REDRIVE, {"most": 0}, "'most' must be >= 1"),
-        (table.REDRIVE, {"most": 1001}, "'most' must be <= 1000"),
-        (table.REDRIVE, {"rate": "fast"}, "rate: a number expected"),
-        (table.REDRIVE, {"executes": 1}, "executes: true or false expected"),
-        (table.REDRIVE, {"most": 5.5}, "most: a whole number expected"),
-        (table.REDRIVE, {"spool": "no"}, "spool: true or false expected"),
-        (table.REDRIVE, {"selection": "all"}, "selection: an object expected"),
-        (table.REDRIVE, {"selection": {"entities": "orders"}}, "selection.entities: a list of"),
-        (table.REDRIVE, {"selection": {"after": "now"}}, "selection.after: a date with"),
-        (table.REDRIVE, {"selection": {"after": 5}}, "selection.after: a date with"),
-        (table.REDRIVE, {"selection": {"unheard": 1}}, "selection: unknown: unheard"),
+        (drilling.DRILL, {"seconds": 0}, "seconds: a number above 0 expected, got 0"),
+        (drilling.DRILL, {"fault": "explode"}, "fault: refuse, hang, slow or busy expected"),
+        (drilling.DRILL, {"targets": []}, "targets: 1 to 100 expected, got 0"),
+        (purging.PURGE, {"messages": True}, "messages: a whole number expected"),
+        (purging.PURGE, {"messages": None}, "messages: the number of messages that were seen"),
+        (purging.PURGE, {"confirm": "other"}, "confirm: the name of the queue expected"),
+        (REDRIVE, {"most": 0}, "'most' must be >= 1"),
+        (REDRIVE, {"most": 1001}, "'most' must be <= 1000"),
+        (REDRIVE, {"rate": "fast"}, "rate: a number expected"),
+        (REDRIVE, {"executes": 1}, "executes: true or false expected"),
+        (REDRIVE, {"most": 5.5}, "most: a whole number expected"),
+        (REDRIVE, {"spool": "no"}, "spool: true or false expected"),
+        (REDRIVE, {"selection": "all"}, "selection: an object expected"),
+        (REDRIVE, {"selection": {"entities": "orders"}}, "selection.entities: a list of"),
+        (REDRIVE, {"selection": {"after": "now"}}, "selection.after: a date with"),
+        (REDRIVE, {"selection": {"after": 5}}, "selection.after: a date with"),
+        (REDRIVE, {"selection": {"unheard": 1}}, "selection: unknown: unheard"),
         (table.RELOAD, {"wait": True}, "wait: is for a drain"),
     ],
 )
@@ -466,9 +468,9 @@ async def test_keys_with_a_default_may_be_missing(config: Config, certificates: 
     async with open_site(config, certificates) as site:
         answers = [
             await site.post(table.PAUSE, b""),
-            await site.post(table.END_DRILL, b"{}"),
-            await site.post(table.DRILL, b'{"seconds": 1}'),
-            await site.post(table.REDRIVE, b'{"selection": {}}'),
+            await site.post(drilling.END_DRILL, b"{}"),
+            await site.post(drilling.DRILL, b'{"seconds": 1}'),
+            await site.post(REDRIVE, b'{"selection": {}}'),
             # as the commands of other versions send it
             await site.post(table.RELOAD, b'{"reason": "", "wait": false}'),
         ]
@@ -488,7 +490,7 @@ async def test_an_old_path_takes_a_body_without_a_type_but_not_from_a_page(
     config: Config, certificates: Path
 ) -> None:
     """A browser sends the key of HTTP Basic that it knows with a form, too."""
-    body = table.REDRIVE.build(EXAMPLES[table.REDRIVE][0])
+    body = REDRIVE.build(EXAMPLES[REDRIVE][0])
     async with open_site(config, certificates) as site:
         done = await site.send("/redrive", body, {})
         page = await site.send("/redrive", body, {"Origin": site.urls["http"]})
@@ -499,45 +501,3 @@ async def test_an_old_path_takes_a_body_without_a_type_but_not_from_a_page(
         ("/redrive", 200),
         ("/redrive", 400),
     ]
-
-
-@attrs.define(eq=False)
-class Redrives:
-    """Remembers the surveys and moves that it is asked for."""
-
-    asked: list[Any] = attrs.field(factory=list)
-
-    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
-        await trio.lowlevel.checkpoint()
-        self.asked.append((selection, peek))
-        return COUNTED
-
-    async def run(self, selection: Selection, **limits: Any) -> Redriven:
-        await trio.lowlevel.checkpoint()
-        self.asked.append((selection, limits["rate"], limits["most"]))
-        return Redriven(moved=3)
-
-
-class Purges:
-    async def execute(self, order: PurgeOrder, operator: Operator) -> PurgeAnswer:
-        raise AssertionError("a redrive purges nothing")
-
-
-async def test_dead_letters_are_those_of_the_backlog_or_of_the_spool() -> None:
-    backlog, spool, purge = Redrives(), Redrives(), Purges()
-    ann = Operator(name="ann", peer="here")
-    parts: Any = (purge, backlog, spool)
-    without: Any = (purge, backlog, None)
-    [redrive] = [each for each in of_backlog(*parts) if each.call is table.REDRIVE]
-    [alone] = [each for each in of_backlog(*without) if each.call is table.REDRIVE]
-    of_spool = RedriveOrder(selection=Selection(), spool=True)
-
-    counted = await redrive.execute(RedriveOrder(selection=SELECTION, peek=7), ann)
-    moved = await redrive.execute(EXAMPLES[table.REDRIVE][0], ann)
-    await redrive.execute(of_spool, ann)
-    with pytest.raises(NotSupported, match="no spool"):
-        await alone.execute(of_spool, ann)
-
-    assert (counted, moved) == (COUNTED, Redriven(moved=3))
-    assert backlog.asked == [(SELECTION, 7), (SELECTION, 2.5, 7)]
-    assert spool.asked == [(Selection(), 0)]

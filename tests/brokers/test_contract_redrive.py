@@ -13,10 +13,10 @@ from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.message import Complete, DeadLetter, Message
-from gateway.domain.operators.redrive import Redriven, Selection
+from gateway.extensions.redrive.order import Redriven, Selection
+from gateway.extensions.redrive.redrive import Redrive
 from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth
-from gateway.pairing.syphon.redrive import Redrive
 from gateway.ports import Broker
 from gateway.wire.amqp.message import encode_message, encode_sorted
 from gateway.wire.pairgate.encryption import MessageEncryption

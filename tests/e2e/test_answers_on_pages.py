@@ -13,9 +13,9 @@ import trio
 
 from gateway.demo.ports import free_port
 from tests.e2e.commands import run
-from tests.e2e.drill import PAIR
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, environment
 from tests.e2e.rest import send
+from tests.extensions.drill.drill import PAIR
 from tests.pages import blocks
 
 pytestmark = pytest.mark.slow

@@ -17,7 +17,6 @@ import pytest
 import trio
 
 from gateway.demo.ports import free_port
-from tests.e2e.drill import PAIR
 from tests.e2e.listen import SERVER, noted, until_noted
 from tests.e2e.processes import (
     ROOT,
@@ -28,6 +27,7 @@ from tests.e2e.processes import (
     fork_server,
 )
 from tests.e2e.rest import send, take
+from tests.extensions.drill.drill import PAIR
 from tests.harness.servers import kill
 from tests.page_commands import PAIRGATE
 from tests.pages import blocks, named_blocks, named_blocks_in

@@ -9,11 +9,11 @@ from gateway.app.failure import Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.certificates import make_certificates
 from gateway.app.operations.gateway_keys import GatewayKeys
-from gateway.app.operations.redriving import Wish, redrive
 from gateway.app.runtime import Runtime
 from gateway.config.file import load
 from gateway.domain.entity import EntityPath
-from gateway.domain.operators.redrive import Selection
+from gateway.extensions.redrive.order import Selection
+from gateway.extensions.redrive.redriving import Wish, redrive
 from gateway.listening.agent.work_depth import ScaleReader
 from gateway.net.tls import ClientTlsOptions
 from tests.e2e.commands import ACCESS, run

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from gateway.app.failure import ExitCode
 from gateway.cli import main
 from tests.e2e.commands import ADMIN, pairgate_provision
-from tests.e2e.drill import PAIR
 from tests.e2e.processes import KEY_VARIABLE, Gateways, broker_config, fork_server, pair_config
 from tests.e2e.rest import send, take
+from tests.extensions.drill.drill import PAIR
 from tests.harness.secret_files import write_secret
 from tests.pages import blocks
 

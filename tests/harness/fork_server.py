@@ -34,7 +34,7 @@ from tests.harness.servers import ServerFailed
 
 ROOT: Final = Path(__file__).parents[2]
 MODULES: Final = (
-    *sorted({f"gateway.commands.{module}" for module in COMMANDS.values()}),
+    *sorted({path.partition(":")[0] for path in COMMANDS.values()}),
     "gateway.brokers.amqp.servicebus",
     "gateway.store.embedded.broker",
     "gateway.brokers.rabbitmq.broker",

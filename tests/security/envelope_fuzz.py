@@ -27,7 +27,7 @@ from gateway.domain.message import (
     ValueBody,
     symbol,
 )
-from gateway.domain.operators.redrive import open_letter
+from gateway.extensions.redrive.order import open_letter
 from gateway.wire.amqp.message import decode_message, encode_message, encode_sorted
 from gateway.wire.pairgate.encryption import NONCE, SALT, MessageEncryption
 

@@ -25,7 +25,7 @@ from gateway.wire.servicebus.sas import sign_sas
 from gateway.wire.storage_queue.signing import signed
 from tests.e2e.processes import GatewayProcess, Gateways, environment
 from tests.e2e.rest import send_with
-from tests.e2e.traces import collecting
+from tests.extensions.traces.collector import collecting
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

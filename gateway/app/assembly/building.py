@@ -28,21 +28,20 @@ from gateway.app.assembly.pairs import (
     PairInputs,
     make_gauge,
     make_pair,
-    make_redrive,
     make_syphons,
     peers_of,
 )
-from gateway.app.assembly.parts import Parts, ProcessPlan, make_issuers
+from gateway.app.assembly.parts import Parts, ProcessPlan, make_features, make_issuers
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.wrapper_rows import Wrapping
 from gateway.app.assembly.wrappers import home_wrappers, wrapped, wrappers
 from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
 from gateway.app.namespaces import Sides
-from gateway.app.operations.control_calls import Executors, of_backlog, of_control, of_drills
+from gateway.app.operations.control_calls import of_control
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
-from gateway.app.status.sections import DRILL, ORDER
-from gateway.config.options import STORAGE_QUEUE, Config, Pairing
+from gateway.app.status.sections import ORDER
+from gateway.config.options import STORAGE_QUEUE, Config
 from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -50,12 +49,9 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
 from gateway.pairing.control import Control
-from gateway.pairing.drill.cut import Cut
-from gateway.pairing.drill.drills import Drills
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair, PairPeers
 from gateway.pairing.syphon.pauses import Pauses
-from gateway.pairing.syphon.purge import Purge
 from gateway.ports import Broker
 from gateway.store.local.broker import LocalBroker
 from gateway.store.local.hooks import LocalHooks, Recent
@@ -99,11 +95,11 @@ async def build(plan: ProcessPlan) -> Parts:
     announcements = Announcements()
     opened = await _open(plan, announcements)
 
-    cuts = make_cuts(config)
+    features = make_features(plan)
     interception = Interception(
         runtime=plan.runtime,
         is_alone=config.pairing is None,
-        cuts=cuts,
+        features=features,
         announce=announcements.publish,
         announced=plan.opening.announced_here(config),
     )
@@ -134,7 +130,7 @@ async def build(plan: ProcessPlan) -> Parts:
         namespaces=namespaces,
         pair=paired.pair,
         spool=paired.gauge,
-        cuts=cuts,
+        features=features,
         broker=seen,
         for_wrappers=[*for_wrappers, *for_home],
         leases=leases,
@@ -144,7 +140,7 @@ async def build(plan: ProcessPlan) -> Parts:
         clients=Clients(config.limits.clients),
         issuers=make_issuers(config, plan.runtime),
     )
-    return _with_operators(parts, paired) if leads else parts
+    return _with_features(_with_operators(parts, paired)) if leads else parts
 
 
 async def _open(plan: ProcessPlan, announcements: Announcements) -> Opened:
@@ -153,16 +149,6 @@ async def _open(plan: ProcessPlan, announcements: Announcements) -> Opened:
     recent = Recent() if config.pairing is not None and has_storage else None
     of_home = attrs.evolve(hooks, recent=recent)
     return await open_namespaces(plan.opening, config, config.home, hooks, of_home)
-
-
-def make_cuts(config: Config) -> Mapping[str, Cut]:
-    """
-    The ways that a drill can cut, by namespace, the primary first; none if drills aren't allowed,
-    or there is no pair.
-    """
-    if config.pairing is None or not config.drill.allowed:
-        return {}
-    return {name: Cut() for name in (config.pairing.primary, config.pairing.secondary)}
 
 
 @attrs.frozen
@@ -240,32 +226,19 @@ def _with_operators(parts: Parts, paired: _Paired) -> Parts:
         entity_cache=pair.entity_cache,
         prober=pair.prober,
     )
-    drills = Drills(
-        clock=runtime.now,
-        observer=runtime.observer,
-        cuts=parts.cuts,
-        longest=parts.plan.config.drill.max_duration,
-    )
     return attrs.evolve(
         parts,
         syphons=syphons,
         control=control,
-        drills=drills,
-        sections={DRILL: lambda: drills.drill, ORDER: pair.order_status},
-        executors=[*of_control(control), *of_drills(drills), *_of_backlog(parts, pairing)],
+        sections={ORDER: pair.order_status},
+        executors=of_control(control),
     )
 
 
-def _of_backlog(parts: Parts, pairing: Pairing) -> Executors:
-    runtime, secondary, spool = parts.plan.runtime, parts.opened.secondary, parts.opened.spool
-    assert secondary is not None, "there is a pair"
-    return of_backlog(
-        Purge(
-            source=secondary,
-            label=pairing.options.label,
-            clock=runtime.now,
-            observer=runtime.observer,
-        ),
-        make_redrive(pairing, secondary, runtime),
-        None if spool is None else make_redrive(pairing, spool, runtime),
-    )
+def _with_features(parts: Parts) -> Parts:
+    """The parts with those of their features that operators see and control."""
+    sections, executors = dict(parts.sections), [*parts.executors]
+    for feature in parts.features.values():
+        sections |= feature.readings()
+        executors += feature.executors(parts)
+    return attrs.evolve(parts, sections=sections, executors=executors)

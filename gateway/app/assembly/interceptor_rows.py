@@ -1,14 +1,14 @@
 """A row of the list of interceptors, and the place that its interceptor is made for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 
+from gateway.app.assembly.parts import Feature
 from gateway.app.runtime import Runtime
 from gateway.config.options import Namespace
 from gateway.domain.entity import EntityPath
 from gateway.interception import Interceptor
-from gateway.pairing.drill.cut import Cut
 
 Announce = Callable[[EntityPath, int], None]
 """Is called with a queue, and the bytes of the bodies that may have come into it."""
@@ -22,7 +22,7 @@ class Place:
     runtime: Runtime
     reports_itself: bool  # a store of this process announces its messages and counts its operations
     is_alone: bool  # there is no pair
-    cut: Cut | None  # None: drills aren't allowed
+    features: Mapping[str, Feature]  # of extensions, by their names
     announce: Announce | None  # None: listeners aren't informed
 
 

@@ -11,12 +11,12 @@ from typing import Final
 import attrs
 
 from gateway.app.assembly.interceptor_rows import Announce, InterceptorRow, Place
+from gateway.app.assembly.parts import Feature
 from gateway.app.runtime import Runtime
 from gateway.config.options import Namespace
 from gateway.extensions.announcements.interceptor import Announcing
 from gateway.extensions.listing import parts
 from gateway.interception import InterceptedBroker, Interceptor
-from gateway.pairing.drill.cut import Cut
 from gateway.ports import Broker
 from gateway.store.local.broker import LocalBroker
 from gateway.telemetry.abilities import AbilityInterceptor, ReceiveInterceptor, SendInterceptor
@@ -36,10 +36,6 @@ def _receives(place: Place) -> Interceptor | None:
     return ReceiveInterceptor(place.runtime.abilities[place.namespace.name])
 
 
-def _drill(place: Place) -> Interceptor | None:
-    return place.cut
-
-
 def _announcements(place: Place) -> Interceptor | None:
     if place.announce is None or place.reports_itself:
         return None
@@ -55,9 +51,8 @@ _MEASURES: Final[Sequence[InterceptorRow]] = (
     InterceptorRow("receives", _WATCH, "", _receives),
 )
 
-# The core measures what a drill refuses as a failure of the namespace, and never announces it.
+# A message that is refused outside of it is never announced.
 _INSIDE: Final[Sequence[InterceptorRow]] = (
-    InterceptorRow("drill", "gateway/pairing/drill/cut.py", "[drill] and [pairing]", _drill),
     InterceptorRow(
         "announcements", "gateway/extensions/announcements/interceptor.py", REMOTE, _announcements
     ),
@@ -82,7 +77,7 @@ class Interception:
 
     runtime: Runtime
     is_alone: bool = False  # there is no pair
-    cuts: Mapping[str, Cut] = attrs.field(factory=dict)  # by namespace
+    features: Mapping[str, Feature] = attrs.field(factory=dict)  # of extensions, by their names
     announce: Announce | None = None
     announced: Collection[str] = ()  # the namespaces whose messages are announced
     rows: Sequence[InterceptorRow] = attrs.field(factory=interceptors)
@@ -101,7 +96,7 @@ class Interception:
             runtime=self.runtime,
             reports_itself=isinstance(adapter, LocalBroker),
             is_alone=self.is_alone,
-            cut=self.cuts.get(name),
+            features=self.features,
             announce=self.announce if name in self.announced else None,
         )
         made = [each for row in self.rows if (each := row.make(place)) is not None]

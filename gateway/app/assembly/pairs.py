@@ -25,13 +25,11 @@ from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.domain.operators.control import EVERYTHING
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.net.secret_files import check_secret_file
-from gateway.pairing.options import BacklogTimeToLive
 from gateway.pairing.pair import Pair, PairDependencies, PairParts, PairPeers, Spool
 from gateway.pairing.provision import Backlog, usable_backlog
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.heartbeats import Heartbeats
 from gateway.pairing.syphon.pauses import Pauses
-from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Observer, Service
 from gateway.telemetry.waiting import CountingMoves
@@ -259,23 +257,6 @@ def make_heartbeats(
             paused=lambda: any(each.target == EVERYTHING for each in pauses.overrides.all()),
         )
     ]
-
-
-def make_redrive(
-    pairing: Pairing, source: Broker, runtime: Runtime, label: str | None = None
-) -> Redrive:
-    """Redrive for the backlog with that label, else with the pair's own."""
-    label = label or pairing.options.label
-    return Redrive(
-        source=source,
-        label=label,
-        queues=pairing.options.backlog_queues,
-        envelope=make_envelope(pairing, label, runtime, makes_key=runtime.makes_stores),
-        deducts=pairing.syphon.backlog_ttl is BacklogTimeToLive.DEDUCT,
-        clock=runtime.now,
-        new_id=runtime.new_id,
-        observer=runtime.observer,
-    )
 
 
 def _kept_key(path: Path, makes_key: bool) -> EnvelopeKey:

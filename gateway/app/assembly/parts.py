@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 import attrs
 
@@ -20,14 +21,13 @@ from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
 from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.cluster.cluster import Cluster
+from gateway.extensions.listing import EXTENSIONS
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
 from gateway.pairing.control import Control
-from gateway.pairing.drill.cut import Cut
-from gateway.pairing.drill.drills import Drills
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
@@ -72,6 +72,38 @@ class ProcessParts:
                 service.reload(start, fresh)
 
 
+class Feature:
+    """The part of an extension in one process of a gateway. These defaults do nothing."""
+
+    def executors(self, parts: "Parts") -> Executors:
+        """The executors of its control calls, in a process that leads."""
+        return ()
+
+    def readings(self) -> Readings:
+        """The readings of its sections of the status, in a process that leads."""
+        return {}
+
+    def greeting(self) -> Mapping[str, Any]:
+        """In a parent: the message that a new worker begins with."""
+        return {}
+
+    def follow(self, send: Callable[[Mapping[str, Any]], None]) -> None:
+        """In a parent: from now on give each message for the workers to `send`."""
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """In a worker: act on a message of the parent's, which may be another feature's."""
+
+
+def make_features(plan: ProcessPlan) -> Mapping[str, Feature]:
+    """The features of this process, by the names of their extensions."""
+    return {
+        extension.name: feature
+        for extension in EXTENSIONS
+        for make in extension.load("features")
+        if (feature := make(plan)) is not None
+    }
+
+
 @attrs.frozen(kw_only=True)
 class Parts(ProcessParts):
     """The parts of a gateway, except its endpoints."""
@@ -86,8 +118,7 @@ class Parts(ProcessParts):
     issuers: Issuers
     pair: Pair | None = None
     control: Control | None = None  # of the pair and its syphons; None in a worker
-    drills: Drills | None = None  # of the pair; None in a worker
-    cuts: Mapping[str, Cut] = attrs.field(factory=dict)  # that drills begin and end
+    features: Mapping[str, Feature] = attrs.field(factory=dict)  # by the extension's name
     spool: SpoolGauge | None = None
     executors: Executors = ()  # of control calls, but those of the process as a whole
     workers: ReadWorkers = no_workers  # the status of each

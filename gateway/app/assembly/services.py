@@ -106,7 +106,6 @@ _OWN: Final[Sequence[ServiceRow]] = (
     ServiceRow("pair", GATEWAY, ready(lambda parts: [parts.pair])),
     ServiceRow("cluster", GATEWAY, ready(lambda parts: [parts.cluster])),
     ServiceRow("operators' orders", LEADING, ready(lambda parts: [parts.control])),
-    ServiceRow("drills", LEADING, ready(lambda parts: [parts.drills])),
     ServiceRow("leases", GATEWAY, ready(lambda parts: [parts.leases])),
     ServiceRow("visibility", LEADING, ready(lambda parts: [_leased(parts)])),
     ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),

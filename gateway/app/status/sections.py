@@ -5,18 +5,13 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.config.options import Config
-from gateway.domain.operators.drill import Drill
 from gateway.domain.status.figures import bounded
 from gateway.domain.status.listening import MOST_QUEUES, PoolStatus, QueueStatus, Wake
 from gateway.domain.status.pair import OrderStatus
 from gateway.domain.status.sections import Line, Readings, Section
 from gateway.extensions.announcements.waking import expected_wake
+from gateway.extensions.listing import parts
 from gateway.wire.pairgate.advice import span, wake_text
-
-
-def _drill_problems(drill: Drill | None) -> Iterator[str]:
-    if drill is not None:
-        yield f"a drill is under way: {drill.text}; `pairgate drill --end`"
 
 
 def _order_lines(order: OrderStatus | None) -> Iterator[Line]:
@@ -72,13 +67,6 @@ def _queue_lines(queues: Sequence[QueueStatus]) -> Iterator[Line]:
         ]
 
 
-DRILL: Final = Section[Drill | None](
-    path="pair.drill",
-    kind=Drill | None,
-    missing=None,
-    problems=_drill_problems,
-    fact=lambda drill: "" if drill is None else f"drill: {drill.fault.value}",
-)
 ORDER: Final = Section[OrderStatus | None](
     path="pair.order", kind=OrderStatus | None, missing=None, lines=_order_lines
 )
@@ -93,7 +81,7 @@ QUEUES: Final = Section[tuple[QueueStatus, ...]](
 POOLS: Final = Section[tuple[PoolStatus, ...]](
     path="pools", kind=tuple[PoolStatus, ...], missing=(), lines=_pool_lines
 )
-SECTIONS: Final[tuple[Section[Any], ...]] = (DRILL, ORDER, WAKE, QUEUES, POOLS)
+SECTIONS: Final[tuple[Section[Any], ...]] = (*parts("sections"), ORDER, WAKE, QUEUES, POOLS)
 
 
 def readings(config: Config, *own: Readings) -> Readings:

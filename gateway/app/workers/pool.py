@@ -20,7 +20,6 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
 from gateway.app.status.sections import SECTIONS
 from gateway.app.workers.channel import Channel, Values
-from gateway.app.workers.drilling import drill_message
 from gateway.app.workers.limits import of_workers, shared
 from gateway.app.workers.locks import serve_locks
 from gateway.app.workers.passing_on import doors, serve_unix
@@ -31,7 +30,6 @@ from gateway.config.file import Loaded
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.workers import WorkerLost, WorkerStarted
-from gateway.domain.operators.drill import Drill
 from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
 from gateway.extensions.cluster.cluster import Cluster
@@ -121,8 +119,8 @@ class WorkerPool:
         """
         pair = self.parts.pair
         self._hub = None if pair is None else StateHub(pair.states)
-        if self.parts.drills is not None:
-            self.parts.drills.followers.append(self._tell_drill)
+        for feature in self.parts.features.values():
+            feature.follow(self._tell)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask_again)
             for number, endpoint in self._endpoints.items():
@@ -176,9 +174,6 @@ class WorkerPool:
     def _tell(self, message: Values) -> None:
         for worker in self._workers.values():
             worker.channel.put(message)
-
-    def _tell_drill(self, drill: Drill | None, seconds: float) -> None:
-        self._tell(drill_message(drill, seconds))
 
     async def _ask_again(self) -> None:
         while True:
@@ -291,9 +286,8 @@ class WorkerPool:
         if worker.cache is not None:
             greeting |= worker.cache.collect() or {}
             channel.collectors.append(worker.cache.collect)
-        drills = self.parts.drills
-        if drills is not None and drills.drill is not None:
-            greeting |= drill_message(drills.drill, drills.left)
+        for feature in self.parts.features.values():
+            greeting |= feature.greeting()
         if self._reloaded is not None:
             greeting["reload"] = self._reloaded
         channel.put(greeting)

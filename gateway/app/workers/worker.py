@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from gateway.app.assembly.building import build
-from gateway.app.assembly.parts import Parts, ProcessPlan
+from gateway.app.assembly.parts import Feature, Parts, ProcessPlan
 from gateway.app.assembly.roles import Role
 from gateway.app.assembly.services import services_of
 from gateway.app.endpoints import (
@@ -32,7 +32,6 @@ from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
 from gateway.app.status.board import StatusBoard
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
-from gateway.app.workers.drilling import DrillReplica
 from gateway.app.workers.limits import of_worker
 from gateway.app.workers.locks import serve_locks
 from gateway.app.workers.passing_on import open_parent
@@ -99,7 +98,7 @@ class Serving:
     board: StatusBoard = attrs.field(init=False)
     states: StateReplica | None = attrs.field(default=None, init=False)
     cache: CacheSync | None = attrs.field(default=None, init=False)
-    drills: DrillReplica = attrs.field(init=False)
+    features: Collection[Feature] = attrs.field(default=(), init=False)
     apply: Callable[[], None] = attrs.field(init=False)
 
     async def run(self, texts: list[str], reload: Reloader) -> None:
@@ -171,15 +170,22 @@ class Serving:
 
     def _share(self, parts: Parts) -> None:
         pair = parts.pair
-        self.drills = DrillReplica(parts.cuts)
-        self.drills.take(self.greeting)
-        if pair is None:
-            return
-        self.states = StateReplica(pair.states, self.channel.wake)
-        self.cache = CacheSync(pair.entity_cache)
-        self.states.take(self.greeting)
-        self.cache.take(self.greeting)
-        self.channel.collectors += [self.states.collect, self.cache.collect]
+        self.features = parts.features.values()
+        if pair is not None:
+            self.states = StateReplica(pair.states, self.channel.wake)
+            self.cache = CacheSync(pair.entity_cache)
+        self._take(self.greeting)
+        if self.states is not None and self.cache is not None:
+            self.channel.collectors += [self.states.collect, self.cache.collect]
+
+    def _take(self, message: Values) -> None:
+        """Act on a message of the parent's as each part that shares something with it does."""
+        for feature in self.features:
+            feature.take(message)
+        if self.states is not None:
+            self.states.take(message)
+        if self.cache is not None:
+            self.cache.take(message)
 
     async def _endpoints(
         self, stack: AsyncExitStack, config: Config, parts: Parts
@@ -225,11 +231,7 @@ class Serving:
                 reload()
             if "drain" in message:
                 ending.ask(message["drain"])
-            self.drills.take(message)
-            if self.states is not None:
-                self.states.take(message)
-            if self.cache is not None:
-                self.cache.take(message)
+            self._take(message)
         if not ending.acceptors.cancel_called:
             ending.ask("the parent has ended")
 

@@ -22,6 +22,7 @@ A = TypeVar("A")
 
 PREFIX: Final = "/v1/"
 ANSWER_SECONDS: Final = 10.0
+OF_NAMESPACE: Final = (404, 503, 504)  # refusals of a call that asks a namespace
 
 
 @attrs.frozen

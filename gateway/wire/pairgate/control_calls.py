@@ -1,6 +1,6 @@
 """
-The table of control calls. A new one needs a row here, and an executor in
-`app/operations/control_calls`.
+The table of control calls. A call of the core has a row here, and an executor in
+`app/operations/control_calls`; those of an extension are in its folder.
 
 `GET /v1/permissions` lists the actions of a process in the order of this table.
 """
@@ -14,15 +14,11 @@ from gateway.domain.operators.control import (
     ControlState,
     Order,
 )
-from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
 from gateway.domain.operators.permissions import Permissions
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
 from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
-from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.domain.operators.redrive import Redriven, RedriveOrder, Survey
+from gateway.extensions.listing import parts
 from gateway.wire.pairgate.control_call import ControlCall, NoKeys
-
-_OF_NAMESPACE: Final = (404, 503, 504)
 
 CONTROL: Final = ControlCall(
     name="control",
@@ -61,26 +57,6 @@ PROBE: Final = ControlCall(
     answer=ProbeAnswer,
     patience=60.0,  # more than an `attempt_timeout`
 )
-REDRIVE: Final[ControlCall[RedriveOrder, Survey | Redriven]] = ControlCall(
-    name="redrive",
-    summary="counts dead letters of the backlog, or moves them",
-    request=RedriveOrder,
-    answer=Redriven,
-    survey=Survey,
-    refusals=_OF_NAMESPACE,
-    audited=("moved", "left"),
-    patience=600.0,  # for the dead letters of all backlog queues
-    old_path="/redrive",
-)
-PURGE: Final = ControlCall(
-    name="purge",
-    summary="counts the messages of a backlog queue, or deletes them",
-    request=PurgeOrder,
-    answer=PurgeAnswer,
-    refusals=_OF_NAMESPACE,
-    audited=("purged", "left"),
-    patience=600.0,  # for all messages of a backlog queue
-)
 PAUSE: Final = ControlCall(
     name="pause",
     summary="pauses the syphon",
@@ -101,20 +77,6 @@ RATE: Final = ControlCall(
     request=Order,
     fixed={"action": Action.RATE},
     answer=ControlAnswer,
-)
-DRILLS: Final = ControlCall(
-    name="drill",
-    method="GET",
-    summary="the drill that is under way",
-    request=NoKeys,
-    answer=DrillState,
-    refusals=(501,),
-)
-DRILL: Final = ControlCall(
-    name="drill", summary="begins a drill", request=DrillOrder, answer=DrillAnswer
-)
-END_DRILL: Final = ControlCall(
-    name="end-drill", summary="ends the drill", request=NoKeys, answer=DrillAnswer
 )
 RELOAD: Final = ControlCall(
     name="reload",
@@ -138,14 +100,10 @@ CONTROL_CALLS: Final[tuple[ControlCall[Any, Any], ...]] = (
     FAILOVER,
     FAILBACK,
     PROBE,
-    REDRIVE,
-    PURGE,
     PAUSE,
     RESUME,
     RATE,
-    DRILLS,
-    DRILL,
-    END_DRILL,
+    *parts("calls"),
     RELOAD,
     DRAIN,
 )

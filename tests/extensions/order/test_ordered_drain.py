@@ -11,14 +11,14 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, NotAuthorized
 from gateway.domain.message import DeadLetter, Message
 from gateway.domain.operators.control import Operator, Override
-from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.domain.operators.redrive import Redriven, Selection
 from gateway.extensions.order.keys import key_of
 from gateway.extensions.order.ordered_drain import MOST_SESSIONS, PAUSE
+from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
+from gateway.extensions.purge.purge import Purge
+from gateway.extensions.redrive.order import Redriven, Selection
+from gateway.extensions.redrive.redrive import Redrive
 from gateway.offering import required
 from gateway.pairing.syphon.pauses import Pauses
-from gateway.pairing.syphon.purge import Purge
-from gateway.pairing.syphon.redrive import Redrive
 from tests.harness.faults import LoseAnswer, Operation, Refuse
 from tests.pairing.harness import (
     BILLS,

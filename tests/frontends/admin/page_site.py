@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.app.operations.control_calls import of_backlog, of_control, of_drills, of_process
+from gateway.app.operations.control_calls import of_control, of_process
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy
 from gateway.domain.events.gateway import Event
@@ -26,7 +26,6 @@ from gateway.domain.operators.control import (
     Override,
     matches,
 )
-from gateway.domain.operators.drill import Drill, DrillAnswer, DrillOrder, DrillState
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder, ProbeResult
 from gateway.domain.operators.process import (
     DrainReport,
@@ -35,9 +34,13 @@ from gateway.domain.operators.process import (
     ProcessOrder,
     ProcessState,
 )
-from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
-from gateway.domain.operators.redrive import Group, Redriven, Sample, Selection, Survey
 from gateway.domain.status.process import Status
+from gateway.extensions.drill.feature import executors as drills
+from gateway.extensions.drill.order import Drill, DrillAnswer, DrillOrder, DrillState
+from gateway.extensions.purge.calls import PURGE
+from gateway.extensions.purge.order import PurgeAnswer, PurgeOrder
+from gateway.extensions.redrive.feature import executor as redrive
+from gateway.extensions.redrive.order import Group, Redriven, Sample, Selection, Survey
 from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
@@ -294,11 +297,11 @@ class Site:
         parts: Any = self  # its own parts, which behave as those of a gateway
         return [
             *of_control(parts.control),
-            *of_drills(parts.drilling),
+            *drills(parts.drilling),
             *of_process(parts.processing),
             *(
                 attrs.evolve(each, works=lambda: self.control.has_pair)
-                for each in of_backlog(parts.purging, parts.redriving, None)
+                for each in (Executor(PURGE, parts.purging.execute), redrive(parts.redriving, None))
             ),
         ]
 

@@ -10,12 +10,12 @@ from typing import Any, Final
 import attrs
 import pytest
 
-from gateway.app.status.sections import DRILL
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import EntityStateChanged
 from gateway.domain.operators.control import Action
-from gateway.domain.operators.redrive import Selection
 from gateway.domain.status.process import Status
+from gateway.extensions.drill.section import DRILL
+from gateway.extensions.redrive.order import Selection
 from tests.frontends.admin import page_states
 from tests.frontends.admin.page_site import DEAD, Site, open_site
 from tests.frontends.rest_client import KEY, POLICIES

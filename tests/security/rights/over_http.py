@@ -8,20 +8,23 @@ from urllib.parse import unquote
 import attrs
 import trio
 
-from gateway.app.operations.control_calls import of_backlog, of_control
+from gateway.app.operations.control_calls import of_control
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.operators.probe import ProbeAnswer, ProbeOrder
-from gateway.domain.operators.redrive import Redriven, RedriveOrder, Selection, Survey
 from gateway.domain.status.process import Status
 from gateway.domain.topics.filters import DEFAULT_RULE, Rule
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
-from gateway.frontends.admin.control import ControlFrontend
+from gateway.extensions.purge.calls import PURGE
+from gateway.extensions.redrive.calls import REDRIVE
+from gateway.extensions.redrive.feature import executor as redrive
+from gateway.extensions.redrive.order import Redriven, RedriveOrder, Selection, Survey
+from gateway.frontends.admin.control import ControlFrontend, Executor
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.pairgate.control_calls import CONTROL_CALLS, REDRIVE
+from gateway.wire.pairgate.control_calls import CONTROL_CALLS
 from gateway.wire.servicebus import atom
 from gateway.wire.servicebus import atom_operations as management
 from tests.frontends.rest_client import wall_clock
@@ -422,7 +425,7 @@ def admin_of(world: World) -> Handle:
             control=ControlFrontend(
                 world.authorizer,
                 CONTROL_CALLS,
-                [*of_control(parts), *of_backlog(parts, parts, parts)],
+                [*of_control(parts), Executor(PURGE, parts.execute), redrive(parts, parts)],
             ),
         ),
     )

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import attrs
 
-from gateway.app.status.sections import DRILL, ORDER, QUEUES
+from gateway.app.status.sections import ORDER, QUEUES
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import Unreachable
@@ -13,7 +13,6 @@ from gateway.domain.health.depth_history import QueueDepth
 from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.expiry import Expiry
 from gateway.domain.health.heartbeats import SyphonsSeen
-from gateway.domain.operators.drill import Drill, DrillFault
 from gateway.domain.status.listening import QueueStatus
 from gateway.domain.status.pair import (
     BacklogStatus,
@@ -37,6 +36,8 @@ from gateway.domain.status.process import (
     RefusalCount,
     Status,
 )
+from gateway.extensions.drill.order import Drill, DrillFault
+from gateway.extensions.drill.section import DRILL
 from tests.wire.pairgate.advice import ALIVE
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -1,0 +1,17 @@
+"""Rehearses an outage: cuts this process's own way to a namespace for a while."""
+
+from typing import Final
+
+from gateway.extensions.extension import Extension
+
+EXTENSION: Final = Extension(
+    package=__name__,
+    tables=["options:DRILL"],
+    checks=["options:problems"],
+    interceptors=["feature:CUT"],
+    calls=["calls:DRILLS", "calls:DRILL", "calls:END_DRILL"],
+    sections=["section:DRILL"],
+    features=["feature:make"],
+    services=["feature:SERVICE"],
+    commands={"drill": "command:drill"},
+)

@@ -1,0 +1,12 @@
+"""Purges: an operator deletes the messages of one backlog queue, which then never arrive."""
+
+from typing import Final
+
+from gateway.extensions.extension import Extension
+
+EXTENSION: Final = Extension(
+    package=__name__,
+    calls=["calls:PURGE"],
+    features=["feature:make"],
+    commands={"purge": "command:purge"},
+)

@@ -1,0 +1,276 @@
+"""`pairgate redrive`: shows dead letters of the backlog, and moves them back into it."""
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from typing import Any
+
+import attrs
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.runtime import Runtime
+from gateway.commands.admin import add_gateway
+from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.domain.dead_letters import EXPIRED
+from gateway.extensions.redrive import redriving
+from gateway.extensions.redrive.order import MOST_REDRIVEN, Group, Sample, Selection, Survey
+from gateway.extensions.redrive.redriving import Outcome, Wish
+
+PROBLEM = "yellow"
+_FILTERS = (
+    click.option(
+        "--reason", "reasons", multiple=True, help="Only dead letters with this reason. Repeatable."
+    ),
+    click.option(
+        "--entity",
+        "entities",
+        multiple=True,
+        metavar="PATTERN",
+        help="Only dead letters of these entities, such as orders/*. Repeatable.",
+    ),
+    click.option(
+        "--older-than", type=Duration(), help="Only what is on the backlog for longer, such as 1h."
+    ),
+    click.option("--newer-than", type=Duration(), help="Only what is on the backlog for less."),
+    click.option("--label", help="The backlog with this label. Default: the pair's label."),
+    click.option("--spool", is_flag=True, help="Use the gateway's spool instead of the secondary."),
+)
+
+
+def add_filters(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that select dead letters; `_wish` reads them."""
+    for add in reversed(_FILTERS):
+        function = add(function)
+    return function
+
+
+@command
+@add_gateway
+@add_filters
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.0),
+    default=100.0,
+    show_default=True,
+    help="Maximum messages per second; 0: no limit.",
+)
+@click.option(
+    "--execute",
+    "executes",
+    is_flag=True,
+    help="Move the dead letters. Without it, nothing changes.",
+)
+def redrive(
+    invocation: Invocation, executes: bool, rate: float, admin: AdminChoice, **given: Any
+) -> None:
+    """
+    Show why messages of the backlog are dead-lettered, and move them back into it.
+
+    The syphon moves them to the primary from there: fix the cause first. Expired messages (reason
+    TTLExpiredException) are moved only with --reason TTLExpiredException: their time to live starts
+    again.
+
+    Exit code 3: some couldn't be moved. 75: the secondary doesn't answer.
+    """
+    runtime = Runtime()
+    now = runtime.now()
+    wish = attrs.evolve(_wish(admin, now, given), executes=executes, rate=rate or None)
+    with Bar(Console(stderr=True), shown=not invocation.as_json) as bar:
+        config = invocation.read().config
+        outcome = run(redriving.redrive, config, runtime, wish, begin=bar.begin, moved=bar.advance)
+    if invocation.as_json:
+        invocation.print(value_of(outcome, executes=executes, now=now))
+    else:
+        _print(outcome, executes=executes, now=now)
+    sys.exit(outcome.code)
+
+
+@command
+@add_gateway
+@add_filters
+@click.option(
+    "--peek",
+    type=click.IntRange(0, MOST_REDRIVEN),
+    default=0,
+    help="Show so many of them, without their bodies.",
+)
+def dead_letters(invocation: Invocation, admin: AdminChoice, peek: int, **given: Any) -> None:
+    """
+    Show the dead letters of the backlog by reason and entity; nothing is changed.
+
+    `redrive` moves them back, `purge --dead-letters` deletes those of one queue. Exit code 3: some
+    queues couldn't be read. 75: the secondary doesn't answer.
+    """
+    runtime = Runtime()
+    now = runtime.now()
+    wish = attrs.evolve(_wish(admin, now, given), peek=peek)
+    config = invocation.read().config
+    outcome = run(
+        redriving.redrive, config, runtime, wish, begin=lambda _: None, moved=lambda _: None
+    )
+    if invocation.as_json:
+        value = value_of(outcome, executes=False, now=now)
+        samples = [_sample_value(each, now) for each in outcome.survey.samples]
+        wanted = ("through", "messages", "groups", "problems")
+        invocation.print({**{name: value[name] for name in wanted}, "samples": samples})
+    else:
+        _print_letters(outcome, now)
+    sys.exit(outcome.code)
+
+
+def _wish(admin: AdminChoice, now: datetime, given: dict[str, Any]) -> Wish:
+    return Wish(
+        selection=Selection(
+            reasons=given["reasons"],
+            entities=given["entities"],
+            after=_before(now, given["newer_than"]),
+            before=_before(now, given["older_than"]),
+        ),
+        label=given["label"],
+        spool=given["spool"],
+        admin=admin,
+    )
+
+
+def _sample_value(sample: Sample, now: datetime) -> dict[str, Any]:
+    fields = attrs.asdict(sample)
+    enqueued = fields.pop("enqueued")
+    return {**fields, "age": None if enqueued is None else (now - enqueued).total_seconds()}
+
+
+def _print_letters(outcome: Outcome, now: datetime) -> None:
+    console = Console(soft_wrap=True)
+    _print_survey(console, outcome, now)
+    if outcome.survey.samples:
+        table = Table("message id", "entity", "reason", "bytes", "age")
+        for each in outcome.survey.samples:
+            table.add_row(
+                Text(printable(each.message_id)),
+                Text(printable(each.entity or "unknown")),
+                Text(printable(each.reason)),
+                "unknown" if each.size is None else str(each.size),
+                _age(each.enqueued, now),
+            )
+        console.print(table)
+    text = f"{outcome.through}: {outcome.survey.messages} dead letters"
+    console.print(Text(printable(text)))
+
+
+def _before(now: datetime, seconds: float | None) -> datetime | None:
+    return None if seconds is None else now - timedelta(seconds=seconds)
+
+
+class Bar:
+    """A progress bar, on a terminal only."""
+
+    def __init__(self, console: Console, *, shown: bool) -> None:
+        self._progress = Progress(
+            "redriven",
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not (shown and console.is_terminal),
+        )
+        self._task: TaskID | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> "Bar":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def begin(self, survey: Survey) -> None:
+        self._stack.enter_context(self._progress)
+        self._task = self._progress.add_task("", total=survey.moves)
+
+    def advance(self, messages: int) -> None:
+        if self._task is not None:
+            self._progress.advance(self._task, messages)
+
+
+def value_of(outcome: Outcome, *, executes: bool, now: datetime) -> dict[str, Any]:
+    """The outcome as JSON; ages are in seconds, and unknown values are null."""
+    survey, redriven = outcome.survey, outcome.redriven
+    return {
+        "through": outcome.through,
+        "dry_run": not executes,
+        "messages": survey.messages,
+        "moves": survey.moves,
+        "groups": [_group_value(group, now) for group in survey.groups],
+        "moved": redriven.moved if redriven is not None else 0,
+        "left": redriven.left if redriven is not None else 0,
+        "problems": list(_problems(outcome)),
+    }
+
+
+def _group_value(group: Group, now: datetime) -> dict[str, Any]:
+    fields = attrs.asdict(group)
+    oldest, newest = fields.pop("oldest"), fields.pop("newest")
+    return {
+        **fields,
+        "oldest_age": None if oldest is None else (now - oldest).total_seconds(),
+        "newest_age": None if newest is None else (now - newest).total_seconds(),
+    }
+
+
+def _problems(outcome: Outcome) -> Iterable[str]:
+    redriven = () if outcome.redriven is None else outcome.redriven.problems
+    return dict.fromkeys((*outcome.survey.problems, *redriven))
+
+
+def _print_survey(console: Console, outcome: Outcome, now: datetime) -> None:
+    survey = outcome.survey
+    if survey.groups:
+        console.print(_table(survey, now))
+    for group in survey.groups:
+        if group.problem:
+            console.print(
+                Text(printable(f"{group.reason}: the syphon can't move them: {group.problem}")),
+                style=PROBLEM,
+            )
+    for problem in _problems(outcome):
+        console.print(Text(printable(problem)), style=PROBLEM)
+
+
+def _print(outcome: Outcome, *, executes: bool, now: datetime) -> None:
+    console = Console(soft_wrap=True)
+    _print_survey(console, outcome, now)
+    survey, redriven = outcome.survey, outcome.redriven
+    if any(group.reason == EXPIRED and not group.moves for group in survey.groups):
+        console.print(Text(f"expired messages are moved with --reason {EXPIRED} only"))
+    if not executes:
+        text = f"{survey.moves} of {survey.messages} dead letters would be moved: add --execute"
+    elif redriven is None:
+        text = "nothing to move"
+    else:
+        left = f", {redriven.left} left" if redriven.left else ""
+        text = f"{redriven.moved} messages are on the backlog again{left}"
+    console.print(Text(printable(f"{outcome.through}: {text}")))
+
+
+def _table(survey: Survey, now: datetime) -> Table:
+    table = Table("reason", "entity", "messages", "to move", "oldest", "newest")
+    for group in survey.groups:
+        table.add_row(
+            Text(printable(group.reason)),
+            Text(printable(group.entity or "unknown")),
+            str(group.messages),
+            str(group.moves),
+            _age(group.oldest, now),
+            _age(group.newest, now),
+        )
+    return table
+
+
+def _age(date: datetime | None, now: datetime) -> str:
+    if date is None:
+        return "unknown"
+    return str(timedelta(seconds=max(0, round((now - date).total_seconds()))))

@@ -1,0 +1,225 @@
+"""`pairgate redrive`: moves dead letters back to the backlog after their cause was fixed."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from datetime import datetime
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from gateway.app.assembly.opening import spool_namespace
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.namespaces import enter, is_own
+from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, find_admin
+from gateway.app.operations.asking import give_to
+from gateway.app.process import SignalWatch
+from gateway.app.runtime import Runtime
+from gateway.config.options import Config, Namespace, Pairing
+from gateway.deadlines import answered_within
+from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
+from gateway.extensions.redrive.calls import REDRIVE
+from gateway.extensions.redrive.feature import make_redrive
+from gateway.extensions.redrive.order import (
+    MOST_REDRIVEN,
+    Redriven,
+    RedriveOrder,
+    Selection,
+    Survey,
+)
+
+SLICE_SECONDS: Final = 1.0  # of the messages that a running gateway moves for one request
+SLICE_LIMIT: Final = 60.0  # seconds, for its response
+
+
+@attrs.frozen(kw_only=True)
+class Wish:
+    """The command's options."""
+
+    selection: Selection
+    executes: bool = False
+    rate: float | None = None  # messages/s
+    label: str | None = None  # None: the pair's own label
+    spool: bool = False  # the gateway's spool instead of the secondary
+    admin: AdminChoice = attrs.field(factory=AdminChoice)
+    peek: int = 0  # dead letters to show
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """The dead letters that were found, and the result of the move; None if none was wanted."""
+
+    through: str  # the namespace, or the gateway that has it open
+    survey: Survey
+    redriven: Redriven | None
+
+    @property
+    def code(self) -> ExitCode:
+        redriven = self.redriven or Redriven()
+        problems = self.survey.problems + redriven.problems
+        if not problems and not redriven.left:
+            return ExitCode.DONE
+        if redriven.moved or (self.redriven is None and self.survey.messages):
+            return ExitCode.PARTLY
+        is_outage = self.survey.is_outage or redriven.is_outage
+        return ExitCode.TEMPORARY if is_outage else ExitCode.FAILED
+
+
+class Driver(Protocol):
+    """`Redrive`, in this process or in a running gateway."""
+
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey: ...
+
+    async def run(
+        self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None
+    ) -> Redriven: ...
+
+
+async def redrive(
+    config: Config,
+    runtime: Runtime,
+    wish: Wish,
+    *,
+    begin: Callable[[Survey], None],
+    moved: Callable[[int], None],
+) -> Outcome:
+    """
+    Count the dead letters, and move the selected ones if the wish says so; `begin` is called
+    between the two. SIGINT and SIGTERM stop between two messages.
+
+    A gateway's own store is redriven by the gateway if it runs, else opened here.
+
+    Raises:
+        Failure: there is no pair, or its secondary can't be opened or doesn't answer.
+    """
+    pairing = config.pairing
+    if pairing is None:
+        raise Failure("redrive needs [pairing] in the configuration", ExitCode.WRONG)
+    async with AsyncExitStack() as stack:
+        driver, through = await _driver(stack, config, pairing, runtime, wish)
+        try:
+            survey = await driver.survey(wish.selection, wish.peek)
+            redriven = None
+            if wish.executes and survey.moves + _unreadable(survey):
+                begin(survey)
+                redriven = await _run(driver, wish, moved)
+        except (BrokerError, MessageError) as error:
+            is_outage = isinstance(error, BrokerError) and error.counts_as_outage
+            code = ExitCode.TEMPORARY if is_outage else ExitCode.FAILED
+            raise Failure(f"{through}: {error}", code) from error
+    return Outcome(through=through, survey=survey, redriven=redriven)
+
+
+async def _run(driver: Driver, wish: Wish, moved: Callable[[int], None]) -> Redriven:
+    count = 0
+
+    def note(messages: int) -> None:
+        nonlocal count
+        count += messages
+        moved(messages)
+
+    redriven: Redriven | None = None
+    async with trio.open_nursery() as nursery:
+
+        def stop(_: str) -> None:
+            nursery.cancel_scope.cancel()
+
+        await nursery.start(SignalWatch(stop).run)
+        redriven = await driver.run(wish.selection, moved=note, rate=wish.rate)
+        nursery.cancel_scope.cancel()
+    return redriven or Redriven(moved=count, problems=("it was stopped",))
+
+
+def _unreadable(survey: Survey) -> int:
+    return sum(bool(group.problem) for group in survey.groups)
+
+
+def _source(config: Config, pairing: Pairing, wish: Wish) -> Namespace:
+    if not wish.spool:
+        return config.namespaces[pairing.secondary]
+    if pairing.spool is None:
+        raise Failure("this configuration has no pairing.spool", ExitCode.WRONG)
+    return spool_namespace(pairing.spool)
+
+
+async def _driver(
+    stack: AsyncExitStack, config: Config, pairing: Pairing, runtime: Runtime, wish: Wish
+) -> tuple[Driver, str]:
+    """The driver of the redrive, and its name for people."""
+    namespace = _source(config, pairing, wish)
+    if is_own(namespace) or wish.admin.url is not None:
+        endpoint = await find_admin(config, wish.admin)
+        if endpoint is not None:
+            running = _Running(config, endpoint, wish, runtime.now())
+            return running, f"the gateway at {endpoint}"
+        if namespace.url.startswith("memory:"):
+            raise Failure(
+                f"namespace {namespace.name} is in the memory of a gateway, and none answers at an"
+                " `admin` endpoint of this configuration",
+                ExitCode.TEMPORARY,
+            )
+    try:
+        source = await enter(stack, namespace, runtime)
+    except Failure as failure:
+        if not is_own(namespace) or failure.code is not ExitCode.TEMPORARY:
+            raise
+        hint = "a running gateway needs an `admin` endpoint for this, which is missing"
+        raise Failure(f"{failure}; {hint}", failure.code) from failure
+    name = f"namespace {namespace.name}"
+    return make_redrive(pairing, source, runtime, wish.label), name
+
+
+@attrs.frozen
+class _Running:
+    """A `Driver` that calls the gateway which has the store open."""
+
+    config: Config
+    endpoint: AdminEndpoint
+    wish: Wish
+    began: datetime
+
+    async def survey(self, selection: Selection, peek: int = 0) -> Survey:
+        order = RedriveOrder(selection=selection, spool=self.wish.spool, peek=peek)
+        found = await self._ask(order)
+        assert isinstance(found, Survey), "the order only counts"
+        return found
+
+    async def run(
+        self, selection: Selection, *, moved: Callable[[int], None], rate: float | None = None
+    ) -> Redriven:
+        """
+        Move in slices, so that the redrive can be stopped between two of them. A message that is
+        dead-lettered again entered the backlog after the start, and isn't moved again.
+        """
+        most = MOST_REDRIVEN
+        if rate is not None:
+            most = max(1, min(most, int(rate * SLICE_SECONDS)))
+        before = self.began if selection.before is None else min(self.began, selection.before)
+        selection = attrs.evolve(selection, before=before)
+        order = RedriveOrder(
+            selection=selection, spool=self.wish.spool, executes=True, rate=rate, most=most
+        )
+        done = Redriven()
+        while True:
+            # If stopped, wait for the slice in progress, whose messages count.
+            with answered_within(SLICE_LIMIT, "from the gateway", shield=True):
+                part = await self._ask(order)
+                assert isinstance(part, Redriven), "the order executes"
+                moved(part.moved)
+            await trio.lowlevel.checkpoint()  # here a cancellation ends it
+            # Each slice counts only the dead letters that the slices before have left.
+            done = attrs.evolve(part, moved=done.moved + part.moved)
+            if part.moved < most:
+                return done
+
+    async def _ask(self, order: RedriveOrder) -> Survey | Redriven:
+        if self.wish.label not in {None, self._own_label}:
+            raise InvalidRequest(
+                f"the gateway at {self.endpoint} redrives only the backlog of its own label"
+            )
+        with answered_within(REDRIVE.patience, "from the gateway"):
+            return await give_to(self.endpoint, REDRIVE, order)
+
+    @property
+    def _own_label(self) -> str | None:
+        return None if self.config.pairing is None else self.config.pairing.options.label

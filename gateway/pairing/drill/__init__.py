@@ -1,1 +1,0 @@
-"""Rehearses an outage: cuts this process's own way to a namespace for a while."""
