@@ -25,6 +25,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, OutcomeUnknown
+from gateway.domain.held_deliveries import HeldDeliveries
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
 from gateway.net.amqp.links import LinkVoid, ReceivingLink
 from gateway.ports import WallClock
@@ -47,6 +48,10 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.message import decode_message
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery, deliveries_before, token_of
 
+Place = tuple[ReceivingLink, DeliveryId]
+"""A delivery's link, and its id there."""
+
+NOWHERE: Final = (None, None)
 _MAX_CREDIT: Final = 1000
 # A lock without an end lasts as long as its link; `renew` reports an end this far ahead.
 _AS_LONG_AS_THE_LINK: Final = timedelta(minutes=1)
@@ -82,8 +87,8 @@ class AmqpReceiver:
     _backoff: Backoff = Backoff(first=0.1, cap=5.0)
     # A date rather than a pause, so that receives with short deadlines don't start the pause again.
     _not_before: float = attrs.field(default=-inf, init=False)
-    # Lock token -> its delivery, with the link on which it arrived.
-    _held: dict[str, tuple[ReceivingLink, DeliveryId]] = attrs.field(factory=dict, init=False)
+    # With the link on which each arrived.
+    _held: HeldDeliveries[Place] = attrs.field(factory=HeldDeliveries, init=False)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts, init=False)
     # Above this, deliveries whose links have ended are dropped.
     _most_held: int = attrs.field(default=_MAX_CREDIT, init=False)
@@ -135,9 +140,9 @@ class AmqpReceiver:
 
     async def _settle(self, delivery: Delivery, settlement: Settlement) -> None:
         outcome = self.dialect.outcome(settlement)
-        link, id_ = self._held.get(delivery.lock_token or "", (None, None))
+        link, id_ = self._held.get(delivery.lock_token) or NOWHERE
         if link is None or id_ is None or not link.holds(id_):
-            self._held.pop(delivery.lock_token or "", None)
+            self._held.pop(delivery.lock_token)
             await self._settle_elsewhere(delivery, settlement)
             return
         try:
@@ -147,7 +152,7 @@ class AmqpReceiver:
         except LinkVoid as void:
             raise LockLost("the delivery was settled meanwhile") from void
         self._dependencies.meter.settled(1)
-        self._held.pop(delivery.lock_token or "", None)
+        self._held.pop(delivery.lock_token)
 
     def _judged(self, link: ReceivingLink) -> AbstractContextManager[None]:
         """A context for a settlement on the link; one that isn't confirmed shows nothing."""
@@ -159,7 +164,7 @@ class AmqpReceiver:
         As `Receiver.renew`. Without expiring locks, a message is locked as long as the link exists.
         """
         await trio.lowlevel.checkpoint()
-        link, id_ = self._held.get(delivery.lock_token or "", (None, None))
+        link, id_ = self._held.get(delivery.lock_token) or NOWHERE
         if link is None or id_ is None or not link.holds(id_):
             with self._doubts.using(delivery.lock_token):
                 raise LockLost("the link of this delivery has ended")
@@ -174,7 +179,7 @@ class AmqpReceiver:
         link = self._link
         link.set_credit(0)
         abandoned = self.dialect.outcome(Abandon())
-        told = [held.tell(id_, abandoned) for held, id_ in self._held.values() if held.holds(id_)]
+        told = [held.tell(id_, abandoned) for held, id_ in self._held if held.holds(id_)]
         while link.arrived:
             link.drop(link.arrived.popleft().delivery, RELEASED)
         await trio.lowlevel.checkpoint()
@@ -316,10 +321,9 @@ class AmqpReceiver:
 
     def _remember(self, token: str, link: ReceivingLink, id_: DeliveryId) -> None:
         if len(self._held) >= self._most_held:
-            held = self._held.items()
-            self._held = {each: place for each, place in held if place[0].holds(place[1])}
+            self._held.keep(lambda place: place[0].holds(place[1]))
             self._most_held = max(_MAX_CREDIT, 2 * len(self._held))
-        self._held[token] = link, id_
+        self._held.add(token, (link, id_))
 
     def _read(self, event: TransferReceived) -> Delivery | None:
         """

@@ -23,7 +23,6 @@ import trio
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.deliveries import token_prefix
-from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries
 from gateway.brokers.rabbitmq.limited import LimitedConnection, UserLimit
 from gateway.brokers.rabbitmq.management import Management, open_management
 from gateway.brokers.rabbitmq.names import candidates, name_to_make
@@ -42,6 +41,7 @@ from gateway.brokers.rabbitmq.settings import (
     read_settings,
     settings_of,
 )
+from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries
 from gateway.capabilities import Batches
 from gateway.changes import Turn, Turns
 from gateway.domain.backlog import is_of_pair
@@ -270,7 +270,7 @@ class RabbitmqBroker:
     ) -> AsyncIterator[RabbitmqReceiver]:
         """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
         candidates(entity)
-        deliveries = HeldDeliveries(
+        deliveries = UnsettledDeliveries(
             max_bytes=self._options.max_unsettled_bytes,
             next_weight=min(_USUAL_LIMIT, self._options.max_message_size),
             longest_lock=self._options.longest_lock,

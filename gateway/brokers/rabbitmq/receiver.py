@@ -9,7 +9,7 @@ the receive's limit.
   cut too early  a receive that ends before the broker's answer leaves its consumer, with the
   messages, to the next receive, which would begin from zero otherwise
   limit reached  the consumer is cancelled, messages in transit are returned; receives wait
-  settle         see `held_deliveries`
+  settle         see `unsettled`
 """
 
 import math
@@ -32,8 +32,8 @@ from gateway.brokers.rabbitmq.deliveries import (
     delivery_of,
     lock_token,
 )
-from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries, lock_lost
 from gateway.brokers.rabbitmq.keeper import Keeper
+from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries, lock_lost
 from gateway.capabilities.settling import SettlementDoubts
 from gateway.domain.clocks.times import EPOCH
 from gateway.domain.entity import EntityPath
@@ -87,7 +87,7 @@ class RabbitmqReceiver:
     _dead_letters: DeadLetters
     _clock: WallClock
     _lock_duration: float
-    _deliveries: HeldDeliveries
+    _deliveries: UnsettledDeliveries
     _token_prefix: str  # unique among all receivers, past ones included
     _work: float = WORK
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)

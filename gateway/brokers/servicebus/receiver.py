@@ -17,10 +17,10 @@ from gateway.brokers.looks import Looks
 from gateway.brokers.servicebus.peer import RestPeer
 from gateway.capabilities import LONGEST_TOKEN
 from gateway.capabilities.settling import SettlementDoubts
-from gateway.domain.bounded import Bounded
 from gateway.domain.clocks.times import moved
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, NotSupported
+from gateway.domain.held_deliveries import HeldDeliveries
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -98,10 +98,9 @@ class RestReceiver:
     _long_polls: LongPolls
     _most: int
     _clock: WallClock
-    # Lock token -> the delivery without its message, and the duration of its lock on arrival.
-    # Beyond the bound the oldest is dropped: its lock expired first.
-    _held: Bounded[str, tuple[Delivery, timedelta]] = attrs.field(
-        factory=lambda: Bounded(_MAX_HELD)
+    # Without their messages, each with the duration of its lock on arrival.
+    _held: HeldDeliveries[tuple[Delivery, timedelta]] = attrs.field(
+        factory=lambda: HeldDeliveries(_MAX_HELD)
     )
     _adopted: dict[str, timedelta] = attrs.field(factory=dict)  # the locks' durations, by token
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
@@ -180,9 +179,9 @@ class RestReceiver:
             with self._doubts.settling(delivery.lock_token):
                 await self._peer.run(self._settlement(delivery, token, settlement))
         except LockLost:
-            self._held.pop(token, None)
+            self._held.pop(token)
             raise
-        self._held.pop(token, None)
+        self._held.pop(token)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """
@@ -198,8 +197,7 @@ class RestReceiver:
             answer = await self._peer.run(lock)
         if isinstance(answer, Renewed) and answer.locked_until is not None:
             return answer.locked_until
-        _, duration = self._held.get(token, (delivery, self._adopted.get(token, _LOCK)))
-        return moved(asked, duration) or asked + _LOCK
+        return moved(asked, self._lock_of(token)) or asked + _LOCK
 
     @property
     def renews_in_place(self) -> bool:
@@ -209,8 +207,7 @@ class RestReceiver:
     def hand_out(self, delivery: Delivery) -> bytes | None:
         """As `SettlesByToken.hand_out`."""
         lock_token = _token_of(delivery)
-        _, duration = self._held.get(lock_token, (delivery, self._adopted.get(lock_token, _LOCK)))
-        milliseconds = min(max(duration // _MILLISECOND, 0), _MOST_MILLISECONDS)
+        milliseconds = min(max(self._lock_of(lock_token) // _MILLISECOND, 0), _MOST_MILLISECONDS)
         try:
             numbers = _NUMBERS.pack(delivery.sequence_number, milliseconds)
             token = b"%b%b%b" % (_TOKEN, numbers, lock_token.encode())
@@ -218,7 +215,7 @@ class RestReceiver:
             return None
         if len(token) > LONGEST_TOKEN:
             return None
-        self._held.pop(lock_token, None)
+        self._held.pop(lock_token)
         return token
 
     @contextmanager
@@ -235,7 +232,7 @@ class RestReceiver:
     async def give_back(self) -> None:
         """Abandon all locked messages, as far as the namespace can be reached. Runs until done."""
         unseen = {each.lock_token for each in self.looks.close()}
-        held = [delivery for delivery, _ in self._held.values()]
+        held = [delivery for delivery, _ in self._held]
         async with trio.open_nursery() as nursery:
             seen = [each for each in held if each.lock_token not in unseen]
             nursery.start_soon(self._give_all, seen, Abandon())
@@ -250,7 +247,7 @@ class RestReceiver:
         async with trio.open_nursery() as nursery:
             for delivery in deliveries:
                 token = _token_of(delivery)
-                self._held.pop(token, None)
+                self._held.pop(token)
                 abandon = self._settlement(delivery, token, settlement)
                 nursery.start_soon(self._give, abandon, limiter)
 
@@ -267,13 +264,19 @@ class RestReceiver:
             settlement=settlement,
         )
 
+    def _lock_of(self, token: str) -> timedelta:
+        """The duration of the lock on arrival."""
+        held = self._held.get(token)
+        return self._adopted.get(token, _LOCK) if held is None else held[1]
+
     def _remember(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock()
         for delivery in deliveries:
             if delivery.lock_token is not None:
                 until = delivery.locked_until
                 handle = attrs.evolve(delivery, message=_NO_MESSAGE)
-                self._held[delivery.lock_token] = (handle, until - now if until else _LOCK)
+                lock = until - now if until else _LOCK
+                self._held.add(delivery.lock_token, (handle, lock))
 
 
 def _answerable() -> float:

@@ -59,13 +59,9 @@ class Held:
     token: str
     receipt: str
     message: Message | None  # None: dropped
-    weight: int  # bytes in memory
     deliveries: int
     expires: datetime | None = None  # as the sender set it, by the sender's clock
     is_text: bool = False  # the message is a text alone, without more fields
-
-    def forget_message(self) -> None:
-        self.message, self.weight = None, 0
 
     def handed_out(self) -> bytes | None:
         """
@@ -96,7 +92,6 @@ def read_token(token: bytes, lock_token: str) -> Held:
         token=lock_token,
         receipt=receipt,
         message=None,
-        weight=0,
         deliveries=1,
         is_text=True,
     )
@@ -108,6 +103,7 @@ class Taken:
 
     held: Held
     delivery: Delivery
+    weight: int  # bytes of its message in memory
     is_expired: bool
 
 
@@ -137,13 +133,12 @@ def read_taken(
         token=token,
         receipt=item.pop_receipt or "",
         message=read.message,
-        weight=len(item.body or b""),
         deliveries=delivery.delivery_count,
         expires=read.expires,
         is_text=read.is_text,
     )
     past = _is_past(item, read.expires, lock, asked)
-    return Taken(held=held, delivery=delivery, is_expired=past)
+    return Taken(held=held, delivery=delivery, weight=len(item.body or b""), is_expired=past)
 
 
 def peeked(item: QueueMessage, read: Read, number: int) -> Delivery:

@@ -37,6 +37,7 @@ from gateway.domain.errors import (
     Outcome,
     OutcomeUnknown,
 )
+from gateway.domain.held_deliveries import HeldDeliveries
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -75,9 +76,8 @@ class StorageQueueReceiver:
     _rng: random.Random
     _max_kept: int = MAX_KEPT
     _properties: QueueProperties | None = None
-    _held: dict[str, Held] = attrs.field(factory=dict)  # by lock token
-    _adopted: dict[str, Held] = attrs.field(factory=dict)  # the same; not given back
-    _kept: int = 0  # bytes of the held messages
+    _held: HeldDeliveries[Held] = attrs.field(factory=lambda: HeldDeliveries(_MAX_HELD))
+    _adopted: dict[str, Held] = attrs.field(factory=dict)  # by lock token; not given back
     # Ids of messages for which a delete request had no answer.
     _maybe_gone: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_HELD))
     looks: Looks = attrs.field(init=False)
@@ -147,9 +147,9 @@ class StorageQueueReceiver:
                         "Azure Storage can't defer a message; complete, abandon or dead-letter it"
                     )
         except LockLost:
-            self._drop(held.token)
+            self._held.pop(held.token)
             raise
-        self._drop(held.token)
+        self._held.pop(held.token)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""
@@ -174,11 +174,11 @@ class StorageQueueReceiver:
         try:
             locked_until = await self._hide(held, duration, text)
         except LockLost:
-            self._drop(held.token)
+            self._held.pop(held.token)
             raise
         if body is not None and held.message is not None:
-            self._kept += len(body) - held.weight
-            held.message, held.weight = attrs.evolve(held.message, body=body), len(body)
+            held.message = attrs.evolve(held.message, body=body)
+            self._held.weigh(held.token, len(body))
         if not duration:
             self._notifier.notify(1)
         return locked_until
@@ -193,7 +193,7 @@ class StorageQueueReceiver:
         held = self._held_of(delivery)
         token = None if held.id in self._maybe_gone else held.handed_out()
         if token is not None:
-            self._drop(held.token)
+            self._held.pop(held.token)
         return token
 
     @contextmanager
@@ -211,7 +211,7 @@ class StorageQueueReceiver:
 
     def forget_message(self, delivery: Delivery) -> None:
         """As `KeepsMessages.forget_message`."""
-        held = self._held.get(delivery.lock_token or "")
+        held = self._held.get(delivery.lock_token)
         if held is not None:
             self._forget_message(held)
 
@@ -219,15 +219,15 @@ class StorageQueueReceiver:
         """Show all held messages, the oldest first, as far as the service can be reached."""
         await trio.lowlevel.checkpoint()
         self.looks.close()
-        await self._show_all(list(self._held.values()))
+        await self._show_all(list(self._held))
 
     async def _show(self, deliveries: Sequence[Delivery]) -> None:
-        tokens = [each.lock_token or "" for each in deliveries]
-        await self._show_all([self._held[each] for each in tokens if each in self._held])
+        found = [self._held.get(each.lock_token) for each in deliveries]
+        await self._show_all([each for each in found if each is not None])
 
     async def _show_all(self, all_held: Sequence[Held]) -> None:
         for held in all_held:
-            self._drop(held.token)
+            self._held.pop(held.token)
             with suppress(BrokerError):  # the message's lock expires instead
                 await self._hide(held, timedelta(0))
                 self._notifier.notify(1)
@@ -298,31 +298,23 @@ class StorageQueueReceiver:
                 problem = error
             else:
                 found.append(attrs.evolve(delivery, lock_token=None, locked_until=None))
-            self._drop(delivery.lock_token or "")
+            self._held.pop(delivery.lock_token)
         if problem is not None and not found:
             raise problem
         return found
 
     def _hold(self, taken: Taken) -> Delivery:
-        self._held[taken.held.token] = taken.held
-        self._kept += taken.held.weight
-        while len(self._held) > _MAX_HELD:  # the oldest, whose lock ended first
-            self._drop(next(iter(self._held)))
-        if self._kept > self._max_kept:
-            for held in self._held.values():
+        self._held.add(taken.held.token, taken.held, weight=taken.weight)
+        if self._held.weight > self._max_kept:
+            for held in self._held:
                 self._forget_message(held)
-                if self._kept <= self._max_kept:
+                if self._held.weight <= self._max_kept:
                     break
         return taken.delivery
 
-    def _drop(self, token: str) -> None:
-        held = self._held.pop(token, None)
-        if held is not None:
-            self._forget_message(held)
-
     def _forget_message(self, held: Held) -> None:
-        self._kept -= held.weight
-        held.forget_message()
+        held.message = None
+        self._held.weigh(held.token, 0)
 
     async def _read_properties(self) -> None:
         """

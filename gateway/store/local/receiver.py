@@ -14,6 +14,7 @@ from gateway.domain.billing import Operation
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InternalError, MessageError
+from gateway.domain.held_deliveries import HeldDeliveries
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -68,7 +69,8 @@ class LocalReceiver:
     _mode: ReceiveMode
     _state: State
     _notifier: Notifier
-    _held: dict[str, float] = attrs.field(factory=dict)  # the end of each lock, by Trio's clock
+    # Lock tokens, with the ends of the locks by Trio's clock.
+    _held: HeldDeliveries[str] = attrs.field(factory=HeldDeliveries)
     _doubts: SettlementDoubts = attrs.field(factory=SettlementDoubts)
     # The lock tokens of what cancelled receives take, which no later receive may overtake.
     _cancelled: list[list[str]] = attrs.field(factory=list, init=False)
@@ -121,7 +123,7 @@ class LocalReceiver:
                 self._entity, lambda queue, now: self._settle_on(queue, token, settlement, now)
             )
         self._broker.meter.settled(1)
-        self._held.pop(token or "", None)
+        self._held.pop(token)
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -152,7 +154,7 @@ class LocalReceiver:
         self._broker.meter.settled(len(settlements))
         for (delivery, _), verdict in zip(settlements, verdicts, strict=True):
             if verdict is None:
-                self._held.pop(delivery.lock_token or "", None)
+                self._held.pop(delivery.lock_token)
         return verdicts
 
     async def _settle_alone(self, delivery: Delivery, settlement: Settlement) -> BrokerError | None:
@@ -180,7 +182,7 @@ class LocalReceiver:
 
     def forget(self, delivery: Delivery) -> None:
         """Note that a delivery was settled in a transaction."""
-        self._held.pop(delivery.lock_token or "", None)
+        self._held.pop(delivery.lock_token)
 
     async def renew(self, delivery: Delivery) -> datetime:
         token = delivery.lock_token
@@ -191,8 +193,7 @@ class LocalReceiver:
         with self._doubts.using(token):
             until, end = await self._broker.on_queue(self._entity, work)
         self._broker.meter.request(Operation.RENEW)
-        if self._held.pop(token or "", None) is not None:
-            self._held[token or ""] = end
+        self._held.renew(token, end)
         return to_date(until)
 
     def close(self) -> None:
@@ -242,21 +243,12 @@ class LocalReceiver:
         if taken:
             size = sum(each.row.size for each in taken)
             self._broker.meter.carried(Operation.RECEIVE, len(taken), size)
-        self._forget_ended()
+        # A consumer that never settles doesn't fill the memory.
+        self._held.pop_ended(trio.current_time())
         for each in taken:
             if each.token is not None:
-                self._held[each.token] = end
+                self._held.add(each.token, each.token, ends=end)
         return taken
-
-    def _forget_ended(self) -> None:
-        """
-        Forget ended locks, so that a consumer that never settles doesn't fill the memory. The dict
-        is ordered by the ends of the locks.
-        """
-        if self._held:
-            now = trio.current_time()
-            while self._held and self._held[first := next(iter(self._held))] <= now:
-                del self._held[first]
 
     def _give_back(self, tokens: list[str], *, delivered: bool) -> None:
         if tokens:
@@ -275,7 +267,7 @@ class LocalReceiver:
     def _quarantine(self, taken: Taken) -> None:
         token = taken.token
         if token is not None:
-            self._held.pop(token, None)
+            self._held.pop(token)
             self._broker.post_on_queue(
                 self._entity, lambda queue, now: queue.quarantine(token, now)
             )

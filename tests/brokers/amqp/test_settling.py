@@ -74,7 +74,7 @@ async def test_a_rejection_for_another_reason_is_one():
                 await receiver.settle(delivery, DeadLetter(reason="bad"))
 
 
-async def test_held_deliveries_are_given_back_in_the_order_in_which_they_came():
+async def test_unsettled_are_given_back_in_the_order_in_which_they_came():
     """Ten times, as any order is the right one at times."""
     given: list[DeliveryId] = []
 

@@ -13,8 +13,8 @@ from pamqp import base, commands
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.rabbitmq.deliveries import token_prefix
-from gateway.brokers.rabbitmq.held_deliveries import MAX_DELIVERIES, HeldDeliveries
 from gateway.brokers.rabbitmq.receiver import LINGER_IF_CUT, RabbitmqReceiver
+from gateway.brokers.rabbitmq.unsettled import MAX_DELIVERIES, UnsettledDeliveries
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, ReceiveMode
@@ -135,7 +135,7 @@ async def receiving(
         dead_letters=node,
         clock=VirtualClock(),
         lock_duration=LOCK,
-        deliveries=HeldDeliveries(max_bytes, heaviest, longest_lock=longest_lock),
+        deliveries=UnsettledDeliveries(max_bytes, heaviest, longest_lock=longest_lock),
         token_prefix=token_prefix(1),
         spawn=trio.lowlevel.spawn_system_task,
     )

@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.deliveries import Consumer, Held, lock_token, token_prefix
-from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries
+from gateway.brokers.rabbitmq.unsettled import UnsettledDeliveries
 from gateway.domain.billing import Operation
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Delivery, Message
@@ -48,8 +48,8 @@ class Bench:
     """Held deliveries of the tags from 1 on."""
 
     line: Line = attrs.field(factory=Line)
-    deliveries: HeldDeliveries = attrs.field(
-        factory=lambda: HeldDeliveries(LIMIT, 1, longest_lock=10.0, meter=unread())
+    deliveries: UnsettledDeliveries = attrs.field(
+        factory=lambda: UnsettledDeliveries(LIMIT, 1, longest_lock=10.0, meter=unread())
     )
     consumer: Consumer = attrs.field(factory=lambda: Consumer("c1", 100))
     channel: Channel = attrs.field(init=False)
@@ -178,7 +178,7 @@ def test_it_is_full_at_so_many_bytes_and_what_is_settled_makes_room(bench: Bench
 
 
 def test_it_is_full_at_so_many_deliveries() -> None:
-    bench = Bench(deliveries=HeldDeliveries(LIMIT, 1, max_deliveries=3, meter=unread()))
+    bench = Bench(deliveries=UnsettledDeliveries(LIMIT, 1, max_deliveries=3, meter=unread()))
     bench.deliver(3)
 
     assert bench.deliveries.is_full
@@ -202,7 +202,7 @@ def test_a_channel_that_is_lost_makes_room() -> None:
 
 
 def test_room_is_judged_by_the_heaviest_of_late() -> None:
-    bench = Bench(deliveries=HeldDeliveries(LIMIT, LIMIT // 2, meter=unread()))
+    bench = Bench(deliveries=UnsettledDeliveries(LIMIT, LIMIT // 2, meter=unread()))
     at_first = bench.deliveries.room_for(100)
     bench.deliver(1)
 

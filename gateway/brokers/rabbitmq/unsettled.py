@@ -23,6 +23,7 @@ from gateway.brokers.rabbitmq.deliveries import Consumer, Held
 from gateway.domain.billing import Operation
 from gateway.domain.bounded import Bounded
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown
+from gateway.domain.held_deliveries import HeldDeliveries
 from gateway.domain.message import Delivery, Message, Settlement
 from gateway.net.rabbitmq.channel import Answer, Channel
 
@@ -33,7 +34,7 @@ _NO_MESSAGE: Final = Message()
 
 
 @attrs.define(eq=False)
-class HeldDeliveries:
+class UnsettledDeliveries:
     """
     The deliveries of one channel that the broker counts as unsettled, in its order.
 
@@ -51,7 +52,7 @@ class HeldDeliveries:
     _weight: int = attrs.field(default=0, init=False)  # bytes of all unsettled deliveries
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     # Deliveries that can be claimed, by lock token, ordered by the ends of their locks.
-    _held: dict[str, Held] = attrs.field(factory=dict, init=False)
+    _held: HeldDeliveries[Held] = attrs.field(factory=HeldDeliveries, init=False)
     # By delivery tag, ascending.
     _unsettled: dict[int, Held] = attrs.field(factory=dict, init=False)
     # Settlements that were written on the channel and have no answer yet, by lock token. Of those
@@ -65,8 +66,7 @@ class HeldDeliveries:
     @property
     def next_end(self) -> float:
         """The end of the first lock, by `trio.current_time()`."""
-        first = next(iter(self._held.values()), None)
-        return math.inf if first is None else first.ends
+        return self._held.next_end
 
     @property
     def unsettled(self) -> int:
@@ -119,7 +119,7 @@ class HeldDeliveries:
         """
         Claim the right to settle a delivery; None if its lock is lost or another settlement has it.
         """
-        held = self._held.pop(_key(delivery), None)
+        held = self._held.pop(_key(delivery))
         return None if held is None or held.channel.is_over else held
 
     def note_written(self, held: Held, settlement: Settlement) -> Channel:
@@ -139,17 +139,12 @@ class HeldDeliveries:
 
     def ended(self, now: float) -> list[Held]:
         """Claim the deliveries whose locks have expired."""
-        over = []
-        for held in self._held.values():
-            if held.ends > now:
-                break
-            over.append(held.delivery)
-        return self.found(over)
+        return [held for held in self._held.pop_ended(now) if not held.channel.is_over]
 
     def put_back(self, held: Held) -> None:
         """Release a claimed delivery that wasn't settled after all."""
         if self._unsettled.get(held.tag) is held and held.delivery.lock_token is not None:
-            self._held[held.delivery.lock_token] = held
+            self._held.add(held.delivery.lock_token, held, ends=held.ends)
 
     def renew(self, delivery: Delivery, seconds: float) -> None:
         """
@@ -168,7 +163,7 @@ class HeldDeliveries:
                 f"the lock can't be renewed beyond `longest_lock` ({self._longest_lock:g} s)"
             )
         held.ends = ends
-        self._held[token] = self._held.pop(token)
+        self._held.renew(token, ends)
 
     def forget_message(self, delivery: Delivery) -> None:
         """Drop the message's content; the data to acknowledge or abandon it stay."""

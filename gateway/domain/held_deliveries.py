@@ -1,0 +1,103 @@
+"""The deliveries that a receiver has returned and that nobody has settled yet."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+import attrs
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class _Entry(Generic[T]):
+    delivery: T
+    weight: int
+    ends: float
+
+
+@attrs.define(eq=False)
+class HeldDeliveries(Generic[T]):
+    """
+    By lock token, in the order in which their locks were acquired or renewed. All locks of a
+    receiver last equally long, so that is also the order in which they end.
+
+    A delivery is all that its receiver needs to settle it. Beyond `most`, the oldest is dropped:
+    its lock ended first.
+    """
+
+    most: float = math.inf
+    weight: int = attrs.field(default=0, init=False)  # of all together: bytes in memory
+    # Not a `dict`: see `Bounded`.
+    _entries: OrderedDict[str, _Entry[T]] = attrs.field(factory=OrderedDict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[T]:
+        """The deliveries, the oldest first; the table may change meanwhile."""
+        return iter([each.delivery for each in self._entries.values()])
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._entries
+
+    def add(self, token: str, delivery: T, *, weight: int = 0, ends: float = math.inf) -> None:
+        """Add a delivery with the weight of its message and the end of its lock."""
+        self.pop(token)
+        self._entries[token] = _Entry(delivery, weight, ends)
+        self.weight += weight
+        if len(self._entries) > self.most:
+            self.pop(next(iter(self._entries)))
+
+    def get(self, token: str | None) -> T | None:
+        entry = self._entries.get(token or "")
+        return None if entry is None else entry.delivery
+
+    def pop(self, token: str | None) -> T | None:
+        """Remove and return the delivery: its caller settles it, or has."""
+        entry = self._entries.pop(token or "", None)
+        if entry is None:
+            return None
+        self.weight -= entry.weight
+        return entry.delivery
+
+    def weigh(self, token: str, weight: int) -> None:
+        """Record another weight: the message was changed, or dropped."""
+        entry = self._entries.get(token)
+        if entry is not None:
+            self.weight += weight - entry.weight
+            entry.weight = weight
+
+    def renew(self, token: str | None, ends: float) -> None:
+        """Record another end of the lock, which makes it the last to end."""
+        entry = self._entries.get(token or "")
+        if entry is not None:
+            entry.ends = ends
+            self._entries.move_to_end(token or "")
+
+    @property
+    def next_end(self) -> float:
+        """The end of the first lock; infinity: there is none."""
+        first = next(iter(self._entries.values()), None)
+        return math.inf if first is None else first.ends
+
+    def pop_ended(self, now: float) -> list[T]:
+        """Remove and return the deliveries whose locks have ended."""
+        ended: list[T] = []
+        while self._entries and self.next_end <= now:
+            _, entry = self._entries.popitem(last=False)
+            self.weight -= entry.weight
+            ended.append(entry.delivery)
+        return ended
+
+    def keep(self, is_held: Callable[[T], bool]) -> None:
+        """Drop the deliveries that aren't held any more."""
+        for token, entry in list(self._entries.items()):
+            if not is_held(entry.delivery):
+                self.pop(token)
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._entries.clear()
+        self.weight = 0
