@@ -206,15 +206,16 @@ async def test_events_are_followed_across_a_restart(gateways: Gateways) -> None:
     assert people.splitlines()[-1].split()[1:3] == ["info", "started"]
 
 
-async def test_without_a_gateway_an_order_is_a_temporary_failure(gateways: Gateways) -> None:
+async def test_without_a_gateway_a_command_is_a_temporary_failure(gateways: Gateways) -> None:
     broker = await gateways.start(broker_config("orders") + ADMIN)
     await with_fixed_port(broker)
 
     no_pair = await pairgate(broker, "failover", "orders")
     no_syphon = await pairgate(broker, "pause")
     await broker.stop()
-    gone = await pairgate(broker, "pause")
+    gone = [await pairgate(broker, each) for each in ("pause", "status")]
 
-    assert [code for code, _, _ in (no_pair, no_syphon, gone)] == [1, 1, 75]
+    assert [code for code, _, _ in (no_pair, no_syphon, *gone)] == [1, 1, 75, 75]
+    assert all("no gateway answers" in errors for _, _, errors in gone)
     assert "no pair" in no_pair[2]
     assert "no syphon" in no_syphon[2]

@@ -63,21 +63,11 @@ async def test_without_an_admin_endpoint_status_says_what_to_add(gateways: Gatew
     assert "no gateway answers" not in errors
 
 
-async def test_status_finds_the_endpoint_with_tls_of_its_configuration(
-    gateways: Gateways, certs: Path
-) -> None:
-    gateway = await secured(gateways, admin(certs))
-
-    code, output, errors = await run(gateway.folder, "status", "--json")
-
-    assert (code, errors) == (0, "")
-    assert json.loads(output)["good"]
-
-
-async def test_a_remote_gateway_is_asked_by_url_with_an_authority_and_a_name(
+async def test_a_gateway_is_asked_over_tls_by_its_configuration_and_by_url(
     gateways: Gateways, certs: Path, tmp_path: Path
 ) -> None:
     gateway = await secured(gateways, admin(certs))
+    code, output, errors = await run(gateway.folder, "status", "--json")
     laptop = tmp_path / "laptop"
     laptop.mkdir()
     url = f"--url=https://localhost:{gateway.ports[1]}"
@@ -91,6 +81,8 @@ async def test_a_remote_gateway_is_asked_by_url_with_an_authority_and_a_name(
     stranger = await run(laptop, "status", url, user, PAIRGATE_PASSWORD=KEY)
     told = await run(laptop, "trigger", "orders", url, ca, user, PAIRGATE_PASSWORD=KEY)
 
+    assert (code, errors) == (0, "")
+    assert json.loads(output)["good"]
     assert (good[0], good[2]) == (0, "")
     assert json.loads(good[1])["gateway"] == f"localhost:{gateway.ports[1]}"
     assert wrong_key[0] == 1
@@ -101,6 +93,7 @@ async def test_a_remote_gateway_is_asked_by_url_with_an_authority_and_a_name(
     assert stranger[0] == 1
     assert "certificate" in stranger[2]
     assert told[0] == 0
+    await agent_and_redrive_ask(gateway, certs, tmp_path)
 
 
 async def test_a_client_certificate_is_shown_where_one_is_demanded(
@@ -117,10 +110,8 @@ async def test_a_client_certificate_is_shown_where_one_is_demanded(
     assert without[0] != 0
 
 
-async def test_an_agent_and_a_redrive_ask_a_remote_gateway_with_the_same_options(
-    gateways: Gateways, certs: Path, tmp_path: Path
-) -> None:
-    gateway = await secured(gateways, admin(certs))
+async def agent_and_redrive_ask(gateway: GatewayProcess, certs: Path, tmp_path: Path) -> None:
+    """They take the same options as the commands."""
     laptop = load(None, environ={}, here=tmp_path).config
     choice = AdminChoice(
         url=f"https://localhost:{gateway.ports[1]}",

@@ -83,17 +83,6 @@ async def until_told(port: int, name: str, value: float) -> None:
             await trio.sleep(0.2)
 
 
-async def test_without_a_gateway_status_is_a_temporary_failure(gateways: Gateways) -> None:
-    gateway = await gateways.start(broker_config("orders") + ADMIN)
-    await with_fixed_port(gateway)
-    await gateway.stop()
-
-    code, _, errors = await pairgate(gateway, "status")
-
-    assert code == 75
-    assert "no gateway answers" in errors
-
-
 async def test_a_watch_without_a_terminal_tells_each_status_when_it_is_known(
     tmp_path: Path,
 ) -> None:
@@ -145,31 +134,11 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     assert (after[0], json.loads(after[1])["reason"]) == (503, "draining: SIGTERM")
 
 
-async def test_the_cost_of_triggers_is_told_apart_from_the_work_of_a_listener(
+async def test_a_listener_tells_its_figures_and_its_bill_apart_from_triggers(
     gateways: Gateways,
 ) -> None:
     triggers = '\n[triggers]\ntopic = "pairgate-triggers"\n'
     gateway = await gateways.start(broker_config("orders") + triggers, name="gateway")
-    await send(gateway.address, "orders", b"one")
-    listener = await gateways.start(
-        gateway.config,
-        name="listener",
-        command=("listen", "orders", *NOTE, "--metrics", "127.0.0.1:0"),
-    )
-    port = int((await listener.seen("listening"))["address"].rpartition(":")[2])
-    await until_told(port, "pairgate_listener_completed_messages_total", 1)
-    _, body = await trio.to_thread.run_sync(get, port, "/status")
-    settled = {
-        each["name"]: each["usage"]["operations"]["settle"]
-        for each in json.loads(body)["namespaces"]
-    }
-
-    through = f"the gateway at {gateway.address}"
-    assert settled == {through: 1, f"{through}, for triggers": 0}
-
-
-async def test_a_listener_tells_its_figures_and_its_bill(gateways: Gateways) -> None:
-    gateway = await gateways.start(broker_config("orders"), name="gateway")
     for number in range(3):
         await send(gateway.address, "orders", str(number).encode())
     listener = await gateways.start(
@@ -182,13 +151,17 @@ async def test_a_listener_tells_its_figures_and_its_bill(gateways: Gateways) -> 
     health = await trio.to_thread.run_sync(get, port, "/livez")
     _, body = await trio.to_thread.run_sync(get, port, "/status")
     await listener.stop()
-    queue: dict[str, Any] = json.loads(body)["queues"][0]
+    status = json.loads(body)
+    queue: dict[str, Any] = status["queues"][0]
+    settled = {each["name"]: each["usage"]["operations"]["settle"] for each in status["namespaces"]}
     usage = await listener.seen("billed", queue="orders")
+    through = f"the gateway at {gateway.address}"
 
     assert health == (200, b"ok\n")
     assert (queue["queue"], queue["completed"]) == ("orders", 3)
     assert queue["usage"]["received"] == 3
     assert queue["usage"]["operations"]["settle"] == 3
+    assert settled == {through: 3, f"{through}, for triggers": 0}
     assert usage["messages"] == 3
     assert usage["operations"] >= queue["usage"]["total"]
 
