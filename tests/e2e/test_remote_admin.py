@@ -111,7 +111,7 @@ async def test_a_client_certificate_is_shown_where_one_is_demanded(
 
 
 async def agent_and_redrive_ask(gateway: GatewayProcess, certs: Path, tmp_path: Path) -> None:
-    """They take the same options as the commands."""
+    """An agent and a redrive take the same options as the commands."""
     laptop = load(None, environ={}, here=tmp_path).config
     choice = AdminChoice(
         url=f"https://localhost:{gateway.ports[1]}",
