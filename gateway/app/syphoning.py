@@ -26,13 +26,13 @@ from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
 from gateway.app.status.board import LoneSyphon, StatusBoard
 from gateway.app.status.sections import readings
+from gateway.app.waking import needs_no_gateway
 from gateway.config.file import Loaded
 from gateway.config.options import SYPHON, Config, Pairing
 from gateway.config.problems import no_namespace
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
-from gateway.extensions.announcements.configuration import TRIGGERS
-from gateway.extensions.announcements.streams import Announcements
+from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
@@ -94,7 +94,7 @@ async def _make_parts(
 ) -> tuple[ProcessParts, Broker]:
     """The first three stages of `assembly.building`, and the namespace `target` with wrappers."""
     is_home = target == config.home.name
-    announcements = Announcements() if is_home and config.of(TRIGGERS) else None
+    announcements = Announcements() if is_home and needs_no_gateway(config) else None
     publish = None if announcements is None else announcements.publish
     opening = Opening(stack, runtime)
     opened = await open_namespaces(

@@ -57,6 +57,14 @@ class Extension:
     commands: Mapping[str, Part] = attrs.field(factory=dict)  # by name
     # Functions of a `gateway.app.assembly.parts.ProcessPlan` that make a `Feature`, or None.
     features: Sequence[Part] = ()
+    # `gateway.frontends.admin.routes.AdminRoutes`: paths of a gateway's endpoint `admin`.
+    admin_routes: Sequence[Part] = ()
+    # `gateway.app.waking.WakeWay`: how listeners learn of new messages.
+    wakes: Sequence[Part] = ()
+    # `gateway.listening.process.feeds.MakeFeeds`: triggers for a listener; and
+    # `gateway.listening.process.feeds.StreamFeed`: those of one gateway's endpoint `admin`.
+    feeds: Sequence[Part] = ()
+    stream_feeds: Sequence[Part] = ()
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     SHARDING,
     REDRIVE,
     PURGE,
-    DRILL,
+    DRILL,  # what it refuses is never announced
     ANNOUNCEMENTS,
     TAKE_OVER,
 )

@@ -42,8 +42,8 @@ from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.app.status.sections import ORDER
 from gateway.config.options import STORAGE_QUEUE, Config
-from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.cluster.cluster import Cluster
+from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals

@@ -1,6 +1,7 @@
 """A row of the list of interceptors, and the place that its interceptor is made for."""
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import attrs
 
@@ -9,6 +10,9 @@ from gateway.app.runtime import Runtime
 from gateway.config.options import Namespace
 from gateway.domain.entity import EntityPath
 from gateway.interception import Interceptor
+
+# A store of this process counts its operations and announces its messages by itself.
+REMOTE: Final = "a namespace that is no store of this process"
 
 Announce = Callable[[EntityPath, int], None]
 """Is called with a queue, and the bytes of the bodies that may have come into it."""

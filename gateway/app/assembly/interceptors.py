@@ -10,11 +10,10 @@ from typing import Final
 
 import attrs
 
-from gateway.app.assembly.interceptor_rows import Announce, InterceptorRow, Place
+from gateway.app.assembly.interceptor_rows import REMOTE, Announce, InterceptorRow, Place
 from gateway.app.assembly.parts import Feature
 from gateway.app.runtime import Runtime
 from gateway.config.options import Namespace
-from gateway.extensions.announcements.interceptor import Announcing
 from gateway.extensions.listing import parts
 from gateway.interception import InterceptedBroker, Interceptor
 from gateway.ports import Broker
@@ -36,26 +35,11 @@ def _receives(place: Place) -> Interceptor | None:
     return ReceiveInterceptor(place.runtime.abilities[place.namespace.name])
 
 
-def _announcements(place: Place) -> Interceptor | None:
-    if place.announce is None or place.reports_itself:
-        return None
-    return Announcing(place.announce)
-
-
-# A store of this process counts its operations and announces its messages by itself.
-REMOTE: Final = "a namespace that is no store of this process"
 _WATCH: Final = "gateway/telemetry/abilities.py"
 _MEASURES: Final[Sequence[InterceptorRow]] = (
     InterceptorRow("sends", _WATCH, "no [pairing]", _sends),
     InterceptorRow("abilities", _WATCH, f"[pairing], or {REMOTE}", _abilities),
     InterceptorRow("receives", _WATCH, "", _receives),
-)
-
-# A message that is refused outside of it is never announced.
-_INSIDE: Final[Sequence[InterceptorRow]] = (
-    InterceptorRow(
-        "announcements", "gateway/extensions/announcements/interceptor.py", REMOTE, _announcements
-    ),
 )
 
 
@@ -67,7 +51,6 @@ def interceptors() -> Sequence[InterceptorRow]:
         *(row for row in added if not row.is_measured),
         *_MEASURES,
         *(row for row in added if row.is_measured),
-        *_INSIDE,
     )
 
 

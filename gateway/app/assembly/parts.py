@@ -19,9 +19,9 @@ from gateway.config.options import Config
 from gateway.domain.identity import Identity
 from gateway.domain.status.process import Workers
 from gateway.domain.status.sections import Readings
-from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.listing import EXTENSIONS
+from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.issuers import Issuers
 from gateway.frontends.leases import Leases

@@ -10,17 +10,13 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.app.assembly.opening import SettingUp
 from gateway.app.assembly.pairs import make_heartbeats
 from gateway.app.assembly.parts import Parts, ProcessParts
 from gateway.app.assembly.roles import GATEWAY, LEADING, Role
 from gateway.config.options import SERVE, SYPHON
-from gateway.domain.entity import EntityPath
-from gateway.extensions.announcements.configuration import TRIGGERS
-from gateway.extensions.announcements.trigger_topic import TopicAnnouncer
 from gateway.extensions.listing import parts as parts_of_extensions
 from gateway.frontends.leased_visibility import LeasedVisibility
-from gateway.ports import Broker, Service
+from gateway.ports import Service
 
 Make = Callable[[Any], Awaitable[Iterable[Service]]]
 """Gets the parts of a process of such a role; raises `Failure` if a service can't be made."""
@@ -64,30 +60,6 @@ async def _heartbeats(parts: ProcessParts) -> Iterable[Service]:
     )
 
 
-async def _announcer(parts: ProcessParts) -> Iterable[Service]:
-    """
-    Sends the announcements to the topic of `[triggers]`, directly to its namespace, whether or not
-    that is open already: triggers are never diverted.
-    """
-    plan, triggers = parts.plan, parts.plan.config.of(TRIGGERS)
-    if triggers is None or parts.announcements is None:
-        return []
-    name, opening = triggers.namespace or plan.config.home.name, SettingUp(plan.stack, plan.runtime)
-    keeper: Broker | None = parts.opened.by_name.get(name)
-    if keeper is None:
-        keeper = await opening.enter(plan.config.namespaces[name])
-    announcer = TopicAnnouncer(
-        broker=keeper,
-        topic=EntityPath(triggers.topic),
-        announcements=parts.announcements,
-        window=triggers.window,
-        time_to_live=triggers.time_to_live,
-        observer=plan.runtime.observer,
-        rng=plan.runtime.rng("announcer"),
-    )
-    return [announcer, *opening.late]
-
-
 async def _late(parts: ProcessParts) -> Iterable[Service]:
     return parts.plan.opening.late
 
@@ -111,7 +83,6 @@ _OWN: Final[Sequence[ServiceRow]] = (
     ServiceRow("syphons", LEADING | {Role.SYPHON}, _syphons),
     ServiceRow("heartbeats", LEADING | {Role.SYPHON}, _heartbeats),
     ServiceRow("wrappers", GATEWAY, ready(lambda parts: parts.for_wrappers)),
-    ServiceRow("announcements", LEADING | {Role.SYPHON}, _announcer),
     ServiceRow("refusals", GATEWAY, ready(lambda parts: [parts.refusals])),
     ServiceRow("identity providers", GATEWAY, ready(lambda parts: [parts.issuers])),
     ServiceRow("certificates", LEADING, ready(lambda parts: [parts.certificates])),

@@ -24,6 +24,7 @@ from gateway.app.operations.provisioning import find_primary
 from gateway.app.operations.targets import find_running
 from gateway.app.runtime import Runtime
 from gateway.app.starting import check_endpoints, check_files, check_issuers
+from gateway.app.waking import expected_wake
 from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
 from gateway.config.kinds import cannot
@@ -32,7 +33,6 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.health.abilities import Ability, remedy
-from gateway.extensions.announcements.waking import expected_wake
 from gateway.extensions.listing import parts
 from gateway.offering import offered
 from gateway.pairing.options import hedge_after

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from gateway.app.waking import expected_wake
 from gateway.config.options import Config
 from gateway.domain.status.figures import bounded
 from gateway.domain.status.listening import MOST_QUEUES, PoolStatus, QueueStatus, Wake
 from gateway.domain.status.pair import OrderStatus
 from gateway.domain.status.sections import Line, Readings, Section
-from gateway.extensions.announcements.waking import expected_wake
 from gateway.extensions.listing import parts
 from gateway.wire.pairgate.advice import span, wake_text
 

@@ -3,7 +3,6 @@
 import attrs
 
 from gateway.config.options import OF_PARENT, Config
-from gateway.extensions.announcements.configuration import TRIGGERS
 
 
 def shared(config: Config) -> Config:
@@ -25,11 +24,11 @@ def shared(config: Config) -> Config:
 
 def of_worker(config: Config) -> Config:
     """
-    The configuration of a worker: as `shared`, without the tasks that the parent does for all
-    (syphon, announcements over a topic), and with its share of the connections of an endpoint. A
-    client that finds no room in one worker waits until some worker has room.
+    The configuration of a worker: as `shared`, without the syphon, and with its share of the
+    connections of an endpoint. A client that finds no room in one worker waits until some worker
+    has room.
     """
-    config = shared(config).with_table(TRIGGERS, None)
+    config = shared(config)
     if config.pairing is not None:
         alone = attrs.evolve(config.pairing, enable_syphon=False)
         config = attrs.evolve(config, pairing=alone)

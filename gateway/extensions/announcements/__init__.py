@@ -10,4 +10,10 @@ EXTENSION: Final = Extension(
     apart=["configuration:keepers"],
     completions=["configuration:completed"],
     checks=["configuration:problems"],
+    interceptors=["assembly:ANNOUNCING"],
+    services=["assembly:ANNOUNCER"],
+    admin_routes=["routes:TriggerRoutes"],
+    wakes=["waking:WAY"],
+    feeds=["feeds:make_feeds"],
+    stream_feeds=["trigger_feed:TriggerFeed"],
 )

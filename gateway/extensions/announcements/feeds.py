@@ -11,7 +11,6 @@ import attrs
 
 from gateway.app.namespaces import enter
 from gateway.app.operations.admin_endpoint import (
-    AdminChoice,
     AdminEndpoint,
     admin_at,
     check_authorization,
@@ -27,22 +26,12 @@ from gateway.extensions.announcements.configuration import TRIGGERS, TriggerTopi
 from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.extensions.announcements.trigger_topic import TopicFeed
 from gateway.listening.listener import QueueListener
+from gateway.listening.process.feeds import Source
 from gateway.ports import Broker, Service
 
 # between two receives of a namespace that must be polled, unless its options set it
 POLL_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 30.0  # for the namespace's answer to arrive
-
-
-@attrs.frozen(kw_only=True)
-class Source:
-    """
-    The triggers that the command line selects; without URLs those of `[triggers]`, else the gateway
-    found here.
-    """
-
-    urls: tuple[str, ...] = ()
-    admin: AdminChoice = attrs.field(factory=AdminChoice)
 
 
 async def make_feeds(

@@ -32,8 +32,8 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.domain.message import Delivery, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties
-from gateway.extensions.announcements.streams import Announcements, Stream
-from gateway.extensions.announcements.wire import EVERYTHING, build_hint, hint_rule, parse_hint
+from gateway.extensions.announcements.wire import build_hint, hint_rule, parse_hint
+from gateway.frontends.admin.announcements import EVERYTHING, Announcements, Stream
 from gateway.listening.triggers import Trigger, Triggers
 from gateway.offering import offered, required
 from gateway.ports import Broker, NewId, Observer, Receiver

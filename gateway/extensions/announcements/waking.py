@@ -1,32 +1,35 @@
-"""Decides if all new messages are announced to the listeners of this configuration."""
+"""Decides if all new messages are announced to the listeners of a configuration."""
 
 from collections.abc import Sequence
+from typing import Final
+
+import attrs
 
 from gateway.app.namespaces import is_own
 from gateway.config.options import ADMIN, SERVE, Config
-from gateway.domain.status.listening import Wake
 from gateway.extensions.announcements.configuration import TRIGGERS
 
 
-def hears_all_senders(config: Config, gateways: Sequence[str] = ()) -> bool:
+@attrs.frozen
+class Announced:
     """
-    True if a connected listener gets a trigger for every message. That is certain only for a store
-    of our own: the single gateway that has it open announces each message of its queues. Any other
-    namespace may have senders or syphons that announce nothing.
-
-    `gateways`: URLs of the gateways that a listener follows instead of the configured triggers.
+    Implements `WakeWay`. That every message is announced is certain only for a store of our own:
+    the single gateway that has it open announces each message of its queues. Any other namespace
+    may have senders or syphons that announce nothing.
     """
-    triggers = config.of(TRIGGERS)
-    kept_at_home = triggers is None or triggers.namespace in (None, config.home.name)
-    return is_own(config.home) and kept_at_home and not gateways
+
+    def informs(self, config: Config) -> bool:
+        has_admin = any(each.protocol == ADMIN for each in config.endpoints_of(SERVE).values())
+        follows = bool(config.listener.triggers)
+        return has_admin or follows or self.needs_no_gateway(config)
+
+    def hears_all_senders(self, config: Config, gateways: Sequence[str]) -> bool:
+        triggers = config.of(TRIGGERS)
+        kept_at_home = triggers is None or triggers.namespace in (None, config.home.name)
+        return is_own(config.home) and kept_at_home and not gateways
+
+    def needs_no_gateway(self, config: Config) -> bool:
+        return config.of(TRIGGERS) is not None
 
 
-def expected_wake(config: Config) -> Wake:
-    """The `Wake` of a listener of this configuration while its triggers are connected."""
-    options, gateways = config.listener.options, config.listener.triggers
-    has_admin = any(each.protocol == ADMIN for each in config.endpoints_of(SERVE).values())
-    if config.of(TRIGGERS) is None and not gateways and not has_admin:
-        return Wake(announced=False, poll_every=options.idle_max)
-    if hears_all_senders(config, gateways):
-        return Wake(announced=True, poll_every=None)
-    return Wake(announced=False, poll_every=options.sweep)
+WAY: Final = Announced()

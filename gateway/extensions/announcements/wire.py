@@ -12,7 +12,7 @@ queue may have new messages.
 """
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Final
 
@@ -26,12 +26,11 @@ from gateway.domain.topics.filters import (
     SqlFilter,
     TrueFilter,
 )
+from gateway.frontends.admin.announcements import EVERYTHING, with_topics
 from gateway.wire.http import strict_json
 from gateway.wire.http.event_stream import MAX_EVENT, ServerEvent
 
 OPEN: Final = ServerEvent(name="open", data="{}")
-EVERYTHING: Final = EntityPath("*")  # no queue has this name
-MOST: Final = 100  # queues that are announced to one reader by name
 _TRIGGER: Final = "trigger"
 _JSON: Final = "application/json"
 
@@ -87,14 +86,6 @@ def hint_rule(queues: Collection[EntityPath]) -> Rule:
     if len(expression) > MAX_EXPRESSION_LENGTH:
         return Rule(name=DEFAULT_RULE, filter=TrueFilter())
     return Rule(name=DEFAULT_RULE, filter=SqlFilter(expression=expression))
-
-
-def with_topics(queues: Iterable[EntityPath]) -> frozenset[EntityPath]:
-    """
-    Return the queues, and the topics of those that are subscriptions: a message to a topic is
-    announced by the topic's name if its subscriptions aren't known.
-    """
-    return frozenset(path for queue in queues for path in (queue, queue.topic))
 
 
 def _text(queue: EntityPath, size: int) -> str:

@@ -27,6 +27,7 @@ from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section
+from gateway.extensions.listing import parts
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.openapi import openapi_answer
@@ -49,8 +50,6 @@ from gateway.wire.pairgate.status import build_status
 # Prometheus's exposition formats, version 0.0.4.
 PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 _READS: Final = frozenset({"GET", "HEAD"})
-# Beginnings of paths that another front end answers in a gateway.
-_OF_GATEWAY: Final = ("/scale", "/triggers")
 _NO_GATEWAY: Final = "this process is no gateway: ask `pairgate serve`"
 
 
@@ -76,7 +75,7 @@ class FiguresFrontend:
         anything.
         """
         try:
-            if request.path.startswith(_OF_GATEWAY):
+            if request.path.startswith(_of_gateway()):
                 raise NotSupported(_NO_GATEWAY)
             if request.method in _READS:
                 answer = await self.answer(request)
@@ -113,7 +112,7 @@ class FiguresFrontend:
 
     def check_head(self, request: Request) -> Response | None:
         """As `AdminFrontend.check_head`: only control has bodies."""
-        if request.path.startswith(_OF_GATEWAY):
+        if request.path.startswith(_of_gateway()):
             return refused(NotSupported(_NO_GATEWAY), self.authorizer)
         is_order = request.method == "POST"
         if is_order and self.control is not None and self.control.takes(request):
@@ -127,3 +126,8 @@ class FiguresFrontend:
     async def _status(self, request: Request) -> Status:
         check_right(self.authorizer, request, Right.LISTEN, None)
         return await self.read()
+
+
+def _of_gateway() -> tuple[str, ...]:
+    """Beginnings of paths that another front end answers in a gateway."""
+    return ("/scale", *(routes.prefix for routes in parts("admin_routes")))

@@ -20,13 +20,14 @@ from gateway.domain.operators.control import LONGEST_REASON, MOST
 from gateway.domain.status.figures import section_in
 from gateway.domain.status.process import Status
 from gateway.domain.status.sections import Section, Sections
+from gateway.extensions.listing import parts
 from gateway.frontends.admin.operators import JSON
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import history
 from gateway.wire.pairgate.control_call import ControlCall
 
 PATH: Final = "/openapi.json"
-_TEXT: Final = {"type": "string"}
+TEXT: Final = {"type": "string"}
 _MEANINGS: Final = {
     400: "the request is malformed",
     401: "no credentials, or not those of a policy with the right",
@@ -39,7 +40,7 @@ _MEANINGS: Final = {
 }
 _READER: Final = "Listen on everything"
 _OPERATOR: Final = "Manage on everything"
-_ALWAYS: Final = (400, 401, 403)
+ALWAYS: Final = (400, 401, 403)
 _OF_NAMESPACE: Final = (404, 503, 504)
 
 Schema = dict[str, Any]
@@ -56,7 +57,7 @@ class Operation:
     answers: Mapping[int, Mapping[str, Schema]]
     method: str = "get"
     right: str | None = None  # and on which entities; None: no credentials are needed
-    refusals: Sequence[int] = _ALWAYS
+    refusals: Sequence[int] = ALWAYS
     parameters: Sequence[Schema] = ()
     body: Schema | None = None
     body_is_required: bool = False
@@ -104,7 +105,7 @@ def description(calls: Calls, sections: SectionList) -> Schema:
         },
         "paths": paths,
         "components": {
-            "schemas": {"Error": _object({"error": _TEXT}), **schemas.made},
+            "schemas": {"Error": object_schema({"error": TEXT}), **schemas.made},
             "securitySchemes": {
                 "basic": {
                     "type": "http",
@@ -143,28 +144,28 @@ def _of_call(call: ControlCall[Any, Any], schemas: "_Schemas") -> Operation:
         summary=call.summary,
         answers={200: {JSON: answer}},
         right=_READER,
-        refusals=(*_ALWAYS, *call.refusals),
+        refusals=(*ALWAYS, *call.refusals),
     )
     if call.reads:
         names = [key.name for key in call.keys]
-        parameters = [_query(name, _LISTED[name], _TEXT) for name in names]
+        parameters = [in_query(name, _LISTED[name], TEXT) for name in names]
         return attrs.evolve(operation, parameters=tuple(parameters))
     body = schemas.request(call.request, call.keys, call.is_required)
     return attrs.evolve(
         operation,
         right=_OPERATOR if call.survey is None else f"{_OPERATOR}; to count, {_READER}",
-        refusals=(*_ALWAYS, 413, 501, *call.refusals),
+        refusals=(*ALWAYS, 413, 501, *call.refusals),
         body=body,
         body_is_required=bool(body["required"]),
     )
 
 
 def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
-    readiness = _object({"ready": {"type": "boolean"}, "reason": _TEXT})
+    readiness = object_schema({"ready": {"type": "boolean"}, "reason": TEXT})
     yield Operation(
         path="/livez",
         summary="answers as long as the process does",
-        answers={200: {"text/plain": _TEXT}},
+        answers={200: {"text/plain": TEXT}},
         refusals=(400, 403),
     )
     yield Operation(
@@ -179,7 +180,7 @@ def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
         answers={200: {JSON: {"type": "object"}}},
         refusals=(400, 403),
     )
-    status = {"allOf": [of(Status), _object(_of_problems())]}
+    status = {"allOf": [of(Status), object_schema(_of_problems())]}
     yield Operation(
         path="/status",
         summary="the state of the process",
@@ -189,7 +190,7 @@ def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
     yield Operation(
         path="/metrics",
         summary="the same figures in Prometheus's text format",
-        answers={200: {"text/plain": _TEXT}},
+        answers={200: {"text/plain": TEXT}},
         right=_READER,
     )
     yield Operation(
@@ -201,18 +202,18 @@ def _reads(of: Callable[[Any], Schema]) -> Iterator[Operation]:
     yield Operation(
         path="/events",
         summary="events as they happen (server-sent events)",
-        answers={200: {"text/event-stream": _TEXT}},
+        answers={200: {"text/event-stream": TEXT}},
         right=_READER,
         parameters=(
-            _query("recent", "at most so many past events", {"type": "integer", "minimum": 0}),
-            _query(
+            in_query("recent", "at most so many past events", {"type": "integer", "minimum": 0}),
+            in_query(
                 "follow", "false ends the stream after the past events", _choice("true", "false")
             ),
             {
                 "name": "Last-Event-ID",
                 "in": "header",
                 "description": "resume after this event",
-                "schema": _TEXT,
+                "schema": TEXT,
             },
         ),
     )
@@ -224,61 +225,45 @@ def _history() -> Schema:
         "pending": {"type": "array", "items": _or_null({"type": "integer"})},
         "oldest_age": {"type": "array", "items": _or_null({"type": "number"})},
     }
-    queues = {"type": "object", "additionalProperties": _object(depths)}
-    return _object({"at": {"type": "array", "items": date}, **depths, "queues": queues})
+    queues = {"type": "object", "additionalProperties": object_schema(depths)}
+    return object_schema({"at": {"type": "array", "items": date}, **depths, "queues": queues})
 
 
 def _of_problems() -> Schema:
     """The values that the codec of the status derives."""
-    return {"good": {"type": "boolean"}, "problems": {"type": "array", "items": _TEXT}}
+    return {"good": {"type": "boolean"}, "problems": {"type": "array", "items": TEXT}}
 
 
 def _of_queues() -> Iterator[Operation]:
-    figures = _object(
+    figures = object_schema(
         {
-            "entity": _TEXT,
-            "status": _TEXT,
+            "entity": TEXT,
+            "status": TEXT,
             "depth": {"type": "integer"},
             "age_seconds": {"type": "number"},
         },
         required=("entity", "status"),
     )
-    refusals = (*_ALWAYS, 404, 501, 503, 504)
+    refusals = (*ALWAYS, 404, 501, 503, 504)
     yield Operation(
         path="/scale/{entity}",
         summary="depth and age of a queue or subscription, for scalers (Prometheus gets text)",
-        answers={200: {JSON: figures, "text/plain": _TEXT}},
+        answers={200: {JSON: figures, "text/plain": TEXT}},
         right="Listen on the entity",
         refusals=refusals,
-        parameters=(_in_path("entity"),),
+        parameters=(in_path("entity"),),
     )
-    queues = {**_query("queues", "separated by commas", _TEXT), "required": True}
+    queues = {**in_query("queues", "separated by commas", TEXT), "required": True}
     yield Operation(
         path="/scale",
         summary="the same of several queues; one that doesn't exist has the status Missing",
-        answers={200: {JSON: _object({"queues": {"type": "array", "items": figures}})}},
+        answers={200: {JSON: object_schema({"queues": {"type": "array", "items": figures}})}},
         right="Listen on these queues",
-        refusals=(*_ALWAYS, 501, 503, 504),
+        refusals=(*ALWAYS, 501, 503, 504),
         parameters=(queues,),
     )
-    yield Operation(
-        path="/triggers",
-        summary="new messages in these queues, as server-sent events",
-        answers={200: {"text/event-stream": _TEXT}},
-        right="Listen on these queues",
-        refusals=(*_ALWAYS, 404, 501),
-        parameters=(queues,),
-    )
-    size = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-    yield Operation(
-        path="/triggers/{queue}",
-        method="post",
-        summary="tells the listeners of a queue that it has a new message",
-        answers={202: {JSON: _object({"queue": _TEXT})}},
-        right="Send on the queue",
-        refusals=(*_ALWAYS, 404, 413, 501),
-        parameters=(_in_path("queue"), _query("size", "of the message in bytes", size)),
-    )
+    for routes in parts("admin_routes"):
+        yield from routes.operations()
 
 
 def _written(operation: Operation) -> Schema:
@@ -309,9 +294,10 @@ def _written(operation: Operation) -> Schema:
     return written
 
 
-def _object(
+def object_schema(
     fields: Schema, *, required: Sequence[str] | None = None, closed: bool = False
 ) -> Schema:
+    """The schema of an object; all fields are required, unless `required` names those."""
     schema: Schema = {
         "type": "object",
         "properties": fields,
@@ -320,12 +306,14 @@ def _object(
     return {**schema, "additionalProperties": False} if closed else schema
 
 
-def _query(name: str, text: str, schema: Schema) -> Schema:
+def in_query(name: str, text: str, schema: Schema) -> Schema:
+    """A parameter of the query; `text` describes it."""
     return {"name": name, "in": "query", "description": text, "schema": schema}
 
 
-def _in_path(name: str) -> Schema:
-    return {"name": name, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}}
+def in_path(name: str) -> Schema:
+    """A parameter of the path."""
+    return {"name": name, "in": "path", "required": True, "schema": {**TEXT, "minLength": 1}}
 
 
 def _choice(*values: str) -> Schema:
@@ -353,7 +341,7 @@ class _Schemas:
                     for each in attrs.fields(kind)
                     if hints[each.name] != Sections  # `add` adds them
                 }
-                self.made[kind.__name__] = _object(fields)
+                self.made[kind.__name__] = object_schema(fields)
             return {"$ref": f"#/components/schemas/{kind.__name__}"}
         origin, arguments = get_origin(kind), get_args(kind)
         if origin in {Union, types.UnionType}:
@@ -380,7 +368,7 @@ class _Schemas:
         hints = get_type_hints(kind)
         fields = {key.name: _KEYS.get(key.name) or self._asked(hints[key.name]) for key in keys}
         required = [key.name for key in keys if is_required(key)]
-        return _object(fields, required=required, closed=True)
+        return object_schema(fields, required=required, closed=True)
 
     def _asked(self, kind: Any) -> Schema:
         if not attrs.has(kind):

@@ -4,7 +4,7 @@ import binascii
 import json
 import pwd
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -17,6 +17,7 @@ from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import REALM, Authorizer
 from gateway.net.visits import current_visit, note_authorized
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate.scale import MOST_QUEUES
 from gateway.wire.servicebus.errors import build_error, challenged
 
 _BASIC: Final = "basic "
@@ -52,6 +53,23 @@ def check_right(
     claim = _claim(authorizer, text)
     authorizer.require(claim, access)
     return claim.key_name
+
+
+def queues_of(request: Request, authorizer: Authorizer) -> Sequence[EntityPath]:
+    """
+    The queues that the query names, to which the client has the right to listen.
+
+    Raises:
+        NotAuthorized: it hasn't.
+        InvalidRequest: a name is malformed, or there are too many.
+    """
+    names = request.query.get("queues", "").split(",")
+    if len(names) > MOST_QUEUES:
+        raise InvalidRequest(f"queues: up to {MOST_QUEUES} expected, got {len(names)}")
+    queues = [EntityPath.parse(name) for name in names]
+    for queue in queues:
+        check_right(authorizer, request, Right.LISTEN, queue)
+    return queues
 
 
 def operator_of(authorizer: Authorizer, request: Request, right: Right = Right.MANAGE) -> Operator:

@@ -25,19 +25,19 @@ from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.status.board import StatusBoard
 from gateway.app.status.sections import POOLS, readings
+from gateway.app.waking import needs_no_gateway
 from gateway.config.file import Loaded
 from gateway.config.options import AGENT, Agent, AgentListener, Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.operators.process import Workload
-from gateway.extensions.announcements.configuration import TRIGGERS
-from gateway.extensions.announcements.trigger_feed import TriggerFeed
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.listening.agent.process_pool import ProcessPool
 from gateway.listening.agent.work_depth import ProcessorLoad, ScaleReader, WorkWatch
 from gateway.listening.agent.worker_process import ListenerProcess, start_listener
+from gateway.listening.process.feeds import stream_feeds
 from gateway.listening.process.handlers import function_named
 from gateway.listening.scaling.autoscaling import Autoscaler
 from gateway.listening.scaling.concurrency import parse_weights
@@ -190,7 +190,7 @@ def _arguments(config: Config, listener: AgentListener, wanted: Wanted) -> list[
     """
     admin = wanted.admin
     gateway = admin.url or config.agent.gateway
-    hears = bool(config.listener.triggers) or config.of(TRIGGERS) is not None
+    hears = bool(config.listener.triggers) or needs_no_gateway(config)
     options = {
         "config": wanted.config,
         "port-offset": admin.port_offset or None,
@@ -221,22 +221,25 @@ async def _follow_triggers(
     """Announce new messages to the pool of their queue, until cancelled."""
     endpoint = await reader.endpoint()
     triggers = Triggers(is_connected=False)
-    feed = TriggerFeed(
-        place=endpoint.place,
-        authorization=partial(reader.keys.authorization, endpoint, Right.LISTEN),
-        queues=list({queue for watch in pools.values() for queue in watch.queues}),
-        triggers=triggers,
-        account=ACCOUNT,
-        observer=runtime.observer,
-        rng=runtime.rng("triggers"),
-    )
+    feeds = [
+        kind(
+            place=endpoint.place,
+            authorization=partial(reader.keys.authorization, endpoint, Right.LISTEN),
+            queues=list({queue for watch in pools.values() for queue in watch.queues}),
+            triggers=triggers,
+            account=ACCOUNT,
+            observer=runtime.observer,
+            rng=runtime.rng("triggers"),
+        )
+        for kind in stream_feeds()
+    ]
     with ExitStack() as stack:
         async with trio.open_nursery() as nursery:
             for pool, watch in pools.items():
                 for queue in watch.queues:
                     subscription = stack.enter_context(triggers.subscribe(ACCOUNT, queue))
                     nursery.start_soon(_announce, subscription, pool, watch, queue)
-            for part in feed.parts():
+            for part in (part for feed in feeds for part in feed.parts()):
                 nursery.start_soon(part.run)
 
 

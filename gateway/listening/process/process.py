@@ -27,6 +27,7 @@ from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_store
+from gateway.app.waking import hears_all_senders
 from gateway.brokers.servicebus.broker import ServiceBusRestOptions
 from gateway.config.file import Loaded
 from gateway.config.options import AMQP, LISTEN, Config, Namespace
@@ -36,13 +37,12 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.message import Message
 from gateway.domain.operators.process import Workload
-from gateway.extensions.announcements.feeds import Source, make_feeds
-from gateway.extensions.announcements.waking import hears_all_senders
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.listening.items import RAW
 from gateway.listening.job import wait_for_it
 from gateway.listening.listener import QueueListener
 from gateway.listening.options import ListenerOptions
+from gateway.listening.process.feeds import Source, make_feeds
 from gateway.listening.process.figures import ListenerFigures, with_metrics
 from gateway.listening.process.handlers import HandlerChoice, open_handler
 from gateway.listening.process.reporting import Measured, Reporter, open_report

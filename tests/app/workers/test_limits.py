@@ -5,7 +5,6 @@ from pathlib import Path
 from gateway.app.workers.limits import of_worker, of_workers, shared
 from gateway.config.file import parse
 from gateway.config.options import Config
-from gateway.extensions.announcements.configuration import TRIGGERS
 
 CONFIG = """
 workers = 3
@@ -76,8 +75,7 @@ def test_the_parent_does_what_one_process_does_for_all() -> None:
     assert parent.pairing is not None
     assert worker.pairing is not None
     assert (parent.pairing.enable_syphon, worker.pairing.enable_syphon) == (True, False)
-    assert parent.of(TRIGGERS) is not None
-    assert worker.of(TRIGGERS) is None
+    assert worker.home_name == parent.home_name
 
 
 def test_workers_serve_the_endpoints_without_state_between_two_connections() -> None:

@@ -13,10 +13,10 @@ from gateway.domain.errors import Unavailable
 from gateway.domain.events.gateway import Event, TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
-from gateway.extensions.announcements.streams import Announcements
 from gateway.extensions.announcements.trigger_topic import TopicAnnouncer, TopicFeed
-from gateway.extensions.announcements.wire import EVERYTHING, MOST, hint_rule, parse_hint
+from gateway.extensions.announcements.wire import hint_rule, parse_hint
 from gateway.forwarding_broker import ForwardingBroker
+from gateway.frontends.admin.announcements import EVERYTHING, MOST, Announcements
 from gateway.listening.triggers import Triggers
 from gateway.store.local.hooks import LocalHooks
 from gateway.store.local.memory import MemoryBroker

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.app.waking import expected_wake, hears_all_senders
 from gateway.config.file import parse
 from gateway.config.options import Config
 from gateway.domain.status.listening import Wake
-from gateway.extensions.announcements.waking import expected_wake, hears_all_senders
 from gateway.wire.pairgate.advice import wake_text
 
 OWN = '[namespaces.here]\nurl = "memory:"\n'

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 import attrs
 
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
-from gateway.extensions.announcements.wire import EVERYTHING, MOST, with_topics
+
+EVERYTHING: Final = EntityPath("*")  # no queue has this name
+MOST: Final = 100  # queues that are announced to one reader by name
 
 
 @attrs.define(eq=False)
@@ -80,3 +83,11 @@ class Announcements:
             yield stream
         finally:
             self._streams.discard(stream)
+
+
+def with_topics(queues: Iterable[EntityPath]) -> frozenset[EntityPath]:
+    """
+    Return the queues, and the topics of those that are subscriptions: a message to a topic is
+    announced by the topic's name if its subscriptions aren't known.
+    """
+    return frozenset(path for queue in queues for path in (queue, queue.topic))
