@@ -56,8 +56,9 @@ WAYS: Final = ("store", "gateway")
 QUEUE: Final = EntityPath("chats")
 MESSAGES: Final = 40
 LOCK: Final = 5.0  # seconds
-STEP: Final = 0.02  # seconds that a step of the store takes at most
-LATENCY: Final = 0.02  # seconds for which bytes are on their way at most
+TICK: Final = 1 / 128  # seconds; all delays are whole ticks: what can coincide does so often
+STEPS: Final = (0.0, 0.0, TICK, 2 * TICK)  # that a step of the store takes
+LATENCIES: Final = (0.0, 0.0, 0.0, 0.0, TICK, 2 * TICK)  # for which bytes are on their way
 AT_ONCE: Final = 0.4  # seconds: some steps, over two connections
 LONGEST: Final = 1800.0  # seconds after which each message must be completed
 ABANDONED: Final = amqp.Modified(delivery_failed=True)
@@ -78,7 +79,7 @@ class LateStore(MemoryBroker):
         while True:
             while not self._steps:
                 await self._more.park()
-            await trio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, STEP)]))
+            await trio.sleep(self._chance.choice(STEPS))
             step, is_awaited = self._steps.popleft()
             super()._post(step)
             if step.task is not None:
@@ -118,7 +119,7 @@ class LateStream(trio.abc.Stream):
         return data
 
     def _delay(self) -> float:
-        return self._rng.choice([0.0, 0.0, self._rng.uniform(0.0, LATENCY)])
+        return self._rng.choice(LATENCIES)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -210,7 +211,7 @@ class Visit:
     async def _round(self) -> bool:
         engine, rng = self.sdk.engine, self.rng
         engine.grant(self.link, rng.randint(1, 8))
-        await trio.sleep(rng.choice([0.0, 0.01, 0.05, 0.1, 0.5]))
+        await trio.sleep(rng.choice([0, 1, 2, 4, 8, 16, 64]) * TICK)
         self._look()
         if rng.random() < 0.4:
             await self._drain()
@@ -374,7 +375,7 @@ class World:
             self.judge.fates += [Fate(number, is_next=False) for number in numbers]
             messages = [Message(message_id=f"{each}", session_id="a") for each in numbers]
             await store.send(QUEUE, messages)
-            await trio.sleep(self.rng.uniform(0.0, 2.0))
+            await trio.sleep(self.rng.randrange(256) * TICK)
 
     async def _visit(self, network: Network) -> None:
         stream = LateStream(await network.connect(), self.rng)

@@ -34,8 +34,10 @@ from gateway.domain.message import (
     Abandon,
     Complete,
     DeadLetter,
+    Defer,
     Delivery,
     Message,
+    MessageState,
     Settlement,
 )
 from gateway.net.http.client import HttpClient
@@ -74,6 +76,7 @@ LATENCY: Final = 0.05  # seconds that the store takes for a request at most, eac
 SLOW: Final = {Front.REST: 1.5, Front.STORAGE_QUEUE: 1.5, Front.AMQP: 0.4}
 SHORT: Final = 0.7  # seconds after which the last client cuts; most answers of a slow one are later
 HELD: Final = 45.0  # seconds: an endpoint still waits for an answer to a settlement of the chaos
+DEFERS: Final = {Front.REST: [Defer()], Front.STORAGE_QUEUE: [], Front.AMQP: [Defer()]}
 LONGEST: Final = HELD + LOCK + MESSAGES * 20.0  # seconds, for what is left
 
 
@@ -82,7 +85,7 @@ class Fate:
     """
     A message, as its clients know it. Its deliveries are numbered.
 
-    A settlement that takes it away completes it or dead-letters it.
+    A settlement that takes it away completes it, dead-letters it or defers it.
     """
 
     taken_by: set[int] = attrs.field(factory=set)  # it may be taken away by these deliveries
@@ -135,7 +138,7 @@ class Judge:
             fate.denied = delivery
 
     def note_end(self, left: set[int]) -> None:
-        """All was received that came; `left`: is in the queue."""
+        """All was received that came; `left`: is in the queue, and not deferred."""
         for number, fate in enumerate(self.fates):
             gone = number not in self.came and number not in left
             if gone and fate.was_lied_about:
@@ -194,10 +197,8 @@ class User:
     def _choose(self) -> Settlement:
         if self.is_last:
             return Complete()
-        choices: list[Settlement] = [Complete(), Complete(), Abandon()]
-        if self.front is Front.AMQP:
-            choices.append(DeadLetter(reason="a test"))
-        return self.rng.choice(choices)
+        away = [Complete(), DeadLetter(reason="a test"), *DEFERS[self.front]]
+        return self.rng.choice([Complete(), Abandon(), *away])
 
     async def _ask(
         self, receiver: Receiver, delivery: Delivery, settlement: Settlement
@@ -242,8 +243,9 @@ class World:
             async with self._behind(network) as network:
                 await self._use(network)
             nursery.cancel_scope.cancel()
-        left = {int(bytes(each.message.body)) for each in await store.peek(QUEUE, limit=MESSAGES)}
-        self.judge.note_end(left)
+        there = await store.peek(QUEUE, limit=MESSAGES)
+        left = [each for each in there if each.state is not MessageState.DEFERRED]
+        self.judge.note_end({int(bytes(each.message.body)) for each in left})
 
     @asynccontextmanager
     async def _behind(self, network: Network) -> AsyncIterator[Network]:

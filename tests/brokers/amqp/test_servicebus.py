@@ -6,14 +6,16 @@ from datetime import UTC, datetime
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from gateway.brokers.servicebus.management import RestManagement
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized
-from gateway.domain.message import Defer, Message
+from gateway.domain.message import Abandon, Defer, Message
 from gateway.frontends.amqp import outgoing
 from gateway.store.local.memory import MemoryBroker
+from gateway.store.local.sessions import LocalSessionReceiver
 from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from tests.brokers.amqp.served import House, client, served
 
@@ -174,3 +176,25 @@ async def test_a_session_that_was_closed_is_free_for_who_asks_next(house, broker
                 found.append(session.session_id)
 
     assert found == ["a", "a", "a", "a"]
+
+
+async def test_a_receive_of_a_session_waits_while_a_message_goes_back(house, broker, monkeypatch):
+    look = LocalSessionReceiver.receive_available
+
+    async def look_late(receiver, limit):
+        await trio.sleep(0.05)
+        return await look(receiver, limit)
+
+    await house.broker.create_queue(CHATS, QueueProperties(requires_session=True))
+    await broker.send(CHATS, [Message(session_id="a", message_id="0")])
+    found = []
+    async with broker.open_session(CHATS, "a") as session, trio.open_nursery() as nursery:
+        [first] = await session.receive(2)
+        monkeypatch.setattr(LocalSessionReceiver, "receive_available", look_late)
+        await broker.send(CHATS, [Message(session_id="a", message_id=f"{each}") for each in (1, 2)])
+        nursery.start_soon(session.settle, first, Abandon())
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        while len(found) < 3:
+            found += await session.receive(3)
+
+    assert [each.message.message_id for each in found] == ["0", "1", "2"]

@@ -10,6 +10,7 @@ from gateway.store.local.sessions import LocalSessionReceiver
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from tests.frontends.amqp.sessions import SQ, holds
+from tests.harness.faults import FaultyReceiver
 
 MANY = 60
 RETURNS = [amqp.RELEASED, amqp.Modified(delivery_failed=True)]
@@ -111,6 +112,27 @@ async def test_a_message_that_comes_meanwhile_does_not_overtake_the_one_that_goe
     await house.broker.send(SQ, [Message(message_id=f"{MANY}", session_id="a")])
 
     assert ids(await received(sdk, link, 2)) == [MANY - 1, MANY]
+
+
+async def test_a_message_that_was_taken_before_a_release_goes_back_behind_the_released(
+    sdk, link, monkeypatch, autojump_clock
+):
+    sdk.engine.grant(link, 1)
+    [first] = await received(sdk, link, 1)
+    receive = FaultyReceiver.receive
+
+    async def receive_late(receiver, limit):
+        found = await receive(receiver, limit)
+        with trio.CancelScope(shield=True):  # the release comes too late to stop it
+            await trio.sleep(1)
+        return found
+
+    monkeypatch.setattr(FaultyReceiver, "receive", receive_late)
+    sdk.engine.grant(link, 2)
+    await trio.sleep(0.5)
+    sdk.engine.update(first.delivery, amqp.RELEASED)
+
+    assert ids(await received(sdk, link, 2)) == [0, 1]
 
 
 @pytest.mark.parametrize("session", [True, False])
