@@ -1,10 +1,18 @@
-"""A dictionary that forgets its oldest entries, for memories that must not grow."""
+"""A dictionary that forgets its oldest entries, and results of calls, for bounded memories."""
 
 from collections import OrderedDict
-from typing import Any, TypeVar
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+# Characters of a key, as many as a session id may have. Clients choose them: a memory of longer
+# ones, each time another, would have no bound in bytes.
+LONGEST_REMEMBERED: Final = 128
 
 
 class Bounded(OrderedDict[K, V]):
@@ -33,3 +41,21 @@ class Bounded(OrderedDict[K, V]):
 
     def __reduce__(self) -> Any:
         raise TypeError("a bounded dictionary is never copied")
+
+
+def remembered(most: int) -> Callable[[Callable[[str, *Ts], T]], Callable[[str, *Ts], T]]:
+    """
+    Remember the `most` results of a function that were used last, by its arguments, except for keys
+    (the first argument) of more than 128 characters.
+    """
+
+    def decorate(make: Callable[[str, *Ts], T]) -> Callable[[str, *Ts], T]:
+        kept: Callable[..., T] = lru_cache(maxsize=most)(make)
+
+        @wraps(make)
+        def call(key: str, /, *others: *Ts) -> T:
+            return (make if len(key) > LONGEST_REMEMBERED else kept)(key, *others)
+
+        return call
+
+    return decorate

@@ -1,11 +1,11 @@
-"""A bounded dictionary: never above its bound, and the oldest goes first."""
+"""Bounded memories: never above their bound, and the oldest goes first."""
 
 from collections import OrderedDict
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.bounded import Bounded
+from gateway.domain.bounded import LONGEST_REMEMBERED, Bounded, remembered
 
 
 def filled(most, *keys, renews=False):
@@ -84,3 +84,18 @@ def test_it_is_a_dictionary_of_the_newest(most, renews, steps):
         elif key in plain:
             del bounded[key], plain[key]
         assert list(bounded.items()) == list(plain.items())
+
+
+def test_results_of_keys_up_to_a_length_are_remembered():
+    calls = []
+
+    @remembered(2)
+    def length(key, factor):
+        calls.append(key)
+        return len(key) * factor
+
+    shortest, longest = "k", "k" * LONGEST_REMEMBERED
+    for key in (shortest, longest, longest + "k"):
+        assert length(key, 2) == length(key, 2) == 2 * len(key)
+
+    assert calls == [shortest, longest, longest + "k", longest + "k"]

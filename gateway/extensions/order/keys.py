@@ -7,19 +7,17 @@ a partition key, else the entity as a whole. Messages of different keys have no 
 
 import fnmatch
 from collections.abc import Sequence
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
 import attrs
 
 from gateway.domain import backlog
+from gateway.domain.bounded import remembered
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 
 DIGEST_BYTES: Final = 16
-# Characters of a session id or partition key: clients may choose longer ones, each time another.
-_LONGEST_REMEMBERED: Final = 128
 
 
 @attrs.frozen
@@ -50,20 +48,13 @@ def is_ordered(entity: EntityPath, patterns: Sequence[str]) -> bool:
 def key_of(entity: EntityPath, message: Message) -> OrderKey:
     """The key that orders the message among those of its entity."""
     if message.session_id is not None:
-        return _key(entity, "session", message.session_id)
+        return _key(message.session_id, entity, "session")
     if message.partition_key is not None:
-        return _key(entity, "partition", message.partition_key)
-    return _key(entity, "entity", "")
+        return _key(message.partition_key, entity, "partition")
+    return _key("", entity, "entity")
 
 
-def _key(entity: EntityPath, kind: str, value: str) -> OrderKey:
-    made = _made_key if len(value) > _LONGEST_REMEMBERED else _remembered_key
-    return made(entity, kind, value)
-
-
-def _made_key(entity: EntityPath, kind: str, value: str) -> OrderKey:
+@remembered(4096)
+def _key(value: str, entity: EntityPath, kind: str) -> OrderKey:
     text = f"{entity.key}\n{kind}\n{value}".encode("utf-8", "surrogatepass")
     return OrderKey(entity, blake2b(text, digest_size=DIGEST_BYTES).hexdigest())
-
-
-_remembered_key = lru_cache(maxsize=4096)(_made_key)

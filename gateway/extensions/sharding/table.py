@@ -7,7 +7,7 @@ its shard: another shard, or one less, moves only the keys of that shard.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
 from itertools import takewhile
 from typing import Final
@@ -16,12 +16,11 @@ import attrs
 from attrs import validators
 
 from gateway.changes import Changes
+from gateway.domain.bounded import remembered
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 
 MOST_SHARDS: Final = 1000  # of one queue: `sequence.py` has room for 1024
-# Characters of a key: clients may choose longer ones, each time another.
-_LONGEST_REMEMBERED: Final = 128
 
 
 @attrs.frozen(kw_only=True)
@@ -142,21 +141,14 @@ def key_of(message: Message) -> str | None:
     return message.partition_key if message.session_id is None else message.session_id
 
 
+@remembered(4096)
 def place_of(key: str, numbers: tuple[int, ...]) -> int:
     """
     Choose the shard of a key from the numbers, always the same for the same key (rendezvous
     hashing).
     """
-    chosen = _chosen_place if len(key) > _LONGEST_REMEMBERED else _remembered_place
-    return chosen(key, numbers)
-
-
-def _chosen_place(key: str, numbers: tuple[int, ...]) -> int:
     text = key.encode("utf-8", "surrogatepass")
     return max(numbers, key=partial(_weight, text))
-
-
-_remembered_place = lru_cache(maxsize=4096)(_chosen_place)
 
 
 def _weight(text: bytes, number: int) -> bytes:
