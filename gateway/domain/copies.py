@@ -79,6 +79,13 @@ N, R, S, A, B = (
 )
 E = CopyEvent
 
+# The theory. Two questions are asked of a copy that is delivered: may it be on its way, and may the
+# primary have it? RECEIVED and SENDING answer the first with yes, so a new delivery only renews the
+# lock. They are two states because a failed send may be repeated, and one in progress not.
+# SENT answers the second: the lock may end before its completion is confirmed, and then only the
+# completion is repeated. SUSPENDED isn't NEW, because its lock is still ours and must be released;
+# and it isn't RECEIVED, because the body is dropped and a new delivery has to bring it.
+#
 # An event that doesn't fit the state is late, and changes nothing.
 # fmt: off
 TRANSITIONS: Final[dict[CopyState, dict[CopyEvent, CopyState]]] = {

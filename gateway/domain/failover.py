@@ -45,6 +45,22 @@ class Event(enum.Enum):
 P, S, B, H, O = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN, State.PINNED  # noqa: E741
 E = Event
 
+# The theory. PRIMARY, SECONDARY and HALF_OPEN are the closed, open and half-open states of a
+# circuit breaker. A breaker that opens costs its callers errors; a failover costs later delivery,
+# and perhaps duplicates. So it isn't a number of failures that opens it, but a whole interval of
+# them.
+#
+# SUSPECT is the time until that interval is over. An entity in doubt is no longer trusted, because
+# each send may hang and end as unknown. It isn't given up either, because one error is no outage.
+# Probes find out, because they are no messages and can't arrive twice. In SUSPECT any accepted send
+# ends the doubt (SENT). In SECONDARY it ends nothing: the send began before the failover, and its
+# answer is late. That is why the two are two states, though both divert.
+#
+# HALF_OPEN exists because a probe proves less than a send: a primary may answer the one and refuse
+# the other. One trial at a time finds out, at the price of one message.
+#
+# PINNED is no state of health. No evidence moves it, only an operator.
+#
 # fmt: off
 TRANSITIONS: dict[State, dict[Event, State]] = {
     P: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.SUSPECTED: S, E.REFUSED: P, E.PROBED: P,

@@ -76,7 +76,9 @@ from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker, NewId, Observer
 
-HASTE: Final = 1.0  # seconds for the primary, after a backlog queue that hangs
+# Seconds for the primary, after a backlog queue that hangs: it may be the secondary that is down,
+# and the other backlog queues need the rest of the time.
+HASTE: Final = 1.0
 _ALONE: Final = "a transaction is the primary's alone, and is never diverted"
 WAIT_SHARE: Final = 0.5  # share of a send's time that it may wait for `max_inflight`
 # Seconds; as long as a client can make its send last (`limits.rest.longest_wait`).

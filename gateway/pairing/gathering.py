@@ -28,6 +28,8 @@ from gateway.offering import offered
 from gateway.pairing.broker import PairedBroker
 from gateway.ports import Broker
 
+# The limits of one call: a send that shares it waits for little more than itself. No send waits for
+# another to come. benchmarks/results/2026-11-25-http.md has what the sharing saves.
 MOST_BYTES: Final = 256 * 1024  # of the bodies in one call
 MOST_SENDS: Final = 64  # in one call
 SMALL: Final = 64 * 1024  # bytes of the bodies of a send that may share its call

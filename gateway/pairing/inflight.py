@@ -10,8 +10,9 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy
 from gateway.fair_budget import FairBudget
 
-SHARE: Final = 4  # one entity may use a quarter of the limit
-RETRY_AFTER: Final = 1.0
+# One entity may use a quarter of the limit, so that one that hangs leaves room for the others.
+SHARE: Final = 4
+RETRY_AFTER: Final = 1.0  # seconds, in the answer to a send that found no room
 
 
 @attrs.define(eq=False)

@@ -40,7 +40,8 @@ from gateway.pairing.states import FAILED_OVER, EntityStates
 from gateway.ports import Broker, Observer
 
 HEALTHY_OR_SUSPECT: Final = frozenset({State.PRIMARY, State.SUSPECT})
-# A time-out counts only if the attempt had that many seconds, or that share of `attempt_timeout`.
+# A time-out counts only if the attempt had that many seconds, or that share of `attempt_timeout`: a
+# client's hasty deadline says nothing of the primary.
 FAIR_TRY: Final = 1.0
 FAIR_SHARE: Final = 0.1
 

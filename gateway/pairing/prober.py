@@ -25,6 +25,8 @@ from gateway.pairing.states import PROBED, EntityStates
 from gateway.pairing.syphon.slow_start import SlowStart
 from gateway.ports import Broker
 
+# `AT_ONCE` bounds the probes of one gateway, `FIRST` those that a thousand gateways make in the
+# second in which their primary returns: benchmarks/results/2026-11-26-fleet.md.
 AT_ONCE: Final = 16  # concurrent probes
 FIRST: Final = 4  # concurrent probes, until answers show that the namespace is quick
 PATIENCE: Final = 1.0  # seconds after which a probe without an answer leaves room for others
@@ -34,6 +36,7 @@ JITTER: Final = 0.2
 SHARE: Final = 0.25  # of the failover interval, at most, between probes of a suspect
 SHORTEST: Final = 0.1  # seconds, however short an interval is
 # Seconds between probes of a suspect, at most: after a short outage its sends are back so soon.
+# With 3 s a backlog is home within ten seconds after an outage of 20 s (benchmarks/chaos).
 LONGEST: Final = 3.0
 
 

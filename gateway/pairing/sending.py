@@ -18,6 +18,8 @@ from gateway.offering import offered
 from gateway.pairing.options import OnUnknown
 from gateway.ports import Broker
 
+# Shares of a send's time. After a primary and a first backlog queue that hang, 0.6 * 0.5 of the
+# time is left: enough to try another queue and the primary again.
 PRIMARY_SHARE: Final = 0.4  # of the time that a send has when it arrives
 BACKLOG_SHARE: Final = 0.5  # of the time that is left
 SHORTEST_ATTEMPT: Final = 0.001  # seconds: with less left no attempt is begun

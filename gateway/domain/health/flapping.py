@@ -10,11 +10,14 @@ from typing import Final
 
 import attrs
 
+# None of these is measured. They bound how soon a flapping entity returns: after 40, 80, 160 and at
+# most 300 s without a failure. A longer proof than the window would outlast the memory of its
+# cause.
 WINDOW: Final = 300.0  # seconds
-HIGHEST: Final = 5  # doublings
+HIGHEST: Final = 5  # doublings: 2 successes, the default, are `MOST_SUCCESSES` after four
 MOST_SUCCESSES: Final = 32  # unless the options require more
 FIRST_PROOF: Final = 40.0  # seconds without a failure, after the first return that didn't last
-LONGEST_PROOF: Final = 300.0
+LONGEST_PROOF: Final = WINDOW
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,9 @@ from typing import Final
 
 import attrs
 
-SILENT: Final = 3  # entities without an answer that make the namespace lost
+# Entities without an answer that make the namespace lost. One or two may be slow by themselves;
+# each further one costs its sends an attempt before the others are diverted.
+SILENT: Final = 3
 
 
 @attrs.define(eq=False)
@@ -116,6 +118,8 @@ class Comeback:
         self.began = None
 
 
+# Not measured. They bound how many slow sends an entity may have before it fails over (five, if all
+# are slow), and how long an entity with few sends remembers one.
 LAST: Final = 20  # sends
 FEWEST: Final = 5  # sends; with fewer there is no judgement
 WITHIN: Final = 30.0  # seconds

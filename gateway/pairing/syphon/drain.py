@@ -43,10 +43,13 @@ from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, Receiver, WallClock
 
 MAX_SUSPENDED: Final = 10_000  # handles per queue; the locks of further messages expire
+# The pauses bound what the search for movable messages costs: each receive is billed.
 SCAN_PAUSE: Final = 0.6  # seconds, at least, after a batch that moved nothing
 LONGEST_SCAN_PAUSE: Final = 5.0
 MOST_DOUBLINGS: Final = 4  # of `SCAN_PAUSE`, until a pause is as long as the queue's depth allows
-PATIENCE: Final = 1.5  # attempt time-outs after which a slow batch isn't waited for
+# Attempt time-outs after which a slow batch isn't waited for: more than one, so that a send that
+# has its answer in time is waited for, and less than `mover.LATE`.
+PATIENCE: Final = 1.5
 
 
 @attrs.frozen

@@ -52,6 +52,8 @@ from gateway.ports import Broker, Observer, Receiver, WallClock
 LATE: Final = 3.0  # attempt time-outs until a send without an answer is cancelled
 GIVING_UP: Final = 1.0  # seconds, at most, that the cancellation takes
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
+# Less than the third after which a lock is renewed. Renewals aren't spread over time either:
+# spread, they cost duplicates in the model of a hundred gateways.
 RENEWED: Final = 0.29  # of a lock: one that was renewed within that time is not due yet
 SHORTEST_LOCK: Final = 0.3
 _DONE: Final = Complete()

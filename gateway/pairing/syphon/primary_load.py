@@ -27,6 +27,9 @@ from gateway.domain.health.reachability import Reachability
 from gateway.pairing.syphon.slow_start import Room, SlowStart
 from gateway.ports import Broker
 
+# `FIRST`, `LEAST`, `MOST` and the constants of `slow_start` come from the model of a thousand
+# gateways that get their primary back: benchmarks/thousand_gateways.py, with its figures in
+# benchmarks/results/2026-11-26-fleet.md. Without them all drains sent at once.
 FIRST: Final = 8  # sends in flight at the start, and after a return of the primary
 LEAST: Final = 4
 MOST: Final = 256

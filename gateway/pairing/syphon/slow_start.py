@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 import trio
 
+# From the model of a thousand gateways, as those of `primary_load`.
 SLOW: Final = 0.25  # seconds: a quicker answer is never slow
 EACH: Final = 0.001  # seconds more for each message
 SLOWER: Final = 4.0  # times the quickest answer: nor is one that takes less

@@ -15,6 +15,9 @@ that we write moves ours. Together the two are the states that the specification
     CLOSE_RCVD   OPEN, ENDED
     END          ENDED, ENDED
 
+Frames of the two sides cross, so one table would need a row for each order in which they can. A
+frame is judged by its sender's side alone, so one small table serves for both.
+
 A pair that isn't in the list doesn't occur, or is that of a side that skips the other's answer.
 """
 
