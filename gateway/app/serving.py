@@ -12,7 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import attrs
 import trio
@@ -30,18 +30,17 @@ from gateway.app.endpoints import (
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.given import GivenSockets, from_systemd
 from gateway.app.logs import Reloader
+from gateway.app.pools import Pool, PoolPlan, pool_row
 from gateway.app.process import SignalWatch, Trimmer, allow_files, collect_seldom
 from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.succession import Served, Start, Succession, open_succession
-from gateway.app.workers.limits import shared
 from gateway.config.file import Loaded
 from gateway.config.options import ADMIN, SERVE, Config
 from gateway.config.places import moved
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.operators.process import Workload
-from gateway.domain.status.process import Workers
 from gateway.extensions.cluster.cluster import ClusterPort
 from gateway.extensions.cluster.making import make_cluster
 from gateway.frontends.admin.readiness import STARTING, Readiness
@@ -132,7 +131,8 @@ async def serve(
     Raises:
         Failure: a part can't be started, or a store failed.
     """
-    config = loaded.config if loaded.config.workers == 1 else shared(loaded.config)
+    row = pool_row(loaded.config)
+    config = row.share(loaded.config)
     if not config.endpoints_of(SERVE):
         raise Failure(f"{loaded.source}: add [[endpoints]] for clients", ExitCode.WRONG)
     _warn(loaded, runtime)
@@ -152,6 +152,7 @@ async def serve(
             options=options,
             reloader=reloader,
             succession=await open_succession(start),
+            open_pool=row.open,
         )
         given = gateway.succession.given
         while True:
@@ -171,6 +172,7 @@ class _Gateway:
     options: ServeOptions
     reloader: Reloader | None
     succession: Succession
+    open_pool: Callable[[AsyncExitStack, Loaded, bool], PoolPlan]
     _reloaded: Loaded | None = attrs.field(default=None, init=False)
 
     async def serve(self, given: GivenSockets | None) -> None:
@@ -191,10 +193,11 @@ class _Gateway:
     async def _run(self, stack: AsyncExitStack, ending: Ending, given: GivenSockets | None) -> None:
         config, runtime, loaded, options = self.config, self.runtime, self.loaded, self.options
         await self.succession.wait_free()
-        cluster = make_cluster(config, runtime)
+        plan = self.open_pool(stack, loaded, options.as_json)
+        cluster = make_cluster(config, runtime, plan.dial)
         parts = await make_parts(stack, config, runtime, cluster=cluster, adopted=options.adopted)
         collect_seldom()
-        pool = _pool(stack, loaded, parts, ending, as_json=options.as_json)
+        pool = plan.make(parts, runtime, ending.fail)
         process = _make_control(config, ending, self.reloader)
         parts = attrs.evolve(
             parts,
@@ -320,55 +323,6 @@ def _warn(loaded: Loaded, runtime: Runtime) -> None:
     )
     for warning in (*loaded.warnings, *([few_files] if few_files else [])):
         runtime.observer.report(Doubtful(text=warning))
-
-
-class Pool(Protocol):
-    """The workers of a gateway, as `gateway.app.workers.pool.WorkerPool`."""
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None: ...
-
-    async def wait_ready(self) -> None: ...
-
-    async def drain(self) -> None: ...
-
-    async def statuses(self) -> Workers: ...
-
-    def share(self, endpoints: Sequence[OpenEndpoint]) -> Sequence[OpenEndpoint]: ...
-
-    def reload(self, loaded: Loaded) -> None: ...
-
-
-class NoWorkers:
-    """The `Pool` of a gateway that is one process."""
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        task_status.started()
-
-    async def wait_ready(self) -> None:
-        """Return at once: there is no worker to wait for."""
-
-    async def drain(self) -> None:
-        """Return at once, as `wait_ready`."""
-
-    async def statuses(self) -> Workers:
-        return Workers()
-
-    def share(self, endpoints: Sequence[OpenEndpoint]) -> Sequence[OpenEndpoint]:
-        return endpoints
-
-    def reload(self, loaded: Loaded) -> None:
-        """Do nothing: there are no workers."""
-
-
-def _pool(
-    stack: AsyncExitStack, loaded: Loaded, parts: Parts, ending: Ending, *, as_json: bool
-) -> Pool:
-    if loaded.config.workers == 1:
-        return NoWorkers()
-    # Imported here, since a gateway that is one process starts without it.
-    from gateway.app.workers.pool import make_pool
-
-    return make_pool(stack, loaded, parts, ending.runtime, ending.fail, as_json=as_json)
 
 
 async def run_parts(

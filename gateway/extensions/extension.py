@@ -50,6 +50,8 @@ class Extension:
     services: Sequence[Part] = ()
     # `gateway.app.succession.SuccessionRow`
     successions: Sequence[Part] = ()
+    # `gateway.app.pools.PoolRow`
+    pools: Sequence[Part] = ()
     # `gateway.wire.pairgate.control_call.ControlCall`; a feature executes it.
     calls: Sequence[Part] = ()
     # `gateway.domain.status.sections.Section`; a feature gives its value.

@@ -17,6 +17,7 @@ from gateway.extensions.redrive import EXTENSION as REDRIVE
 from gateway.extensions.sharding import EXTENSION as SHARDING
 from gateway.extensions.take_over import EXTENSION as TAKE_OVER
 from gateway.extensions.traces import EXTENSION as TRACES
+from gateway.extensions.workers import EXTENSION as WORKERS
 
 EXTENSIONS: Final[Sequence[Extension]] = (
     TRACES,
@@ -27,6 +28,7 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     DRILL,  # what it refuses is never announced
     ANNOUNCEMENTS,
     TAKE_OVER,
+    WORKERS,
 )
 
 

@@ -173,7 +173,7 @@ class Listener:
         """`file` is the file of a Unix socket, which is removed at the end."""
         # The most waiting clients that are accepted in one turn of the scheduler. With 1, the
         # clients that wait at a socket are spread over the processes that share it.
-        self.at_once = AT_ONCE
+        self._at_once = AT_ONCE
         self._sockets = sockets
         self._file = file
         self._owns_file = True
@@ -200,6 +200,10 @@ class Listener:
         port: int = self._sockets[0].socket.getsockname()[1]
         return port
 
+    def share_sockets(self) -> None:
+        """Leave waiting clients to the other processes that accept at the same sockets."""
+        self._at_once = 1
+
     def limit_clients(self, clients: Clients) -> None:
         """Count connections for the limits of their clients from now on."""
         self._visits.clients = clients
@@ -222,7 +226,9 @@ class Listener:
             await trio.serve_listeners(
                 partial(self._contained, handler),
                 [
-                    _SlottedListener(socket, self._slots, self._visits, self.at_once, self._on_lost)
+                    _SlottedListener(
+                        socket, self._slots, self._visits, self._at_once, self._on_lost
+                    )
                     for socket in self._sockets
                 ],
                 handler_nursery=connections,

@@ -15,7 +15,7 @@ ASSEMBLY: Final = (
     PACKAGE / "app" / "namespaces.py",
     PACKAGE / "app" / "syphoning.py",
     PACKAGE / "extensions" / "cluster" / "making.py",
-    PACKAGE / "app" / "workers" / "stores.py",
+    PACKAGE / "extensions" / "workers" / "stores.py",
     PACKAGE / "config" / "kinds.py",
     *sorted((PACKAGE / "extensions").glob("*/assembly.py")),
     PACKAGE / "pairing" / "pair.py",

@@ -12,7 +12,6 @@ import trio
 import trio.testing
 
 from gateway.net.listeners import (
-    AT_ONCE,
     CannotListen,
     Listener,
     ListenerOptions,
@@ -170,8 +169,8 @@ async def test_surplus_clients_wait_in_the_kernel(nursery):
     assert most == 2
 
 
-@pytest.mark.parametrize(("at_once", "together"), [(AT_ONCE, 10), (4, 4), (1, 1)])
-async def test_clients_that_come_together_are_accepted_together(nursery, at_once, together):
+@pytest.mark.parametrize(("shares", "together"), [(False, 10), (True, 1)])
+async def test_clients_that_come_together_are_accepted_together(nursery, shares, together):
     """The last one doesn't wait for a turn of all other connections for each client before it."""
     order, done = [], trio.Event()
 
@@ -184,7 +183,8 @@ async def test_clients_that_come_together_are_accepted_together(nursery, at_once
 
     sockets = await trio.open_tcp_listeners(0, host="127.0.0.1")
     listener = Listener(sockets, on_crash=crash)
-    listener.at_once = at_once
+    if shares:
+        listener.share_sockets()
     async with AsyncExitStack() as clients:
         for _ in range(10):
             client = await trio.open_tcp_stream("127.0.0.1", listener.port)

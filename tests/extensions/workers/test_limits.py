@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from gateway.app.workers.limits import of_worker, of_workers, shared
 from gateway.config.file import parse
 from gateway.config.options import Config
+from gateway.extensions.workers.limits import of_worker, of_workers, shared
 
 CONFIG = """
 workers = 3
@@ -25,9 +25,6 @@ max_inflight = "64MiB"
 [limits]
 max_connections = 900
 max_body_memory = "128MiB"
-
-[triggers]
-topic = "triggers"
 
 [[endpoints]]
 protocol = "admin"

@@ -3,7 +3,7 @@
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
-from gateway.app.workers.channel import Channel
+from gateway.extensions.workers.channel import Channel
 
 
 async def test_messages_arrive_whole_and_in_their_order(autojump_clock):

@@ -14,10 +14,10 @@ import attrs
 import cattrs.preconf.json
 import trio
 
-from gateway.app.workers.channel import Channel, Values
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.operators.control import Override
+from gateway.extensions.workers.channel import Channel, Values
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import MAX_TROUBLED, SharedState
 from gateway.pairing.states import EntityStates

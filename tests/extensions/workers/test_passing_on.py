@@ -8,8 +8,14 @@ import attrs
 import pytest
 import trio
 
-from gateway.app.workers.passing_on import PassedOn, open_parent, path_of, serve_unix, without_hop
 from gateway.domain.errors import Unreachable
+from gateway.extensions.workers.passing_on import (
+    PassedOn,
+    open_parent,
+    path_of,
+    serve_unix,
+    without_hop,
+)
 from gateway.net.http.server import HttpServer
 from gateway.net.visits import Visits, current_visit, note_certificate
 from gateway.wire.http.messages import Headers, Request, Response

@@ -26,22 +26,23 @@ from gateway.app.endpoints import (
 from gateway.app.extending import open_extensions
 from gateway.app.failure import Failure
 from gateway.app.logs import Reloader, open_log
+from gateway.app.pools import OneProcess
 from gateway.app.process import SignalWatch, allow_files, collect_seldom
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
-from gateway.app.serving import Ending, NoWorkers, apply_reloaded, run_parts
+from gateway.app.serving import Ending, apply_reloaded, run_parts
 from gateway.app.status.board import StatusBoard
-from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
-from gateway.app.workers.limits import of_worker
-from gateway.app.workers.locks import serve_locks
-from gateway.app.workers.passing_on import open_parent
-from gateway.app.workers.sharing import CacheSync, StateReplica
-from gateway.app.workers.stores import OfParent, paths_of
 from gateway.config.file import Loaded, parse
 from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.making import join_cluster
+from gateway.extensions.workers.channel import LAST_SECONDS, Channel, Values
+from gateway.extensions.workers.limits import of_worker
+from gateway.extensions.workers.locks import dial, serve_locks
+from gateway.extensions.workers.passing_on import open_parent
+from gateway.extensions.workers.sharing import CacheSync, StateReplica
+from gateway.extensions.workers.stores import OfParent, paths_of
 from gateway.net.listeners import Listener, inherited_sockets
 from gateway.wire.pairgate.status import build_status
 
@@ -112,7 +113,7 @@ class Serving:
         config = of_worker(self.loaded.config)
         allow_files(len(config.endpoints_of(SERVE)) * config.limits.listener.max_connections)
         async with AsyncExitStack() as stack:
-            cluster = join_cluster(config, self.runtime, self.greeting)
+            cluster = join_cluster(config, self.runtime, self.greeting, partial(dial, self._folder))
             parts = await self._parts(stack, config, cluster)
             self.board = StatusBoard(
                 config=config, runtime=self.runtime, refusals=parts.refusals, parts=parts
@@ -143,7 +144,7 @@ class Serving:
                     announce=lambda: self.channel.put({"ready": True}),
                     # The parent reads the file for all.
                     services=[SignalWatch(ending.ask), *await services_of(Role.WORKER, parts)],
-                    pool=NoWorkers(),
+                    pool=OneProcess(),
                 )
                 self.channel.put(self._status())
                 with trio.move_on_after(LAST_SECONDS):
@@ -208,7 +209,7 @@ class Serving:
                 on_lost=loss_reporter(self.runtime, protocol, parts.refusals),
             )
             listener.limit_clients(parts.clients)
-            listener.at_once = 1
+            listener.share_sockets()
             stack.push_async_callback(listener.aclose)
             server = make_server(protocol, makings, tls_of(config, index))
             endpoints.append(

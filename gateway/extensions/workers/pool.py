@@ -17,14 +17,9 @@ import trio
 from gateway.app.assembly.parts import Parts
 from gateway.app.endpoints import OpenEndpoint, crash_reporter
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.pools import PoolRow
 from gateway.app.runtime import Runtime
 from gateway.app.status.sections import SECTIONS
-from gateway.app.workers.channel import Channel, Values
-from gateway.app.workers.limits import of_workers, shared
-from gateway.app.workers.locks import serve_locks
-from gateway.app.workers.passing_on import doors, serve_unix
-from gateway.app.workers.sharing import CacheSync, StateHub
-from gateway.app.workers.stores import store_doors
 from gateway.changes import Changes
 from gateway.config.file import Loaded
 from gateway.domain.backoff import Backoff
@@ -34,6 +29,12 @@ from gateway.domain.status.figures import merged
 from gateway.domain.status.process import Status, Workers
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.making import told_of
+from gateway.extensions.workers.channel import Channel, Values
+from gateway.extensions.workers.limits import of_workers, shared
+from gateway.extensions.workers.locks import dial, serve_locks
+from gateway.extensions.workers.passing_on import doors, serve_unix
+from gateway.extensions.workers.sharing import CacheSync, StateHub
+from gateway.extensions.workers.stores import store_doors
 from gateway.wire.pairgate.status import parse_status
 
 RESTART: Final = Backoff(first=0.1, cap=30.0)
@@ -221,7 +222,7 @@ class WorkerPool:
                 for number, endpoint in self._endpoints.items()
             }
             fds = [theirs.fileno(), *(fd for each in sockets.values() for fd in each)]
-            command = [sys.executable, "-m", "gateway.app.workers", str(theirs.fileno())]
+            command = [sys.executable, "-m", "gateway.extensions.workers", str(theirs.fileno())]
             try:
                 process = await trio.lowlevel.open_process(
                     command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
@@ -330,17 +331,33 @@ class WorkerPool:
             self._past[worker.number] = last if before is None else merged(last, (), [before])
 
 
-def make_pool(
-    stack: AsyncExitStack,
-    loaded: Loaded,
-    parts: Parts,
-    runtime: Runtime,
-    fail: Callable[[Failure], None],
-    *,
-    as_json: bool,
-) -> WorkerPool:
+@attrs.frozen(eq=False)
+class WorkerPlan:
+    """The workers of a gateway before its parts are there, and the folder of their sockets."""
+
+    loaded: Loaded
+    folder: Path
+    as_json: bool
+
+    async def dial(self, name: str) -> trio.abc.Stream:
+        """Connect to the process of that name. Raises OSError if it doesn't run."""
+        return await dial(self.folder, name)
+
+    def make(self, parts: Parts, runtime: Runtime, fail: Callable[[Failure], None]) -> WorkerPool:
+        """The pool; none of its workers runs yet."""
+        return WorkerPool(
+            loaded=self.loaded,
+            parts=parts,
+            runtime=runtime,
+            folder=self.folder,
+            as_json=self.as_json,
+            fail=fail,
+        )
+
+
+def _open(stack: AsyncExitStack, loaded: Loaded, as_json: bool) -> WorkerPlan:
     """
-    The workers of this gateway; none runs yet. The stack removes their files.
+    The stack removes the files of the workers.
 
     Raises:
         Failure: there is no folder for temporary files.
@@ -350,11 +367,7 @@ def make_pool(
     except OSError as error:
         text = f"workers: no folder can be made for their sockets ({error}): set TMPDIR"
         raise Failure(text) from error
-    return WorkerPool(
-        loaded=loaded,
-        parts=parts,
-        runtime=runtime,
-        folder=Path(folder),
-        as_json=as_json,
-        fail=fail,
-    )
+    return WorkerPlan(loaded, Path(folder), as_json)
+
+
+POOL: Final = PoolRow(shared, _open)

@@ -1,15 +1,14 @@
 """Lets the processes of a gateway settle deliveries that another one of them holds."""
 
-from functools import partial
 from pathlib import Path
 
 import trio
 
 from gateway.app.endpoints import crash_reporter
 from gateway.app.runtime import Runtime
-from gateway.app.workers.passing_on import serve_unix
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.extensions.cluster.processes import name_of
+from gateway.extensions.workers.passing_on import serve_unix
 from gateway.frontends.leases import Leases
 from gateway.net.dialing import Place, open_stream
 
@@ -23,12 +22,10 @@ async def serve_locks(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """
-    Answer the other processes until cancelled, and let this process send them requests. `folder`
-    has the sockets of all of them.
+    Answer the other processes until cancelled. `folder` has the sockets of all of them.
     """
     processes = cluster.processes
     assert processes is not None, "the gateway has workers"
-    processes.dial = partial(_dial, folder)
     path = _path(folder, name_of(processes.own))
     path.unlink(missing_ok=True)  # an earlier process with this number may have left it
     server = cluster.server_of_process(leases)
@@ -41,5 +38,11 @@ def _path(folder: Path, name: str) -> Path:
     return folder / f"locks of {name}"
 
 
-async def _dial(folder: Path, name: str) -> trio.abc.Stream:
+async def dial(folder: Path, name: str) -> trio.abc.Stream:
+    """
+    Connect to the process of that name.
+
+    Raises:
+        OSError: it doesn't run.
+    """
     return await open_stream(Place(host=name, port=1, unix=str(_path(folder, name))))

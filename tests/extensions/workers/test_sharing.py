@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.app.runtime import Silence
-from gateway.app.workers.sharing import CacheSync, StateHub, StateReplica, state_of, state_value
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.failover import State
 from gateway.domain.operators.control import Override
+from gateway.extensions.workers.sharing import (
+    CacheSync,
+    StateHub,
+    StateReplica,
+    state_of,
+    state_value,
+)
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.options import PairOptions

@@ -1,0 +1,7 @@
+"""Several processes for one gateway, `workers = n`: a parent, and workers that serve clients."""
+
+from typing import Final
+
+from gateway.extensions.extension import Extension
+
+EXTENSION: Final = Extension(package=__name__, pools=["pool:POOL"])
