@@ -38,8 +38,10 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
 from gateway.forwarding_broker import ForwardingBroker
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.options import OrderLeaseMode, PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairDependencies, PairParts
+from gateway.pairing.pair import Pair, PairParts
+from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import Backlog, provision
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Receiver
@@ -55,6 +57,7 @@ LABEL: Final = "bench"
 BODY: Final = b"x" * 1024
 SENDERS: Final = 32
 KEYS: Final = (1, 10, 100)
+ALONE: Final = PairPeers()
 QUEUES: Final = 4
 MILLISECONDS: Final = 2.0
 ROUNDS: Final = 3
@@ -190,6 +193,7 @@ def make_pair(
     secondary: Broker,
     ordered: Sequence[str],
     order_lease: OrderLeaseMode,
+    peers: PairPeers = ALONE,
 ) -> Pair:
     """A pair before these namespaces, which doesn't run yet."""
     queues = tuple(backlog.queue_name(LABEL, index) for index in range(QUEUES))
@@ -207,6 +211,7 @@ def make_pair(
         backlog=Backlog(queues=queues, max_message_size=None),
         envelope=bench_envelope(encrypts=False),
         dependencies=dependencies,
+        peers=peers,
     ).assemble()
 
 

@@ -42,6 +42,7 @@ from gateway.frontends.leases import Leases
 from gateway.net.listeners import open_listener
 from gateway.pairing.options import OrderLeaseMode
 from gateway.pairing.pair import Pair
+from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import provision
 from gateway.store.local.broker import LocalOptions
 from gateway.store.local.memory import MemoryBroker
@@ -150,30 +151,34 @@ async def open_round(way: str, keys: int, delay: float) -> AsyncIterator[Round]:
     await provision(secondary, LABEL, QUEUES, ordered=True, leases=True)
     far, away = FarBroker(primary, delay), FarBroker(secondary, delay)
     patterns = () if way == PLAIN else ("*",)
-    pairs = [make_pair(runtime, far, away, patterns, MODES[way]) for _ in range(GATEWAYS)]
-    addresses = tuple(f"127.0.0.1:{free_port()}" for _ in pairs)
+    addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(GATEWAYS))
+    clusters = [_cluster(runtime, address, addresses) for address in addresses]
+    pairs = [
+        make_pair(runtime, far, away, patterns, MODES[way], PairPeers(orderers=cluster.peers))
+        for cluster in clusters
+    ]
     async with trio.open_nursery() as nursery:
-        for pair, address in zip(pairs, addresses, strict=True):
+        for pair, cluster in zip(pairs, clusters, strict=True):
             if way == FORWARD:
-                await _join(nursery, runtime, pair, address, addresses)
+                await _join(nursery, runtime, pair, cluster)
             await nursery.start(pair.run)
         yield Round(pairs, primary, keys)
         nursery.cancel_scope.cancel()
 
 
-async def _join(
-    nursery: trio.Nursery, runtime: Runtime, pair: Pair, address: str, peers: tuple[str, ...]
-) -> None:
-    """Let the pair and its peers forward sends to each other."""
+def _cluster(runtime: Runtime, address: str, peers: tuple[str, ...]) -> Cluster:
     options = ClusterOptions(address=address, peers=peers, secrets=(SECRET,))
-    cluster = Cluster.of(options, runtime.rng("cluster"), runtime.observer)
+    return Cluster.of(options, runtime.rng("cluster"), runtime.observer)
+
+
+async def _join(nursery: trio.Nursery, runtime: Runtime, pair: Pair, cluster: Cluster) -> None:
+    """Let the pair and its peers forward sends to each other."""
+    address = cluster.options.address
     leases = Leases(pair.broker, runtime.now, elsewhere=cluster.peers)
     held = LeasedVisibility(pair.broker, leases, runtime.now)
-    server = cluster.server(leases, held, orders=pair.broker)
+    server = cluster.server(leases, held, orders=pair.in_order)
     listener = await open_listener(address, on_crash=_fail)
     port = ClusterPort(address, listener, server, on_open=lambda _: None)
-    assert pair.leases is not None, "its entities are ordered"
-    pair.leases.peers = cluster.peers
     await nursery.start(cluster.run)
     await nursery.start(port.run)
 

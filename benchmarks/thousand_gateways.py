@@ -31,8 +31,9 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairDependencies, PairParts
+from gateway.pairing.pair import Pair, PairParts
 from gateway.pairing.provision import Backlog
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "net": {"fair_budget", "wire", "domain"},
     "brokers": PORTS | {"net", "wire", "domain"},
     "frontends": PORTS | LISTING | {"fair_budget", "net", "wire", "domain"},
-    "pairing": PORTS | {"fair_budget", "domain"},
+    "pairing": PORTS | LISTING | {"fair_budget", "domain"},
     "listening": PORTS | {"domain"},
     "listening/scaling": {"domain"},
     "telemetry": PORTS | {"domain"},
@@ -79,13 +79,6 @@ STILL_IMPORTED: set[tuple[str, str]] = {
     ("extensions/workers/locks", "cluster"),
     ("extensions/workers/pool", "cluster"),
     ("extensions/workers/worker", "cluster"),
-    ("pairing/broker", "hedging"),
-    ("pairing/broker", "order"),
-    ("pairing/pair", "hedging"),
-    ("pairing/pair", "order"),
-    ("pairing/sending", "hedging"),
-    ("pairing/slow_watch", "hedging"),
-    ("pairing/state_file", "order"),
     ("pairing/syphon/syphon", "order"),
 }
 

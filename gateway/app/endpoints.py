@@ -142,7 +142,7 @@ async def open_cluster_port(
     stack.push_async_callback(listener.aclose)
     server = cluster.server(parts.leases, parts.held)
     if (pair := parts.pair) is not None:
-        server = cluster.server(parts.leases, parts.held, pair.states.advise, pair.broker)
+        server = cluster.server(parts.leases, parts.held, pair.states.advise, pair.in_order)
     return ClusterPort(bind, listener, server, on_open)
 
 

@@ -50,7 +50,7 @@ from gateway.ports import Observer, Service
 from gateway.store.embedded.broker import EmbeddedBroker
 
 SAVE_SECONDS: Final = 5.0
-FORWARDED_SECONDS: Final = 5.0  # for sends that other gateways have forwarded
+LEAVE_SECONDS: Final = 5.0  # for sends that other gateways have forwarded
 LAST_WORDS: Final = 1.0  # seconds
 
 
@@ -349,9 +349,9 @@ async def run_parts(
             await nursery.start(service.run)
         with ending.connections:
             await _serve_all(endpoints, ending, announce, trimmer, pool)
-        if parts.pair is not None and parts.pair.leases is not None:
-            with trio.move_on_after(FORWARDED_SECONDS):
-                await parts.pair.leases.close()
+        if parts.pair is not None:
+            with trio.move_on_after(LEAVE_SECONDS):
+                await parts.pair.leave()
         if parts.pair is not None and parts.pair.state is not None:
             with trio.move_on_after(SAVE_SECONDS):
                 await parts.pair.state.save()

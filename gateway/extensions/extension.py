@@ -67,6 +67,10 @@ class Extension:
     # `gateway.listening.process.feeds.StreamFeed`: those of one gateway's endpoint `admin`.
     feeds: Sequence[Part] = ()
     stream_feeds: Sequence[Part] = ()
+    # Functions of a pair's options and of an observer that return a
+    # `gateway.pairing.ways.MakesCopies`.
+    second_copies: Sequence[Part] = ()
+    pairs: Sequence[Part] = ()  # `gateway.pairing.additions.AddToPair`
 
     @property
     def name(self) -> str:

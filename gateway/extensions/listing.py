@@ -12,6 +12,8 @@ from gateway.extensions.announcements import EXTENSION as ANNOUNCEMENTS
 from gateway.extensions.claims import EXTENSION as CLAIMS
 from gateway.extensions.drill import EXTENSION as DRILL
 from gateway.extensions.extension import Extension
+from gateway.extensions.hedging import EXTENSION as HEDGING
+from gateway.extensions.order import EXTENSION as ORDER
 from gateway.extensions.purge import EXTENSION as PURGE
 from gateway.extensions.redrive import EXTENSION as REDRIVE
 from gateway.extensions.sharding import EXTENSION as SHARDING
@@ -23,6 +25,8 @@ EXTENSIONS: Final[Sequence[Extension]] = (
     TRACES,
     CLAIMS,
     SHARDING,
+    ORDER,
+    HEDGING,
     REDRIVE,
     PURGE,
     DRILL,  # what it refuses is never announced

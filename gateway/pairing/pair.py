@@ -1,7 +1,6 @@
 """Assembles one pair: the broker that senders use, and the services beside it."""
 
-import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -12,14 +11,11 @@ from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status.pair import OrderStatus
-from gateway.extensions.hedging.hedge import HedgeBudget
-from gateway.extensions.order.lease import OrderLeases
-from gateway.extensions.order.peers import OrderPeers
-from gateway.extensions.order.sends import OrderedSends
-from gateway.extensions.order.watch import OrderWatch
+from gateway.domain.status.sections import Readings
+from gateway.extensions.listing import parts
 from gateway.moments import Moments
-from gateway.pairing.admission import Admission, Measure
+from gateway.pairing.additions import Addition, Kept, PairCore, PairDependencies
+from gateway.pairing.admission import Admission
 from gateway.pairing.backlog import BacklogSender, Rotation
 from gateway.pairing.backlog_limit import BacklogLimit, no_setup
 from gateway.pairing.broker import PairedBroker
@@ -27,28 +23,19 @@ from gateway.pairing.busy_pauses import BusyPauses
 from gateway.pairing.depth import BacklogDepth, Counts, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.inflight import InFlight
-from gateway.pairing.options import OnLeaseLost, Oversized, PairOptions
+from gateway.pairing.options import Oversized, PairOptions
+from gateway.pairing.peers import PairPeers, SendsInOrder
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog
 from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.state_file import StateFile
-from gateway.pairing.states import MOST_ANSWERS, EntityStates, keep_to_oneself
+from gateway.pairing.states import MOST_ANSWERS, EntityStates
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.orphans import OrphanWatch
 from gateway.pairing.syphon.pauses import Pauses
-from gateway.ports import Broker, NewId, Observer, WallClock
-
-
-@attrs.frozen(kw_only=True)
-class PairDependencies:
-    """The values that a pair needs from outside."""
-
-    clock: WallClock
-    rng: random.Random
-    new_id: NewId
-    observer: Observer
-    measure: Measure
+from gateway.pairing.ways import Ways
+from gateway.ports import Broker
 
 
 @attrs.frozen(kw_only=True)
@@ -76,27 +63,34 @@ class Pair:
     limit: BacklogLimit | None
     pauses: Pauses  # of the syphons in this process
     state: StateFile | None
-    order: OrderWatch | None  # None: no entity keeps its order
-    leases: OrderLeases | None  # None: no other gateway sends to the ordered entities
+    additions: Sequence[Addition] = ()  # of extensions
 
-    def order_status(self) -> OrderStatus | None:
-        """The keys of ordered entities in numbers; None: no entity keeps its order."""
-        if self.order is None:
-            return None
-        status = self.order.status()
-        if self.leases is None:
-            return status
-        leases = self.leases
-        return attrs.evolve(
-            status, leases=leases.held, missed=leases.missed, forwarded=leases.forwarded
-        )
+    @property
+    def in_order(self) -> SendsInOrder | None:
+        """The ordered entities, as other gateways use them; None: there are none."""
+        return next((each.in_order for each in self.additions if each.in_order is not None), None)
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """The additions that have something in the state file."""
+        return [each.kept for each in self.additions if each.kept is not None]
+
+    @property
+    def sections(self) -> Readings:
+        """What reads the extensions' sections of the status."""
+        return {section: read for each in self.additions for section, read in each.sections.items()}
+
+    async def leave(self) -> None:
+        """Return when other gateways need nothing of this one any more: no client is left."""
+        for each in self.additions:
+            await each.leave()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until cancelled. Entity states from before a restart are restored at the start."""
         if self.state is not None:
             self.state.restore()
-            # A process that is killed leaves no queue behind that the next one takes for empty.
-            if self.order is not None and not await self.state.save():
+            # A process that is killed leaves nothing behind that only a good end may tell.
+            if self.state.kept and not await self.state.save():
                 await self.state.doubt()
         async with trio.open_nursery() as nursery:
             await nursery.start(self.states.run)
@@ -104,26 +98,12 @@ class Pair:
             await nursery.start(self.destination.run)
             await nursery.start(self.prober.run)
             await nursery.start(self.watch.run)
-            for part in (
-                self.order,
-                self.leases,
-                self.orphans,
-                self.sampler,
-                self.limit,
-                self.state,
-            ):
+            own = (self.orphans, self.sampler, self.limit, self.state)
+            added = (service for each in self.additions for service in each.services)
+            for part in (*added, *own):
                 if part is not None:
                     await nursery.start(part.run)
             task_status.started()
-
-
-@attrs.frozen(kw_only=True)
-class PairPeers:
-    """The other gateways with the same pair, as far as this process talks to them."""
-
-    tell: Callable[[EntityPath, float, str], None] = keep_to_oneself  # as `EntityStates.tell`
-    takes_advice: bool = False  # their suspicions are adopted
-    orderers: OrderPeers | None = None  # None: sends in order aren't forwarded to them
 
 
 @attrs.frozen(kw_only=True)
@@ -164,15 +144,16 @@ class PairParts:
             answers=Bounded(MOST_ANSWERS, renews=True) if self.peers.takes_advice else None,
         )
         rotation = self._rotation(self.backlog.queues)
-        order = self._order(states)
-        leases = None if order is None else self._leases(order)
-        broker = self._broker(states, entity_cache, rotation, (order, leases))
+        core = self._core(self._ways(states, entity_cache, rotation))
+        made = [add(core) for add in parts("pairs")]
+        additions = [addition for addition in made if addition is not None]
+        broker = self._broker(core, additions)
         depth = BacklogDepth(
             secondary=self.secondary,
             rotation=rotation,
             label=options.label,
             clock=dependencies.clock,
-            ordered=() if order is None else [queue.path for queue in order.queues],
+            ordered=[queue for addition in additions for queue in addition.queues],
             waiting=self.waiting,
         )
         return Pair(
@@ -184,7 +165,7 @@ class PairParts:
             prober=Prober(
                 primary=self.primary, states=states, options=options, rng=dependencies.rng
             ),
-            watch=broker.to_primary.watch,
+            watch=core.ways.to_primary.watch,
             orphans=OrphanWatch(
                 depth=depth,
                 states=states,
@@ -194,30 +175,21 @@ class PairParts:
             ),
             depth=depth,
             sampler=DepthSampler(depth=depth, states=states, rng=dependencies.rng),
-            limit=None if self.backlog.asked else self._limit(broker.admission),
+            limit=None if self.backlog.asked else self._limit(core.ways.admission),
             pauses=pauses,
-            state=self._state_file(states, entity_cache, pauses, order),
-            order=order,
-            leases=leases,
+            state=self._state_file(states, entity_cache, pauses, additions),
+            additions=additions,
         )
 
-    def _order(self, states: EntityStates) -> OrderWatch | None:
-        if not self.options.ordered:
-            return None
-        return OrderWatch(secondary=self.secondary, label=self.options.label, states=states)
-
-    def _leases(self, order: OrderWatch) -> OrderLeases | None:
-        if not self.options.has_order_leases:
-            return None
-        return OrderLeases(
+    def _core(self, ways: Ways) -> PairCore:
+        return PairCore(
+            options=self.options,
             secondary=self.secondary,
-            label=self.options.label,
-            queues=order.queues,
-            goes_on=self.options.on_lease_lost is OnLeaseLost.SEND,
-            new_id=self.dependencies.new_id,
-            rng=self.dependencies.rng,
-            observer=self.dependencies.observer,
-            peers=self.peers.orderers if self.options.forwards_sends else None,
+            ways=ways,
+            inflight=InFlight(self.options.max_inflight),
+            moments=Moments(self.dependencies.clock),
+            dependencies=self.dependencies,
+            peers=self.peers,
         )
 
     def _limit(self, admission: Admission) -> BacklogLimit:
@@ -230,31 +202,9 @@ class PairParts:
             rng=self.dependencies.rng,
         )
 
-    def _broker(
-        self,
-        states: EntityStates,
-        entity_cache: EntityCache,
-        rotation: Rotation,
-        order: tuple[OrderWatch | None, OrderLeases | None],
-    ) -> PairedBroker:
-        dependencies, options = self.dependencies, self.options
-        to_primary = self._primary_sender(states, entity_cache)
-        to_backlog = self._sender(self.secondary, rotation, AcceptedBy.BACKLOG)
-        watch, leases = order
-        ordered = None
-        if watch is not None:
-            ordered = OrderedSends(
-                patterns=options.ordered,
-                watch=watch,
-                states=states,
-                to_primary=to_primary,
-                to_backlog=to_backlog,
-                new_id=dependencies.new_id,
-                leases=leases,
-            )
-        return PairedBroker(
-            primary=self.primary,
-            destination=self.destination,
+    def _ways(self, states: EntityStates, entity_cache: EntityCache, rotation: Rotation) -> Ways:
+        options, dependencies = self.options, self.dependencies
+        return Ways(
             options=options,
             states=states,
             admission=Admission(
@@ -263,12 +213,23 @@ class PairParts:
                 backlog_limit=self.backlog.max_message_size,
                 primary_only=options.oversized is Oversized.PRIMARY_ONLY,
             ),
-            to_primary=to_primary,
-            to_backlog=to_backlog,
+            to_primary=self._primary_sender(states, entity_cache),
+            to_backlog=self._sender(self.secondary, rotation, AcceptedBy.BACKLOG),
             to_spool=self._spool_sender(),
-            ordered=ordered,
-            inflight=InFlight(options.max_inflight),
-            moments=Moments(dependencies.clock),
+            copies=[make(options, dependencies.observer) for make in parts("second_copies")],
+        )
+
+    def _broker(self, core: PairCore, additions: Sequence[Addition]) -> PairedBroker:
+        dependencies, ways = self.dependencies, core.ways
+        others = [each.delivery for each in additions if each.delivery is not None]
+        return PairedBroker(
+            primary=self.primary,
+            destination=self.destination,
+            options=self.options,
+            ways=ways,
+            delivery=others[0] if others else ways,
+            inflight=core.inflight,
+            moments=core.moments,
             new_id=dependencies.new_id,
             observer=dependencies.observer,
         )
@@ -283,9 +244,7 @@ class PairParts:
             pauses=BusyPauses(
                 least=options.busy_pause, rng=dependencies.rng, observer=dependencies.observer
             ),
-            watch=SlowWatch(
-                options=options, states=states, budget=HedgeBudget(options.hedge_budget)
-            ),
+            watch=SlowWatch(options=options, states=states),
             observer=dependencies.observer,
         )
 
@@ -320,7 +279,7 @@ class PairParts:
         states: EntityStates,
         entity_cache: EntityCache,
         pauses: Pauses,
-        order: OrderWatch | None,
+        additions: Sequence[Addition],
     ) -> StateFile | None:
         if self.state is None:
             return None
@@ -331,5 +290,5 @@ class PairParts:
             destination=self.destination,
             observer=self.dependencies.observer,
             pauses=pauses,
-            order=order,
+            kept=[each.kept for each in additions if each.kept is not None],
         )

@@ -62,7 +62,7 @@ class PrimarySender:
     async def take(self, sending: Sending) -> bool:
         """
         Try the primary. True: each batch has its verdict; a batch may also have it from the
-        backlog, by a hedge. False: the pending batches must be diverted.
+        backlog, by a second copy. False: the pending batches must be diverted.
 
         If some batches of a call are to be diverted, those that the primary was too busy for are
         diverted with them.
@@ -84,7 +84,7 @@ class PrimarySender:
                     and not sending.is_for_primary_alone,
                     turn=turn,
                 )
-            if sending.hedge is not None and sending.hedge.delivered:
+            if sending.second is not None and sending.second.delivered:
                 for batch in sending.pending:
                     batch.accepted_by = AcceptedBy.BACKLOG
             elif self._are_diverted(sending, attempt, failures):
@@ -245,8 +245,8 @@ class PrimarySender:
             return failures
         gives_up = has_other_way and sending.on_unknown is OnUnknown.DIVERT
         patience = limit.scope if gives_up else None
-        hedge = sending.hedge if gives_up else None
-        watched = self.watch.begin(attempt, patience, hedge)
+        second = sending.second if gives_up else None
+        watched = self.watch.begin(attempt, patience, second)
         try:
             verdicts = await self._hand_over(
                 sending, batches, limit, turn, has_other_way=has_other_way
@@ -255,15 +255,15 @@ class PrimarySender:
             if patience is not None and patience.cancelled_caught and waited < seconds:
                 verdicts = [unanswered(self.primary, sending.entity, waited)] * len(batches)
             failures = _accept(batches, verdicts)
-            if failures and hedge is not None:
-                hedge.refused = all(e.outcome is Outcome.NOT_SENT for _, e in failures)
-                await hedge.wait()
+            if failures and second is not None:
+                second.refused = all(e.outcome is Outcome.NOT_SENT for _, e in failures)
+                await second.wait()
         finally:
             self.watch.end(watched)
         if len(failures) < len(batches):
             self._report_copies(sending.entity, batches)
-            if hedge is not None:
-                hedge.accepted_by_primary()
+            if second is not None:
+                second.accepted_by_primary()
             self.watch.accepted(attempt)
         return failures
 

@@ -1,8 +1,8 @@
 """A send in progress: its batches, its deadline, and the results of its attempts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -13,7 +13,6 @@ from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Outcome, OutcomeUnknown, no_answer
 from gateway.domain.message import AcceptedBy, Message, derive_message
-from gateway.extensions.hedging.hedge import Hedge
 from gateway.offering import offered
 from gateway.pairing.options import OnUnknown
 from gateway.ports import Broker
@@ -65,6 +64,41 @@ class Batch:
             self.error = error
 
 
+class SecondCopy(Protocol):
+    """
+    A send's second copy, which goes to the backlog if the primary is late.
+
+    The send's first success is its verdict, and the other copy is cancelled.
+    """
+
+    after: float  # seconds without an answer of the primary, until `begin` is called
+    delivered: bool  # the backlog accepted the copy
+    refused: bool  # set by the sender: the primary has refused the send, for certain
+
+    def expect(self) -> None:
+        """The primary was asked: `begin` may be called soon."""
+        ...
+
+    def begin(self, nursery: trio.Nursery, then: Callable[[], object], *, in_doubt: bool) -> None:
+        """
+        Send the copy in the nursery, unless there were too many; call `then` once the backlog has
+        accepted it. With `in_doubt` the send's entity isn't known to be healthy.
+        """
+        ...
+
+    def accepted_by_primary(self) -> None:
+        """The primary has accepted the send, whatever the copy comes to."""
+        ...
+
+    async def wait(self) -> bool:
+        """Return whether the backlog accepted the copy, once that is known; at once without one."""
+        ...
+
+    def end(self) -> None:
+        """Cancel the copy."""
+        ...
+
+
 @attrs.define(eq=False, kw_only=True)
 class Sending:
     """
@@ -81,9 +115,8 @@ class Sending:
     may_divert: bool
     in_order: bool = False  # later calls don't overtake it, as in `SendsMany.send_many`
     is_for_primary_alone: bool = False  # too large to be diverted, so no attempt is cut short
-    is_forwarded: bool = False  # by another gateway, as this one is the orderer
-    hedge: Hedge | None = None  # None: the send isn't hedged
-    copy_of: Hedge | None = None  # the hedge whose second copy this is
+    second: SecondCopy | None = None  # None: there is none
+    copy_of: SecondCopy | None = None  # the second copy that this is
     primary_seconds: float = attrs.field(init=False)  # the time for an attempt on the primary
     primary_asked: bool = attrs.field(default=False, init=False)
     backlog_hangs: bool = attrs.field(default=False, init=False)  # an attempt had no answer

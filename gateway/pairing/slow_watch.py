@@ -13,9 +13,9 @@ import attrs
 import trio
 
 from gateway.domain.failover import State
-from gateway.extensions.hedging.hedge import Hedge, HedgeBudget
 from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import PairOptions
+from gateway.pairing.sending import SecondCopy
 from gateway.pairing.states import EntityStates
 
 STALL: Final = 0.5  # seconds late: the gateway was paused, not the primary slow
@@ -27,7 +27,7 @@ class Watched:
 
     attempt: Attempt
     patience: trio.CancelScope | None  # cancelled when the entity shows no sign of life
-    hedge: Hedge | None
+    second: SecondCopy | None
     due: float
     since: float  # the last check for a sign of life
     overtaken: bool = False  # a later send was accepted, so that this one doesn't count
@@ -42,7 +42,6 @@ class SlowWatch:
 
     options: PairOptions
     states: EntityStates
-    budget: HedgeBudget
     slow: int = attrs.field(default=0, init=False)  # sends since the start
     _waiting: dict[float, Queue] = attrs.field(factory=dict, init=False)  # by their time limit
     _slow: Queue = attrs.field(factory=dict, init=False)  # whose entity became suspect
@@ -50,27 +49,27 @@ class SlowWatch:
     _by_entity: dict[str, Queue] = attrs.field(factory=dict, init=False)
     _news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _looks: float = attrs.field(default=inf, init=False)  # the next check
-    _hedges: trio.Nursery | None = attrs.field(default=None, init=False)
+    _copies: trio.Nursery | None = attrs.field(default=None, init=False)
 
     def begin(
-        self, attempt: Attempt, patience: trio.CancelScope | None, hedge: Hedge | None = None
+        self, attempt: Attempt, patience: trio.CancelScope | None, second: SecondCopy | None = None
     ) -> Watched | None:
         """
         Watch the send until `end` is called with the result. With `patience` None it is never
         cancelled.
 
-        `hedge` begins after `hedge.after` seconds without an answer, or once the send is slow.
+        `second` begins after `second.after` seconds without an answer, or once the send is slow.
         """
-        seconds = min(self.options.slow_call_duration or inf, hedge.after if hedge else inf)
+        seconds = min(self.options.slow_call_duration or inf, second.after if second else inf)
         if seconds == inf:
             return None
         watched = Watched(
-            attempt, patience, hedge, due=attempt.began + seconds, since=attempt.began
+            attempt, patience, second, due=attempt.began + seconds, since=attempt.began
         )
         self._waiting.setdefault(seconds, {})[watched] = None
         self._by_entity.setdefault(attempt.entity.key, {})[watched] = None
-        if hedge is not None:
-            self.budget.earn()
+        if second is not None:
+            second.expect()
         if watched.due < self._looks:
             self._news.unpark_all()
         return watched
@@ -82,8 +81,8 @@ class SlowWatch:
         for queue in self._queues:
             queue.pop(watched, None)
         self._forget(watched)
-        if watched.hedge is not None:
-            watched.hedge.end()
+        if watched.second is not None:
+            watched.second.end()
 
     def accepted(self, attempt: Attempt) -> None:
         """Record that a send was accepted: older sends of its entity don't count as slow."""
@@ -94,7 +93,7 @@ class SlowWatch:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Watch until cancelled."""
-        async with trio.open_nursery() as self._hedges:
+        async with trio.open_nursery() as self._copies:
             task_status.started()
             while True:
                 firsts = (one.due for queue in self._queues for one in islice(queue, 1))
@@ -121,8 +120,8 @@ class SlowWatch:
         for watched in [one for queue in self._waiting.values() for one in _due(queue, now)]:
             if self.options.slow_call_duration is not None:
                 self._suspect(watched, now)
-            if watched.hedge is not None:
-                self._begin_hedge(watched, watched.hedge)
+            if watched.second is not None:
+                self._begin_copy(watched, watched.second)
         for watched in [*_due(self._slow, now), *_due(self._alive, now)]:
             if watched.overtaken or watched.patience is None:
                 continue
@@ -136,18 +135,17 @@ class SlowWatch:
         self.slow += 1
         self.states.evidence.slow(watched.attempt)
         if not watched.overtaken:
-            # The begin of a hedge is none: a healthy primary may take as long for each send.
+            # The begin of a copy is none: a healthy primary may take as long for each send.
             late = watched.attempt.began + (self.options.slow_call_duration or inf)
             self.states.slow(watched.attempt, is_silence=now >= late)
             watched.due = now + self.options.suspect_wait
             self._slow[watched] = None
 
-    def _begin_hedge(self, watched: Watched, hedge: Hedge) -> None:
-        if self._hedges is None or watched.patience is None:
+    def _begin_copy(self, watched: Watched, second: SecondCopy) -> None:
+        if self._copies is None or watched.patience is None:
             return
         in_doubt = self.states.state_of(watched.attempt.entity) is not State.PRIMARY
-        if in_doubt or self.budget.spend():
-            hedge.begin(self._hedges, watched.patience.cancel)
+        second.begin(self._copies, watched.patience.cancel, in_doubt=in_doubt)
 
     @property
     def _queues(self) -> tuple[Queue, ...]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.identity import Identity, parse_identity
 from gateway.domain.operators.control import Override
 from gateway.durable import make_private_folder, refuse_foreign_link, sync_folder
-from gateway.extensions.order.watch import OrderWatch
+from gateway.pairing.additions import Kept
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.states import DIVERTED, EntityStates
@@ -53,8 +54,8 @@ class SavedState:
     primary: Identity | None = None  # as reported last
     pins: tuple[Override, ...] = ()
     pauses: tuple[Override, ...] = ()
-    # Ordered backlog queues without a message of this gateway, if it ended in good order.
-    empty_ordered: tuple[str, ...] = ()
+    # By key: what extensions know if the process ended in good order.
+    kept: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -70,7 +71,7 @@ class StateFile:
     destination: Destination
     observer: Observer
     pauses: Pauses = attrs.field(factory=Pauses)
-    order: OrderWatch | None = None
+    kept: Sequence[Kept] = ()  # of extensions
     between_saves: float = BETWEEN_SAVES  # seconds
     retry: float = RETRY  # seconds from a failed save to the next
     _dirty: Changes = attrs.field(factory=Changes, init=False)
@@ -92,9 +93,9 @@ class StateFile:
         try:
             refuse_foreign_link(self.path)
             try:
-                saved = parse(self.path.read_bytes())
+                saved = self._parse(self.path)
             except FileNotFoundError:
-                saved, doubted = parse(_doubted(self.path).read_bytes()), True
+                saved, doubted = self._parse(_doubted(self.path)), True
         except FileNotFoundError:
             return
         except OSError as error:
@@ -107,12 +108,15 @@ class StateFile:
         self.states.restore(saved.states)
         self.states.pins.restore(saved.pins)
         self.pauses.overrides.restore(saved.pauses)
-        if self.order is not None and not doubted:
-            self.order.restore(saved.empty_ordered)
+        for each in self.kept if not doubted else ():
+            each.restore(saved.kept.get(each.key, ()))
+
+    def _parse(self, path: Path) -> SavedState:
+        return parse(path.read_bytes(), [each.key for each in self.kept])
 
     async def doubt(self) -> None:
         """
-        Let the next start trust the file no more to tell which ordered queues are empty, as it
+        Let the next start trust the file no more to tell what only a good end may tell, as it
         couldn't be written. It gets another name, which a full disk doesn't prevent.
         """
         try:
@@ -138,7 +142,7 @@ class StateFile:
             finally:
                 self._ends = True
                 unsaved = self._saved != self._versions  # even if no watcher has noticed it
-                if unsaved or (self.order is not None and self.order.empty()):
+                if unsaved or any(each.names() for each in self.kept):
                     with trio.move_on_after(LAST_SAVE, shield=True):
                         await self.save()
 
@@ -197,7 +201,7 @@ class StateFile:
             primary=self.destination.identity,
             pins=self.states.pins.all(),
             pauses=self.pauses.overrides.all(),
-            empty_ordered=self.order.empty() if self.order is not None and self._ends else (),
+            kept={each.key: each.names() if self._ends else () for each in self.kept},
         )
         versions = self._versions
         try:
@@ -218,12 +222,14 @@ class StateFile:
 
 
 def build(state: SavedState) -> bytes:
-    return json.dumps(_converter.unstructure(state), indent=1).encode()
+    content = _converter.unstructure(state)
+    kept = content.pop("kept")
+    return json.dumps({**content, **kept}, indent=1).encode()
 
 
-def parse(data: bytes) -> SavedState:
+def parse(data: bytes, keys: Sequence[str] = ()) -> SavedState:
     """
-    Read the file's content.
+    Read the file's content; `keys` are those of extensions.
 
     Raises:
         StateFileError: the content isn't JSON, has other fields, or is of another version.
@@ -238,7 +244,8 @@ def parse(data: bytes) -> SavedState:
     elif version != VERSION:
         raise StateFileError(f"version {VERSION} expected, found {version!r}")
     try:
-        saved: SavedState = _converter.structure(content, SavedState)
+        kept = {key: content[key] for key in keys if key in content}
+        saved: SavedState = _converter.structure({**content, "kept": kept}, SavedState)
     except cattrs.BaseValidationError as error:
         problems = "; ".join(cattrs.transform_error(error))
         raise StateFileError(f"the fields don't match: {problems}") from error

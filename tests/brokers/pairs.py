@@ -11,8 +11,9 @@ import trio
 
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.events.gateway import Event
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairDependencies, PairParts
+from gateway.pairing.pair import Pair, PairParts
 from gateway.pairing.provision import provision, usable_backlog
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, WallClock

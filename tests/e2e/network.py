@@ -35,8 +35,9 @@ from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.events.gateway import Event, SyphonBackedOff
 from gateway.domain.message import AcceptedBy, Message
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairDependencies, PairParts
+from gateway.pairing.pair import Pair, PairParts
 from gateway.pairing.provision import Backlog
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.wire.amqp.message import encode_sorted, encoded_size

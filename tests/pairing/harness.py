@@ -35,9 +35,11 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message, Value
 from gateway.moments import Moments
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.control import Control
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairDependencies, PairParts, PairPeers, Spool
+from gateway.pairing.pair import Pair, PairParts, Spool
+from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import Backlog
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backlog_message import Progress

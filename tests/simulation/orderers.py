@@ -28,8 +28,9 @@ from gateway.domain.errors import BrokerError, NoAnswer, Outcome, Unreachable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.extensions.order.keys import key_of
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, SyphonOptions
-from gateway.pairing.pair import PairDependencies, PairPeers
+from gateway.pairing.peers import PairPeers
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import encoded_size
@@ -157,7 +158,7 @@ class _Channel:
 
         async def note() -> None:
             if peer.pair is not None:
-                peer.pair.broker.note_orderer(queue, self.own)
+                peer.pair.in_order.note_orderer(queue, self.own)
 
         await self._ask(note, inf)
 

@@ -26,8 +26,10 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.offering import required
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.gathering import GatheringBroker
-from gateway.pairing.pair import Pair, PairDependencies, PairParts, PairPeers
+from gateway.pairing.pair import Pair, PairParts
+from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import Backlog
 from gateway.pairing.state_file import SavedState, StateFile, build, parse
 from gateway.pairing.states import EntityStates
@@ -60,12 +62,13 @@ class KeptState(StateFile):
     life: trio.CancelScope
 
     def restore(self) -> None:
-        saved = parse(self.disk[self.path]) if self.path in self.disk else SavedState()
+        keys = [each.key for each in self.kept]
+        saved = parse(self.disk[self.path], keys) if self.path in self.disk else SavedState()
         self.destination.restore(saved.primary)
         self.entity_cache.restore(saved.known)
         self.states.restore(saved.states)
-        if self.order is not None:
-            self.order.restore(saved.empty_ordered)
+        for each in self.kept:
+            each.restore(saved.kept.get(each.key, ()))
 
     async def save(self) -> bool:
         await trio.lowlevel.checkpoint()
@@ -73,7 +76,7 @@ class KeptState(StateFile):
             states=tuple(self.states.troubled()),
             known=tuple(self.entity_cache.all()),
             primary=self.destination.identity,
-            empty_ordered=self.order.empty() if self.order is not None and self._ends else (),
+            kept={each.key: each.names() if self._ends else () for each in self.kept},
         )
         if not self.life.cancel_called:
             self.disk[self.path] = build(state)
@@ -144,7 +147,7 @@ class Installation:
             entity_cache=pair.entity_cache,
             destination=pair.destination,
             observer=pair.states.observer,
-            order=pair.order,
+            kept=pair.kept,
             disk=self.disk,
             life=life,
         )
@@ -317,7 +320,8 @@ class GatewayProcess(Process):
         if self.pair is None:
             raise Unreachable("connection refused by the gateway")
         with self._until_death():
-            return await self.pair.broker.send_forwarded(entity, queue, messages, seconds)
+            assert self.pair.in_order is not None, "its entities are ordered"
+            return await self.pair.in_order.send_forwarded(entity, queue, messages, seconds)
         raise NoAnswer("the gateway died")
 
     @property

@@ -9,7 +9,7 @@ import trio.testing
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import LoopPaused
-from gateway.pairing.pair import PairDependencies
+from gateway.pairing.additions import PairDependencies
 from gateway.pairing.state_file import BETWEEN_SAVES
 from gateway.store.local.memory import MemoryBroker
 from tests.harness.clocks import VirtualClock

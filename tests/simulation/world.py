@@ -24,7 +24,7 @@ from gateway.domain.errors import Outcome
 from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
-from gateway.pairing.pair import PairDependencies
+from gateway.pairing.additions import PairDependencies
 from gateway.store.embedded.files import StoreError
 from gateway.store.local.broker import LocalBroker
 from gateway.store.local.memory import MemoryBroker

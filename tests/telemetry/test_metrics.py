@@ -4,12 +4,12 @@ from typing import Any
 
 import attrs
 
-from gateway.app.status.sections import ORDER
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.depth_history import MOST_QUEUES, QueueDepth, first_queues
 from gateway.domain.health.heartbeats import SyphonsSeen
 from gateway.domain.status.figures import OTHERS
 from gateway.domain.status.process import Status
+from gateway.extensions.order.status import ORDER
 from gateway.telemetry.metrics import exposition
 from tests.telemetry.metrics import samples, value
 from tests.wire.pairgate.status import NOW, OUTAGE, WELL

@@ -40,7 +40,6 @@ from gateway.app.namespaces import Sides
 from gateway.app.operations.control_calls import of_control
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
-from gateway.app.status.sections import ORDER
 from gateway.config.options import STORAGE_QUEUE, Config
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.frontends.admin.announcements import Announcements
@@ -50,7 +49,8 @@ from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
 from gateway.pairing.control import Control
 from gateway.pairing.gathering import GatheringBroker
-from gateway.pairing.pair import Pair, PairPeers
+from gateway.pairing.pair import Pair
+from gateway.pairing.peers import PairPeers
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.ports import Broker
 from gateway.store.local.broker import LocalBroker
@@ -230,7 +230,7 @@ def _with_operators(parts: Parts, paired: _Paired) -> Parts:
         parts,
         syphons=syphons,
         control=control,
-        sections={ORDER: pair.order_status},
+        sections=pair.sections,
         executors=of_control(control),
     )
 

@@ -229,7 +229,7 @@ class StatusBoard:
     def _counted_pair(
         self, pair: Pair, pairing: Pairing, troubled: Sequence[EntityState], reading: Reading
     ) -> PairStatus:
-        inflight, pauses = pair.broker.inflight, pair.broker.to_primary.pauses
+        inflight, pauses = pair.broker.inflight, pair.broker.ways.to_primary.pauses
         return PairStatus(
             label=pairing.options.label,
             states=_counted(troubled),
@@ -252,9 +252,9 @@ class StatusBoard:
             pins=tuple(each.text for each in pair.states.pins),
             durations=tuple(pair.broker.sends.durations()),
             refused=pair.broker.sends.refused(),
-            oversized=pair.broker.admission.oversized,
+            oversized=pair.broker.ways.admission.oversized,
             possibly_twice=dict(self.runtime.observer.possibly_twice),
-            slow_calls=pair.broker.to_primary.watch.slow,
+            slow_calls=pair.broker.ways.to_primary.watch.slow,
             state_changes=tuple(self.runtime.observer.state_changes()),
         )
 
@@ -353,7 +353,7 @@ def make_figures(
 
 def _busy_for_too_long(pair: Pair) -> Iterator[BusyEntity]:
     options = pair.broker.options
-    for entity, seconds, error in pair.broker.to_primary.pauses.lasting():
+    for entity, seconds, error in pair.broker.ways.to_primary.pauses.lasting():
         if seconds > rule_for(entity, options).interval:
             yield BusyEntity(
                 entity=entity.name, seconds=seconds, reason=error.reason.value, text=str(error)

@@ -8,19 +8,11 @@ from gateway.app.waking import expected_wake
 from gateway.config.options import Config
 from gateway.domain.status.figures import bounded
 from gateway.domain.status.listening import MOST_QUEUES, PoolStatus, QueueStatus, Wake
-from gateway.domain.status.pair import OrderStatus
 from gateway.domain.status.sections import Line, Readings, Section
 from gateway.extensions.listing import parts
 from gateway.wire.pairgate.advice import span, wake_text
 
 
-def _order_lines(order: OrderStatus | None) -> Iterator[Line]:
-    if order is not None:
-        unknown = f", {order.unknown} queues are unknown" if order.unknown else ""
-        leases = "" if order.leases is None else f", {order.leases} leases are held here"
-        missed = f", {order.missed} sends got no lease" if order.missed else ""
-        waits = f"{order.away} keys are away, {order.waiting} sends wait"
-        yield f"order    {waits}{unknown}{leases}{missed}"
 
 
 def _wake_lines(wake: Wake | None) -> Iterator[Line]:
@@ -67,9 +59,6 @@ def _queue_lines(queues: Sequence[QueueStatus]) -> Iterator[Line]:
         ]
 
 
-ORDER: Final = Section[OrderStatus | None](
-    path="pair.order", kind=OrderStatus | None, missing=None, lines=_order_lines
-)
 WAKE: Final = Section[Wake | None](path="wake", kind=Wake | None, missing=None, lines=_wake_lines)
 QUEUES: Final = Section[tuple[QueueStatus, ...]](
     path="queues",
@@ -81,7 +70,7 @@ QUEUES: Final = Section[tuple[QueueStatus, ...]](
 POOLS: Final = Section[tuple[PoolStatus, ...]](
     path="pools", kind=tuple[PoolStatus, ...], missing=(), lines=_pool_lines
 )
-SECTIONS: Final[tuple[Section[Any], ...]] = (*parts("sections"), ORDER, WAKE, QUEUES, POOLS)
+SECTIONS: Final[tuple[Section[Any], ...]] = (*parts("sections"), WAKE, QUEUES, POOLS)
 
 
 def readings(config: Config, *own: Readings) -> Readings:

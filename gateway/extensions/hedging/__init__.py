@@ -1,0 +1,7 @@
+"""A send that the primary doesn't answer soon goes to the backlog as well: `hedge_after`."""
+
+from typing import Final
+
+from gateway.extensions.extension import Extension
+
+EXTENSION: Final = Extension(package=__name__, second_copies=["hedging:Hedging"])

@@ -1,9 +1,4 @@
-"""
-Hedged sends: a send that the primary doesn't answer soon goes to the backlog as well.
-
-Both copies have the same message id, and the first success answers the caller. The entity must
-detect duplicates, or its receivers must be idempotent.
-"""
+"""One hedged send, and the budget of all."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -36,12 +31,14 @@ class HedgeBudget:
 @attrs.define(eq=False)
 class Hedge:
     """
-    The second copy of one send. `deliver` returns whether the backlog accepted the messages.
+    `gateway.pairing.sending.SecondCopy`: the second copy of one send. `deliver` returns whether
+    the backlog accepted the messages.
 
-    Only the first call of `begin` has an effect.
+    Only the first copy that the budget grants is sent.
     """
 
     after: float  # seconds without an answer of the primary
+    budget: HedgeBudget
     deliver: Callable[[], Awaitable[bool]]
     # Called if the primary accepted the send. True: the backlog accepted its copy as well. False:
     # the copy was cancelled, with an unknown outcome.
@@ -52,11 +49,16 @@ class Hedge:
     _over: trio.Event | None = attrs.field(default=None, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
-    def begin(self, nursery: trio.Nursery, then: Callable[[], object]) -> None:
-        """Send the second copy in the nursery. `then` is called once the backlog accepted it."""
-        if self._over is None:
-            self._over = trio.Event()
-            nursery.start_soon(self._run, then)
+    def expect(self) -> None:
+        """Add the send's share to the budget."""
+        self.budget.earn()
+
+    def begin(self, nursery: trio.Nursery, then: Callable[[], object], *, in_doubt: bool) -> None:
+        """Send the copy in the nursery, if the budget grants it, or the entity is in doubt."""
+        if not (in_doubt or self.budget.spend()) or self._over is not None:
+            return
+        self._over = trio.Event()
+        nursery.start_soon(self._run, then)
 
     def accepted_by_primary(self) -> None:
         """Record that the primary accepted; `doubled` follows once the copy's outcome is known."""

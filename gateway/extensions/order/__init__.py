@@ -1,0 +1,11 @@
+"""Entities that keep the order of their sends through an outage: `ordered` in `[pairing]`."""
+
+from typing import Final
+
+from gateway.extensions.extension import Extension
+
+EXTENSION: Final = Extension(
+    package=__name__,
+    sections=["status:ORDER"],
+    pairs=["addition:add"],
+)

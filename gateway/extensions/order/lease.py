@@ -53,9 +53,9 @@ from gateway.domain.errors import (
 from gateway.domain.events.order import OrderLeaseLost, OrderLeaseTaken
 from gateway.domain.message import NO_PROPERTIES, Complete, Message, Properties
 from gateway.extensions.order.keys import OrderKey
-from gateway.extensions.order.peers import OrderPeers
 from gateway.extensions.order.watch import OrderedQueue
 from gateway.offering import required
+from gateway.pairing.peers import OrderPeers
 from gateway.ports import Broker, NewId, Observer
 
 LEASE: Final = 10.0  # seconds that the next orderer waits, if the last one hasn't let go

@@ -37,12 +37,11 @@ from gateway.extensions.order.forward import forward
 from gateway.extensions.order.keys import OrderKey, is_ordered, key_of
 from gateway.extensions.order.lease import WAIT_SHARE as LEASE_SHARE
 from gateway.extensions.order.lease import OrderLease, OrderLeases
-from gateway.extensions.order.peers import OrderPeers
 from gateway.extensions.order.watch import OrderedQueue, OrderWatch
-from gateway.pairing.backlog import PACE, BacklogSender
-from gateway.pairing.primary import PrimarySender
+from gateway.pairing.backlog import PACE
+from gateway.pairing.peers import OrderPeers
 from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
-from gateway.pairing.states import EntityStates
+from gateway.pairing.ways import Ways
 from gateway.ports import NewId
 
 # Messages: with more of its key on the backlog, a send doesn't wait for the key's return.
@@ -138,13 +137,14 @@ class _Room:
 
 @attrs.define(eq=False, kw_only=True)
 class OrderedSends:
-    """Delivers the sends of ordered entities."""
+    """
+    `gateway.pairing.ways.Delivers`: the sends of ordered entities in their order, all others by
+    `ways`.
+    """
 
     patterns: Sequence[str]
     watch: OrderWatch
-    states: EntityStates
-    to_primary: PrimarySender
-    to_backlog: BacklogSender
+    ways: Ways
     new_id: NewId
     leases: OrderLeases | None = None  # None: no other gateway sends to the ordered entities
     _epoch: str = attrs.field(init=False)  # of the places that this gateway gives, hexadecimal
@@ -159,7 +159,7 @@ class OrderedSends:
         digits = "".join(each for each in self.new_id().lower() if each in "0123456789abcdef")
         return digits[:32] or "0"
 
-    def covers(self, entity: EntityPath) -> bool:
+    def keeps_order(self, entity: EntityPath) -> bool:
         """True if the entity keeps the order of its sends."""
         known = self._known.get(entity.key)
         if known is None:
@@ -169,6 +169,41 @@ class OrderedSends:
         return known
 
     async def deliver(
+        self,
+        entity: EntityPath,
+        batches: Sequence[Batch],
+        taken: Now,
+        deadline: float,
+        *,
+        in_order: bool = False,
+    ) -> None:
+        """As `Delivers.deliver`."""
+        if self.keeps_order(entity):
+            await self.deliver_in_order(entity, batches, taken, deadline)
+        else:
+            await self.ways.deliver(entity, batches, taken, deadline, in_order=in_order)
+
+    async def deliver_in_order(
+        self,
+        entity: EntityPath,
+        batches: Sequence[Batch],
+        taken: Now,
+        deadline: float,
+        *,
+        is_forwarded: bool = False,
+    ) -> None:
+        """As `in_turns`, to the primary or to the backlog; or to the orderer, unless forwarded."""
+
+        async def deliver(key: OrderKey, batch: Batch, since: Now) -> None:
+            sending = self.ways.make(entity, [batch], since, deadline)
+            sending.second = None  # a second copy would have another place in the order
+            await self.ways.give_verdicts(
+                sending, lambda each: self.try_ways(each, key, is_forwarded=is_forwarded)
+            )
+
+        await self.in_turns(entity, batches, taken, deadline, deliver, is_forwarded=is_forwarded)
+
+    async def in_turns(
         self,
         entity: EntityPath,
         batches: Sequence[Batch],
@@ -316,29 +351,29 @@ class OrderedSends:
                     self._end(other)
 
     async def try_ways(
-        self, sending: Sending, key: OrderKey, refuse: Callable[[Sending], None]
+        self, sending: Sending, key: OrderKey, *, is_forwarded: bool = False
     ) -> None:
         """
         Try the primary or the key's backlog queue, or both, for batches of one key whose turn it
-        is. `refuse` ends the batches that the primary wouldn't accept.
+        is.
 
         Raises:
             BrokerError: the verdict for all pending batches.
         """
         if not sending.may_divert:
-            await self.to_primary.take(sending)
+            await self.ways.to_primary.take(sending)
         elif self.leases is None:
-            await self._try_ways(sending, key, refuse, None)
+            await self._try_ways(sending, key, None)
         else:
             lease = self.leases.of(key)
-            if sending.is_forwarded:
+            if is_forwarded:
                 self.check_orderer(key)
             else:
                 until = trio.current_time() + sending.left * LEASE_SHARE
                 await self._forward(sending, lease, self.leases.peers, until)
             if sending.pending:
                 with lease.in_use():
-                    await self._try_ways(sending, key, refuse, lease)
+                    await self._try_ways(sending, key, lease)
 
     def check_orderer(self, key: OrderKey, queue: EntityPath | None = None) -> None:
         """
@@ -371,21 +406,20 @@ class OrderedSends:
         self,
         sending: Sending,
         key: OrderKey,
-        refuse: Callable[[Sending], None],
         lease: OrderLease | None,
     ) -> None:
         queue = self.watch.queue_of(key)
         home = self.watch.is_home(key) or await self._comes_home(sending, key, queue)
         if lease is not None and not lease.may_send(home=home):
             raise _without_lease(queue)
-        if home and await self.to_primary.take(sending):
+        if home and await self.ways.to_primary.take(sending):
             return
-        refuse(sending)
+        self.ways.refuse_what_the_primary_would(sending)
         if not home:
             await self._let_the_syphon_catch_up(sending, key, queue)
         if await self._divert(sending, key, queue, lease, has_other_way=home):
             return
-        if home and await self.to_primary.take_after_all(sending):
+        if home and await self.ways.to_primary.take_after_all(sending):
             return
         until = trio.current_time() + sending.left * RETRY_SHARE
         while not await self._divert(sending, key, queue, lease, has_other_way=False):
@@ -395,7 +429,7 @@ class OrderedSends:
 
     async def _comes_home(self, sending: Sending, key: OrderKey, queue: OrderedQueue) -> bool:
         """Wait for the return of a key that is away, if it may be soon. True: it is at home."""
-        if self.states.state_of(sending.entity) not in MAY_RETURN:
+        if self.ways.states.state_of(sending.entity) not in MAY_RETURN:
             return False
         if not queue.may_return_soon(key, FEW):
             return False
@@ -411,7 +445,7 @@ class OrderedSends:
     ) -> None:
         """Wait a little, so that the key's sends are slower than the syphon that moves them."""
         away = queue.away.get(key.digest)
-        if away is not None and self.states.state_of(sending.entity) is State.PRIMARY:
+        if away is not None and self.ways.states.state_of(sending.entity) is State.PRIMARY:
             await trio.sleep(min(SLOWER * away.took, SLOWEST, sending.left * WAIT_SHARE))
 
     async def _divert(
@@ -435,7 +469,7 @@ class OrderedSends:
         queue.note_diverted(key, sum(len(batch.messages) for batch in sending.pending))
         places = (f"{key.digest}.{self._epoch}.{number}" for number in self._numbers)
         pending, began = sending.pending, trio.current_time()
-        done = await self.to_backlog.take_at(
+        done = await self.ways.to_backlog.take_at(
             sending, queue.path, places, has_other_way=has_other_way
         )
         queue.note_diverted(key, 0)

@@ -11,7 +11,7 @@ count only those that nobody has locked.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import attrs
 import trio
@@ -23,8 +23,8 @@ from gateway.domain.billing import UPKEEP
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.failover import State
-from gateway.domain.status.pair import OrderStatus
 from gateway.extensions.order.keys import OrderKey
+from gateway.extensions.order.status import OrderStatus
 from gateway.offering import required
 from gateway.pairing.states import EntityStates
 from gateway.ports import Broker
@@ -136,11 +136,16 @@ class OrderedQueue:
 
 @attrs.define(eq=False, kw_only=True)
 class OrderWatch:
-    """Knows for each ordered queue which keys are away, and lists it while some are."""
+    """
+    Knows for each ordered queue which keys are away, and lists it while some are.
+
+    `gateway.pairing.additions.Kept`: the state file has the queues that are empty at the end.
+    """
 
     secondary: Broker
     label: str
     states: EntityStates
+    key: ClassVar[str] = "empty_ordered"
     most_listed: int = MOST_LISTED  # messages
     queues: Sequence[OrderedQueue] = attrs.field(init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)  # of what is known
@@ -165,14 +170,14 @@ class OrderWatch:
             waiting=sum(queue.waiting for queue in self.queues),
         )
 
-    def empty(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """The names of the queues that have no message of any key."""
         return tuple(queue.path.name for queue in self.queues if queue.is_home)
 
-    def restore(self, empty: Sequence[str]) -> None:
-        """Take over `empty` of an earlier life, as it was at its end."""
+    def restore(self, names: Sequence[str]) -> None:
+        """As `Kept.restore`: the queues with these names were empty."""
         for queue in self.queues:
-            if queue.path.name in empty:
+            if queue.path.name in names:
                 queue.any_key = None
 
     async def wait_home(self, key: OrderKey, deadline: float, few: int) -> bool:

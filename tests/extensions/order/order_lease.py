@@ -9,6 +9,8 @@ from gateway.domain import backlog
 from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import AcceptedBy
 from gateway.extensions.order.keys import key_of
+from gateway.extensions.order.status import ORDER, OrderStatus
+from gateway.extensions.order.watch import OrderWatch
 from gateway.pairing.options import OrderLeaseMode
 from gateway.pairing.pair import Pair
 from tests.harness.faulty_sessions import FaultySessionsBroker
@@ -71,6 +73,17 @@ async def gateway(harness: Harness, switch: Switch | None = None, **options) -> 
                 task_status.started(scope)
 
     return Gateway(pair, link, await harness.nursery.start(run))
+
+
+def watch_of(pair: Pair) -> OrderWatch:
+    """What the pair knows of the keys of its ordered entities."""
+    [addition] = pair.additions
+    assert isinstance(addition.kept, OrderWatch)
+    return addition.kept
+
+
+def status_of(pair: Pair) -> OrderStatus:
+    return pair.sections[ORDER]()
 
 
 def asked_for_leases(harness: Harness) -> int:

@@ -30,9 +30,8 @@ from gateway.extensions.cluster.requests import LARGEST
 from gateway.extensions.order import forward, lease
 from gateway.extensions.order.keys import key_of
 from gateway.offering import required
-from gateway.pairing.broker import PairedBroker
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
-from gateway.pairing.pair import PairPeers
+from gateway.pairing.peers import PairPeers, SendsInOrder
 from tests.extensions.cluster.gateways import Network, Node
 from tests.extensions.order.order_lease import (
     KEY,
@@ -43,6 +42,7 @@ from tests.extensions.order.order_lease import (
     asked_for_leases,
     gateway,
     keep_locked,
+    status_of,
 )
 from tests.extensions.order.order_lease import QUEUE as LEASES
 from tests.harness.faults import Hang, Operation, Refuse
@@ -62,7 +62,7 @@ MAX_REQUESTS = 4
 class Orders:
     """A pair as its peers see it: once silent, it takes sends, and neither sends nor answers."""
 
-    broker: PairedBroker
+    in_order: SendsInOrder
     is_silent: bool = False
     asked: int = 0  # since then
     is_orderer: bool = True
@@ -77,10 +77,10 @@ class Orders:
         if self.is_silent:
             self.asked += 1
             await trio.sleep_forever()
-        return await self.broker.send_forwarded(entity, queue, messages, seconds)
+        return await self.in_order.send_forwarded(entity, queue, messages, seconds)
 
     def note_orderer(self, queue: EntityPath, address: str) -> None:
-        self.broker.note_orderer(queue, address)
+        self.in_order.note_orderer(queue, address)
 
 
 @attrs.define(eq=False)
@@ -111,7 +111,7 @@ class Cluster:
         started = await gateway(self.harness, switch, peers=peers, **options)
         self.nodes[started] = node
         if knows:
-            node.orders = Orders(started.pair.broker)
+            node.orders = Orders(started.pair.in_order)
         return started
 
     async def kill(self, one: Gateway) -> None:
@@ -181,7 +181,7 @@ async def send_noting(gateway: Gateway, verdicts: list[object], one_message: Mes
 
 
 def leases(*gateways: Gateway) -> list[int]:
-    return [each.pair.order_status().leases for each in gateways]
+    return [status_of(each.pair).leases for each in gateways]
 
 
 async def test_a_send_at_another_gateway_is_forwarded_and_the_orderer_stays_one(harness, cluster):
@@ -272,7 +272,7 @@ async def test_the_gateway_that_had_a_send_from_a_client_counts_it_and_the_order
 async def test_the_status_says_how_sends_that_were_forwarded_ended(harness, cluster):
     one, other = await cluster.start(), await cluster.start(send_timeout=8.0)
     await one.send("a")
-    assert other.pair.order_status().forwarded == dict.fromkeys(RESULTS, 0)
+    assert status_of(other.pair).forwarded == dict.fromkeys(RESULTS, 0)
     await other.send("b")
     harness.primary.fail(Refuse(lambda: QuotaExceeded("full")), Operation.SEND, times=1)
     with pytest.raises(QuotaExceeded):
@@ -281,14 +281,14 @@ async def test_the_status_says_how_sends_that_were_forwarded_ended(harness, clus
     with pytest.raises(OutcomeUnknown):
         await other.send("d")
 
-    status = other.pair.order_status()
+    status = status_of(other.pair)
     assert status.forwarded == {
         **dict.fromkeys(RESULTS, 0),
         "accepted": 1,
         "refused": 1,
         "no-answer": 1,
     }
-    assert one.pair.order_status().missed == 0
+    assert status_of(one.pair).missed == 0
 
 
 @pytest.mark.parametrize("error", [QuotaExceeded, NotSupported, MessageTooLarge])
@@ -301,7 +301,7 @@ async def test_the_orderers_error_is_the_clients(harness, cluster, error):
     with pytest.raises(error, match="refused by the namespace"):
         await other.send("b")
 
-    assert other.pair.order_status().forwarded["refused"] == 1
+    assert status_of(other.pair).forwarded["refused"] == 1
     assert (leases(one, other), cluster.taken) == ([1, 0], 1)
 
 
@@ -337,7 +337,7 @@ async def test_an_orderer_that_ends_finishes_what_was_forwarded_and_lets_go(harn
 
     async def end():
         await trio.sleep(0.1)
-        await one.pair.leases.close()
+        await one.pair.leave()
         one.stop()
         cluster.nodes[one].stop()
 
@@ -367,7 +367,7 @@ async def test_an_orderer_that_ends_has_sent_nothing_that_waits_for_its_turn(har
         for each, name in zip(others, "bcde", strict=True):
             nursery.start_soon(send, each, name)
             await trio.sleep(0.1)
-        await one.pair.leases.close()
+        await one.pair.leave()
         one.stop()
         cluster.nodes[one].stop()
 
@@ -388,7 +388,7 @@ async def test_a_forwarded_send_that_goes_along_as_the_orderer_ends_has_its_verd
             nursery.start_soon(each.send, name)
             await trio.sleep(0.01)
         await trio.sleep(1.0)
-        await one.pair.leases.close()
+        await one.pair.leave()
 
     assert harness.primary.sends() - sent == len(["b", "cd"])
 
@@ -615,7 +615,7 @@ async def test_a_gateway_that_isnt_the_orderer_neither_sends_nor_forwards_what_w
     await other.send("b")
 
     with Timed() as took, pytest.raises(NotOrderer) as caught:
-        await other.pair.broker.send_forwarded(ORDERS, QUEUE, [message("c")], 30.0)
+        await other.pair.in_order.send_forwarded(ORDERS, QUEUE, [message("c")], 30.0)
 
     assert (took.seconds, caught.value.outcome) == (0, Outcome.NOT_SENT)
     assert await harness.primary.ids() == ["a", "b"]
@@ -633,7 +633,7 @@ async def test_a_forwarded_send_whose_turn_comes_after_the_end_of_the_lease_isnt
     await trio.sleep(0.1)
 
     with pytest.raises(NotOrderer):
-        await one.pair.broker.send_forwarded(ORDERS, QUEUE, [message("c")], 200.0)
+        await one.pair.in_order.send_forwarded(ORDERS, QUEUE, [message("c")], 200.0)
 
     assert await harness.primary.ids() == ["a", "b"]
 
@@ -651,7 +651,7 @@ async def test_nothing_is_sent_for_peers_but_messages_of_that_queues_keys(cluste
     await one.send("a")
 
     with pytest.raises(NotOrderer):
-        await one.pair.broker.send_forwarded(entity, queue, [message("b")], 30.0)
+        await one.pair.in_order.send_forwarded(entity, queue, [message("b")], 30.0)
 
 
 async def test_a_forwarded_send_doesnt_go_along_with_one_that_may_be_forwarded(harness, cluster):
@@ -712,7 +712,7 @@ async def test_a_send_that_gets_neither_lease_nor_orderer_in_its_time_isnt_sent(
 
     assert caught.value.outcome is Outcome.NOT_SENT
     assert await harness.primary.ids() == []
-    assert one.pair.order_status().missed == 1
+    assert status_of(one.pair).missed == 1
 
 
 async def test_forwarded_sends_leave_connections_for_settlements(harness, cluster):

@@ -21,6 +21,7 @@ from tests.extensions.order.order_lease import (
     asked_for_leases,
     gateway,
     keep_locked,
+    status_of,
 )
 from tests.harness.faults import Hang, Operation, Refuse
 from tests.pairing.harness import (
@@ -46,7 +47,7 @@ async def test_without_the_option_nobody_asks_for_a_lease(harness):
 
     assert await one.send("a") is PRIMARY
     assert asked_for_leases(harness) == 0
-    assert one.pair.order_status().leases is None
+    assert status_of(one.pair).leases is None
 
 
 async def test_without_a_send_nobody_asks_for_a_lease(harness):
@@ -54,7 +55,7 @@ async def test_without_a_send_nobody_asks_for_a_lease(harness):
     await trio.sleep(60.0)
 
     assert asked_for_leases(harness) == 0
-    assert one.pair.order_status().leases == 0
+    assert status_of(one.pair).leases == 0
 
 
 async def test_the_orderer_sends_as_ever_and_renews_its_lease(harness):
@@ -63,7 +64,7 @@ async def test_the_orderer_sends_as_ever_and_renews_its_lease(harness):
         assert await one.send(name) is PRIMARY
         await trio.sleep(2 * lease.LEASE)
 
-    assert one.pair.order_status().leases == 1
+    assert status_of(one.pair).leases == 1
     assert len(harness.events.of(OrderLeaseTaken)) == 1
 
 
@@ -79,7 +80,7 @@ async def test_a_send_of_another_gateway_waits_until_the_orderer_lets_go(harness
     assert took.seconds < lease.TENURE + SOON
     assert took_back.seconds < lease.TENURE + lease.FOR_OTHERS + SOON
     assert await harness.primary.ids() == ["a", "b", "c"]
-    assert (one.pair.order_status().leases, other.pair.order_status().leases) == (1, 0)
+    assert (status_of(one.pair).leases, status_of(other.pair).leases) == (1, 0)
 
 
 async def test_gateways_that_all_send_take_turns(harness):
@@ -160,7 +161,7 @@ async def test_an_idle_orderer_lets_go(harness):
     await one.send("a")
     await trio.sleep(lease.IDLE + SOON)
 
-    assert one.pair.order_status().leases == 0
+    assert status_of(one.pair).leases == 0
 
     with Timed() as took:
         await other.send("b")
@@ -262,7 +263,7 @@ async def test_the_last_orderer_doesnt_go_on_once_another_has_the_lease(harness)
         await one.send("d")
 
     assert took.seconds > lease.POLL / 2  # the gateway asked for the lease
-    assert other.pair.order_status().leases == 0
+    assert status_of(other.pair).leases == 0
 
 
 async def test_an_orderer_whose_connection_broke_takes_its_lease_again_and_knows_what_it_knew(

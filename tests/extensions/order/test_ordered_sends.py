@@ -36,6 +36,7 @@ from gateway.pairing.options import OnUnknown
 from gateway.pairing.pair import Pair
 from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
 from gateway.pairing.state_file import parse
+from tests.extensions.order.order_lease import watch_of
 from tests.harness.faults import LoseAnswer, Operation, Refuse
 from tests.pairing.harness import (
     BILLS,
@@ -64,8 +65,8 @@ def ordered() -> bool:
 async def ordered_pair(harness: Harness, **options) -> Pair:
     """A pair that knows its backlog."""
     pair = await harness.pair(ordered=("orders",), **{**OUTAGE, **options})
-    while pair.order.status().unknown:
-        await pair.order.changes.wait_next()
+    while watch_of(pair).status().unknown:
+        await watch_of(pair).changes.wait_next()
     return pair
 
 
@@ -80,8 +81,8 @@ async def ids_in_session(harness: Harness, queue=HOME) -> list:
 async def move_all(harness: Harness, pair: Pair) -> None:
     """Let a syphon move the backlog, until the pair knows that nothing is left there."""
     syphon = await harness.syphon()
-    while pair.order.status().away:
-        await pair.order.changes.wait_next()
+    while watch_of(pair).status().away:
+        await watch_of(pair).changes.wait_next()
     syphon.cancel()
 
 
@@ -141,15 +142,15 @@ async def test_a_message_that_a_syphon_has_locked_keeps_its_key_away(harness):
     sessions = required(harness.secondary.store, Sessions)
     async with sessions.open_session(HOME, None) as receiver:
         [delivery] = await receiver.receive(1)
-        await pair.order.changes.wait_next()
+        await watch_of(pair).changes.wait_next()
 
         assert await send(pair, "b") is BACKLOG
 
         await receiver.settle(delivery, Complete())
         [delivery] = await receiver.receive(1)
         await receiver.settle(delivery, Complete())
-    while pair.order.status().away:
-        await pair.order.changes.wait_next()
+    while watch_of(pair).status().away:
+        await watch_of(pair).changes.wait_next()
 
     assert await send(pair, "c") is PRIMARY
 
@@ -193,11 +194,9 @@ async def test_a_wait_in_vain_isnt_repeated_soon(harness):
     await send(pair, "a")
     harness.primary.heal()
     await pair.states.wait_moved(ORDERS, State.SECONDARY)
-    while (
-        pair.order.queue_of(key_of(ORDERS, message())).away[key_of(ORDERS, message()).digest].left
-        is None
-    ):
-        await pair.order.changes.wait_next()
+    key, watch = key_of(ORDERS, message()), watch_of(pair)
+    while watch.queue_of(key).away[key.digest].left is None:
+        await watch_of(pair).changes.wait_next()
     began = trio.current_time()
 
     await send(pair, "b")
@@ -217,7 +216,7 @@ async def after_a_restart(harness: Harness, messages: int, **options) -> Pair:
     harness.primary.heal()
     pair = harness.parts(ordered=("orders",), **OUTAGE).assemble()
     for name, value in options.items():
-        setattr(pair.order, name, value)
+        setattr(watch_of(pair), name, value)
     return pair
 
 
@@ -322,7 +321,7 @@ async def test_a_batch_with_several_keys_is_sent_by_key(harness):
     assert await pair.broker.send_diverting(ORDERS, batch) is BACKLOG
 
     async def ids_of(session):
-        queue = pair.order.queue_of(key_of(ORDERS, message(session_id=session))).path
+        queue = watch_of(pair).queue_of(key_of(ORDERS, message(session_id=session))).path
         digest = key_of(ORDERS, message(session_id=session)).digest
         found = await harness.secondary.messages(queue)
         return [each.message_id for each in found if each.session_id == digest]
@@ -399,9 +398,9 @@ async def test_a_send_that_waits_for_another_ends_at_its_deadline(harness):
         batch.accepted_by = PRIMARY
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(pair.broker.ordered.deliver, ORDERS, [first], taken, deadline, deliver)
+        nursery.start_soon(pair.broker.delivery.in_turns, ORDERS, [first], taken, deadline, deliver)
         await wait_all_tasks_blocked()
-        await pair.broker.ordered.deliver(ORDERS, [second], taken, deadline, deliver)
+        await pair.broker.delivery.in_turns(ORDERS, [second], taken, deadline, deliver)
 
         assert trio.current_time() == pytest.approx(deadline)
 
@@ -433,7 +432,9 @@ class Calls:
         batch = Batch([Message(message_id=name, body=bytes(size))])
         taken = self.pair.broker.moments.now()
         with scope:
-            await self.pair.broker.ordered.deliver(ORDERS, [batch], taken, deadline, self._deliver)
+            await self.pair.broker.delivery.in_turns(
+                ORDERS, [batch], taken, deadline, self._deliver
+            )
             assert batch.accepted_by is not None or batch.error is not None
             self.verdicts[name] = batch.accepted_by or batch.error.outcome
             self.changes.note()
@@ -607,7 +608,7 @@ async def test_nothing_is_sent_if_the_turn_comes_after_the_deadline(harness):
         may_divert=True,
     )
 
-    await pair.broker.ordered.try_ways(late, key_of(ORDERS, message("b")), lambda sending: None)
+    await pair.broker.delivery.try_ways(late, key_of(ORDERS, message("b")))
 
     assert late.left == 0.0
     assert [batch.error for batch in late.pending] == [None]
@@ -622,8 +623,8 @@ async def test_without_knowledge_of_the_backlog_nothing_goes_to_the_primary(harn
         await send(pair, "a")
     assert harness.primary.sends() == 0
     harness.secondary.heal()
-    while pair.order.status().unknown:
-        await pair.order.changes.wait_next()
+    while watch_of(pair).status().unknown:
+        await watch_of(pair).changes.wait_next()
 
     assert await send(pair, "b") is PRIMARY
 
@@ -636,13 +637,13 @@ async def test_a_new_gateway_finds_the_keys_that_are_on_the_backlog(harness):
 
     another = await ordered_pair(harness)
 
-    assert another.order.status().away == 1
+    assert watch_of(another).status().away == 1
     assert await send(another, "b") is BACKLOG
 
 
 async def test_keys_stay_away_while_a_queue_has_too_many_messages_to_list(harness):
     pair = await ordered_pair(harness)
-    pair.order.most_listed = 3
+    watch_of(pair).most_listed = 3
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
     for name in "abcd":
         await send(pair, name)
@@ -655,21 +656,21 @@ async def test_keys_stay_away_while_a_queue_has_too_many_messages_to_list(harnes
 
 async def test_more_keys_than_are_remembered_make_all_keys_of_their_queue_away(harness):
     pair = await ordered_pair(harness)
-    for queue in pair.order.queues:
+    for queue in watch_of(pair).queues:
         queue.most_away = 1
     harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
     for number in range(20):
         await send(pair, str(number), session_id=str(number))
 
-    assert pair.order.status().unknown
+    assert watch_of(pair).status().unknown
 
     harness.primary.heal()
     await pair.states.wait_moved(ORDERS, State.SECONDARY)
     await harness.syphon()
     await trio.sleep(10.0)
 
-    assert not pair.order.status().unknown
-    assert not pair.order.status().away
+    assert not watch_of(pair).status().unknown
+    assert not watch_of(pair).status().away
     assert await send(pair, "last", session_id="0") is PRIMARY
 
 
@@ -680,8 +681,8 @@ async def test_a_clean_end_is_remembered(harness, tmp_path):
     async with trio.open_nursery() as nursery:
         first = parts.assemble()
         await nursery.start(first.run)
-        while first.order.status().unknown:
-            await first.order.changes.wait_next()
+        while watch_of(first).status().unknown:
+            await watch_of(first).changes.wait_next()
         nursery.cancel_scope.cancel()
     harness.secondary.fail(Refuse())
 
@@ -694,7 +695,8 @@ async def test_a_clean_end_is_remembered(harness, tmp_path):
     third = parts.assemble()
     async with trio.open_nursery() as nursery:
         await nursery.start(third.run)
-        assert parse((tmp_path / "state.json").read_bytes()).empty_ordered == ()
+        saved = parse((tmp_path / "state.json").read_bytes(), ["empty_ordered"])
+        assert saved.kept == {"empty_ordered": ()}
         nursery.cancel_scope.cancel()
 
 
@@ -709,20 +711,20 @@ async def test_a_clean_end_counts_once_even_if_the_next_start_cant_write_the_fil
         first = parts.assemble()
         await nursery.start(first.run)
         first.states.pins.restore([pin])
-        while first.order.status().unknown:
-            await first.order.changes.wait_next()
+        while watch_of(first).status().unknown:
+            await watch_of(first).changes.wait_next()
         nursery.cancel_scope.cancel()
     with monkeypatch.context() as patch:
         patch.setattr(state_file, "_write", full_disk)
         async with trio.open_nursery() as nursery:
             second = parts.assemble()
             await nursery.start(second.run)
-            assert not second.order.status().unknown
+            assert not watch_of(second).status().unknown
             nursery.cancel_scope.cancel()  # as if it were killed: it can't write its file either
 
     third = parts.assemble()
     third.state.restore()
-    assert third.order.empty() == ()
+    assert watch_of(third).names() == ()
     assert third.states.pins.all() == (pin,)
     assert await third.state.save()
     assert list(tmp_path.iterdir()) == [path]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import attrs
 
-from gateway.app.status.sections import ORDER, QUEUES
+from gateway.app.status.sections import QUEUES
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import Unreachable
@@ -17,7 +17,6 @@ from gateway.domain.status.listening import QueueStatus
 from gateway.domain.status.pair import (
     BacklogStatus,
     BusyEntity,
-    OrderStatus,
     PairStatus,
     SendCount,
     SendDuration,
@@ -38,6 +37,7 @@ from gateway.domain.status.process import (
 )
 from gateway.extensions.drill.order import Drill, DrillFault
 from gateway.extensions.drill.section import DRILL
+from gateway.extensions.order.status import ORDER, OrderStatus
 from tests.wire.pairgate.advice import ALIVE
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -1,0 +1,63 @@
+"""The order's part of a pair: ordered sends, the watch of their queues, and the leases."""
+
+from functools import partial
+
+import attrs
+
+from gateway.extensions.order.forwarded import ForwardedSends
+from gateway.extensions.order.lease import OrderLeases
+from gateway.extensions.order.sends import OrderedSends
+from gateway.extensions.order.status import ORDER, OrderStatus
+from gateway.extensions.order.watch import OrderWatch
+from gateway.pairing.additions import Addition, PairCore, stay
+from gateway.pairing.options import OnLeaseLost
+
+
+def add(core: PairCore) -> Addition | None:
+    """The order of `pairing.ordered`; None: no entity keeps its order."""
+    options, ways = core.options, core.ways
+    if not options.ordered:
+        return None
+    watch = OrderWatch(secondary=core.secondary, label=options.label, states=ways.states)
+    leases = _leases(core, watch)
+    sends = OrderedSends(
+        patterns=options.ordered,
+        watch=watch,
+        ways=ways,
+        new_id=core.dependencies.new_id,
+        leases=leases,
+    )
+    return Addition(
+        delivery=sends,
+        services=[watch] if leases is None else [watch, leases],
+        queues=[queue.path for queue in watch.queues],
+        kept=watch,
+        in_order=ForwardedSends(sends=sends, inflight=core.inflight, moments=core.moments),
+        sections={ORDER: partial(_status, watch, leases)},
+        leave=stay if leases is None else leases.close,
+    )
+
+
+def _leases(core: PairCore, watch: OrderWatch) -> OrderLeases | None:
+    if not core.options.has_order_leases:
+        return None
+    dependencies = core.dependencies
+    return OrderLeases(
+        secondary=core.secondary,
+        label=core.options.label,
+        queues=watch.queues,
+        goes_on=core.options.on_lease_lost is OnLeaseLost.SEND,
+        new_id=dependencies.new_id,
+        rng=dependencies.rng,
+        observer=dependencies.observer,
+        peers=core.peers.orderers if core.options.forwards_sends else None,
+    )
+
+
+def _status(watch: OrderWatch, leases: OrderLeases | None) -> OrderStatus:
+    status = watch.status()
+    if leases is None:
+        return status
+    return attrs.evolve(
+        status, leases=leases.held, missed=leases.missed, forwarded=leases.forwarded
+    )
