@@ -38,10 +38,9 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
 from gateway.forwarding_broker import ForwardingBroker
-from gateway.pairing.additions import PairDependencies
+from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.options import OrderLeaseMode, PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairParts
-from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import Backlog, provision
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Receiver

@@ -40,9 +40,9 @@ from gateway.extensions.cluster.options import ClusterOptions
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.net.listeners import open_listener
+from gateway.pairing.additions import PairPeers
 from gateway.pairing.options import OrderLeaseMode
 from gateway.pairing.pair import Pair
-from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import provision
 from gateway.store.local.broker import LocalOptions
 from gateway.store.local.memory import MemoryBroker

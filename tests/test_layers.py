@@ -79,7 +79,6 @@ STILL_IMPORTED: set[tuple[str, str]] = {
     ("extensions/workers/locks", "cluster"),
     ("extensions/workers/pool", "cluster"),
     ("extensions/workers/worker", "cluster"),
-    ("pairing/syphon/syphon", "order"),
 }
 
 MOST_NAMES = 26  # in a folder, besides `MARKERS`

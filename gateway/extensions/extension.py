@@ -71,6 +71,7 @@ class Extension:
     # `gateway.pairing.ways.MakesCopies`.
     second_copies: Sequence[Part] = ()
     pairs: Sequence[Part] = ()  # `gateway.pairing.additions.AddToPair`
+    drains: Sequence[Part] = ()  # `gateway.pairing.syphon.drained_queue.DrainKind`
 
     @property
     def name(self) -> str:

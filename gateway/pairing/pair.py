@@ -14,7 +14,14 @@ from gateway.domain.message import AcceptedBy
 from gateway.domain.status.sections import Readings
 from gateway.extensions.listing import parts
 from gateway.moments import Moments
-from gateway.pairing.additions import Addition, Kept, PairCore, PairDependencies
+from gateway.pairing.additions import (
+    Addition,
+    Kept,
+    PairCore,
+    PairDependencies,
+    PairPeers,
+    SendsInOrder,
+)
 from gateway.pairing.admission import Admission
 from gateway.pairing.backlog import BacklogSender, Rotation
 from gateway.pairing.backlog_limit import BacklogLimit, no_setup
@@ -24,7 +31,6 @@ from gateway.pairing.depth import BacklogDepth, Counts, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import Oversized, PairOptions
-from gateway.pairing.peers import PairPeers, SendsInOrder
 from gateway.pairing.primary import PrimarySender
 from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog
@@ -77,7 +83,7 @@ class Pair:
 
     @property
     def sections(self) -> Readings:
-        """What reads the extensions' sections of the status."""
+        """The readings of the sections that extensions have in the status."""
         return {section: read for each in self.additions for section, read in each.sections.items()}
 
     async def leave(self) -> None:

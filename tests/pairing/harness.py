@@ -35,17 +35,17 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message, Value
 from gateway.moments import Moments
-from gateway.pairing.additions import PairDependencies
+from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.control import Control
 from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairParts, Spool
-from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import Backlog
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backlog_message import Progress
 from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
+from gateway.pairing.syphon.drained_queue import DrainedQueue
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.mover import Mover
 from gateway.pairing.syphon.pauses import Pauses
@@ -342,7 +342,7 @@ class Harness:
         """A drain of `QUEUE`, alone."""
         chosen, progress = SyphonOptions(**options), Progress(None)
         clock = self.clocks.get("syphon", self.clock)
-        return Drain(
+        at = DrainedQueue(
             primary=self.primary.broker,
             source=self.secondary.broker,
             queue=QUEUE,
@@ -362,22 +362,23 @@ class Harness:
             clock=clock,
             moments=Moments(clock),
             observer=self.events,
-            max_suspended=max_suspended,
         )
+        return Drain(at=at, max_suspended=max_suspended)
 
     def make_mover(self, drain: Drain, receiver: Receiver, *, lock: float = 15.0) -> Mover:
         """A mover at that receiver, with what the drain has. `lock` is in seconds."""
+        at = drain.at
         return Mover(
-            primary=drain.primary,
+            primary=at.primary,
             receiver=receiver,
-            receiver_queue=drain.queue,
-            backoffs=drain.backoffs,
-            options=drain.options,
-            copies=drain.copies,
-            progress=drain.progress,
-            clock=drain.clock,
-            moments=drain.moments,
-            observer=drain.observer,
+            receiver_queue=at.queue,
+            backoffs=at.backoffs,
+            options=at.options,
+            copies=at.copies,
+            progress=at.progress,
+            clock=at.clock,
+            moments=at.moments,
+            observer=at.observer,
             lock=lambda: lock,
         )
 

@@ -28,9 +28,8 @@ from gateway.domain.errors import BrokerError, NoAnswer, Outcome, Unreachable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.extensions.order.keys import key_of
-from gateway.pairing.additions import PairDependencies
+from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.options import OnLeaseLost, OrderLeaseMode, PairOptions, SyphonOptions
-from gateway.pairing.peers import PairPeers
 from gateway.ports import Broker
 from gateway.store.local.memory import MemoryBroker
 from gateway.wire.amqp.message import encoded_size

@@ -26,10 +26,9 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
 from gateway.offering import required
-from gateway.pairing.additions import PairDependencies
+from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair, PairParts
-from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import Backlog
 from gateway.pairing.state_file import SavedState, StateFile, build, parse
 from gateway.pairing.states import EntityStates

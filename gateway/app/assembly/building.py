@@ -47,10 +47,10 @@ from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.net.clients import Clients
+from gateway.pairing.additions import PairPeers
 from gateway.pairing.control import Control
 from gateway.pairing.gathering import GatheringBroker
 from gateway.pairing.pair import Pair
-from gateway.pairing.peers import PairPeers
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.ports import Broker
 from gateway.store.local.broker import LocalBroker

@@ -25,9 +25,8 @@ from gateway.domain.events.gateway import BacklogReady, Doubtful
 from gateway.domain.operators.control import EVERYTHING
 from gateway.extensions.cluster.cluster import Cluster
 from gateway.net.secret_files import check_secret_file
-from gateway.pairing.additions import PairDependencies
+from gateway.pairing.additions import PairDependencies, PairPeers
 from gateway.pairing.pair import Pair, PairParts, Spool
-from gateway.pairing.peers import PairPeers
 from gateway.pairing.provision import Backlog, usable_backlog
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.heartbeats import Heartbeats

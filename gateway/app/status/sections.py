@@ -13,8 +13,6 @@ from gateway.extensions.listing import parts
 from gateway.wire.pairgate.advice import span, wake_text
 
 
-
-
 def _wake_lines(wake: Wake | None) -> Iterator[Line]:
     if wake is not None:
         yield f"listener {wake_text(wake)}"

@@ -42,7 +42,7 @@ async def dial_tcp(address: str) -> trio.abc.Stream:
 class Peers:
     """
     All peers; each is asked to settle the deliveries with its tag. Implements
-    `gateway.frontends.elsewhere.Elsewhere` and `gateway.pairing.peers.OrderPeers`.
+    `gateway.frontends.elsewhere.Elsewhere` and `gateway.pairing.additions.OrderPeers`.
     """
 
     tokens: HolderTokens

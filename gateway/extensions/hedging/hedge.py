@@ -1,4 +1,4 @@
-"""One hedged send, and the budget of all."""
+"""A hedged send, and the budget of all."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final

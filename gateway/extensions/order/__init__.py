@@ -8,4 +8,5 @@ EXTENSION: Final = Extension(
     package=__name__,
     sections=["status:ORDER"],
     pairs=["addition:add"],
+    drains=["ordered_drain:ORDERED"],
 )

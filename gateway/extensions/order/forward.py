@@ -29,7 +29,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Message
 from gateway.extensions.order.lease import ForwardResult, OrderLease
-from gateway.pairing.peers import OrderPeers
+from gateway.pairing.additions import OrderPeers
 from gateway.pairing.sending import Batch, Sending
 
 # Seconds without an answer, after which the gateway takes the lease as soon as it can be had.

@@ -22,7 +22,7 @@ LONGEST_WAIT: Final = 1.0  # seconds that a forwarded send waits for `max_inflig
 
 @attrs.frozen(eq=False, kw_only=True)
 class ForwardedSends:
-    """Implements `gateway.pairing.peers.SendsInOrder`."""
+    """Implements `gateway.pairing.additions.SendsInOrder`."""
 
     sends: OrderedSends
     inflight: InFlight

@@ -55,7 +55,7 @@ from gateway.domain.message import NO_PROPERTIES, Complete, Message, Properties
 from gateway.extensions.order.keys import OrderKey
 from gateway.extensions.order.watch import OrderedQueue
 from gateway.offering import required
-from gateway.pairing.peers import OrderPeers
+from gateway.pairing.additions import OrderPeers
 from gateway.ports import Broker, NewId, Observer
 
 LEASE: Final = 10.0  # seconds that the next orderer waits, if the last one hasn't let go

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from gateway.capabilities import SessionReceiver, Sessions
+from gateway.domain import backlog
 from gateway.domain.bounded import Bounded
 from gateway.domain.copies import Step
 from gateway.domain.dead_letters import MALFORMED
@@ -36,11 +37,12 @@ from gateway.domain.errors import (
     SessionLockLost,
     SessionNotAvailable,
 )
-from gateway.domain.events.gateway import LeftUntouched, SyphonFailed
+from gateway.domain.events.gateway import SyphonFailed
 from gateway.domain.message import Delivery
 from gateway.offering import offered, required
 from gateway.pairing.syphon.backlog_message import BacklogMessage
-from gateway.pairing.syphon.drain import PATIENCE, Drain
+from gateway.pairing.syphon.drain import PATIENCE
+from gateway.pairing.syphon.drained_queue import DrainedQueue, DrainKind
 from gateway.pairing.syphon.mover import LOCK_SHARE, Mover
 
 MOST_SESSIONS: Final = 64  # that are locked at once; half of them may wait
@@ -61,9 +63,10 @@ class _Released:
 
 
 @attrs.define(eq=False, kw_only=True)
-class OrderedDrain(Drain):
+class OrderedDrain:
     """Moves messages from one backlog queue of ordered entities to the primary."""
 
+    at: DrainedQueue
     most_sessions: int = MOST_SESSIONS
     # The sessions of this drain; a lost one may be locked again before its task has ended.
     _sessions: dict[str, trio.Event] = attrs.field(factory=dict, init=False)
@@ -76,14 +79,14 @@ class OrderedDrain(Drain):
         return Bounded(MOST_RELEASED)
 
     async def run(self) -> BrokerError:
-        """As `Drain.run`."""
+        """As `Drains.run`."""
         room = trio.Semaphore(self.most_sessions)
-        sessions, failures = required(self.source, Sessions), 0
+        sessions, failures = required(self.at.source, Sessions), 0
         async with trio.open_nursery() as nursery:
             while True:
                 found = False
                 for wanted in await self._next_sessions(sessions):
-                    await self.pauses.wait_resumed(self.queue)
+                    await self.at.pauses.wait_resumed(self.at.queue)
                     await room.acquire()
                     if wanted is not None and not self._may_lock(wanted):
                         room.release()
@@ -97,9 +100,9 @@ class OrderedDrain(Drain):
                     found = True
                     failures = 0 if error is None else failures + 1
                     if error is not None:  # the sessions that are locked go on
-                        self.observer.report(SyphonFailed(queue=self.queue, reason=str(error)))
-                        delay = self.options.queue_retry.delay(failures, self.redelivery_guard.rng)
-                        await trio.sleep(delay)
+                        self._report(error)
+                        retry, rng = self.at.options.queue_retry, self.at.redelivery_guard.rng
+                        await trio.sleep(retry.delay(failures, rng))
                 if not found:
                     await trio.sleep(SEARCH_PAUSE)
         raise AssertionError("the queue exists until it doesn't")
@@ -116,11 +119,11 @@ class OrderedDrain(Drain):
             await trio.lowlevel.checkpoint()
             return (None,)
         names: Sequence[str] = ()
-        with trio.move_on_after(PATIENCE * self.options.attempt_timeout):
+        with trio.move_on_after(PATIENCE * self.at.options.attempt_timeout):
             try:
-                names = await sessions.list_sessions(self.queue, skip=self._listed, top=PAGE)
+                names = await sessions.list_sessions(self.at.queue, skip=self._listed, top=PAGE)
             except BrokerError as error:
-                self.observer.report(SyphonFailed(queue=self.queue, reason=str(error)))
+                self._report(error)
         self._listed = self._listed + PAGE if len(names) == PAGE else 0
         return [each for each in names if self._may_lock(each)]
 
@@ -129,7 +132,7 @@ class OrderedDrain(Drain):
         if any(each.until > now for each in self._released.values()):
             return True
         entities = {each.entity for each in self._released.values()}
-        return any(each is not None and self.backoffs.is_suspended(each) for each in entities)
+        return any(each is not None and self.at.backoffs.is_suspended(each) for each in entities)
 
     def _may_lock(self, session: str) -> bool:
         return session not in self._sessions and not self._is_barred(session)
@@ -139,7 +142,7 @@ class OrderedDrain(Drain):
         released = self._released.get(session)
         if released is None:
             return False
-        if released.entity is not None and self.backoffs.is_suspended(released.entity):
+        if released.entity is not None and self.at.backoffs.is_suspended(released.entity):
             return True
         return released.until > trio.current_time()
 
@@ -155,11 +158,11 @@ class OrderedDrain(Drain):
         locked = False
         try:
             with trio.CancelScope() as scope:
-                async with sessions.open_session(self.queue, wanted) as receiver:
+                async with sessions.open_session(self.at.queue, wanted) as receiver:
                     locked = True
                     task_status.started(None)
                     await self._empty(receiver)
-                    scope.deadline = trio.current_time() + self.options.attempt_timeout
+                    scope.deadline = trio.current_time() + self.at.options.attempt_timeout
         except BrokerError as error:
             if not locked:
                 task_status.started(error)
@@ -177,21 +180,23 @@ class OrderedDrain(Drain):
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep_session, receiver, nursery.cancel_scope)
-                await self._move_session(receiver, self._mover(receiver))
+                alone = offered(self.at.primary, Sessions) is None
+                mover = self.at.mover(receiver, in_session=True, one_by_one=alone)
+                await self._move_session(receiver, mover)
                 nursery.cancel_scope.cancel()
         finally:
-            self.copies.forget_unsent(self._key_of(session))
+            self.at.copies.forget_unsent(self._key_of(session))
             self._sessions.pop(session, None)
             over.set()
 
     async def _move_session(self, receiver: SessionReceiver, mover: Mover) -> None:
         """Return when the session is empty or can't be read any more, or the queue is paused."""
-        while not self.pauses.is_paused(self.queue):
+        while not self.at.pauses.is_paused(self.at.queue):
             deliveries: Sequence[Delivery] = ()
             failed = False
             with trio.move_on_after(IDLE):
                 try:
-                    deliveries = await receiver.receive(min(MOST_RECEIVED, self.options.batch))
+                    deliveries = await receiver.receive(min(MOST_RECEIVED, self.at.options.batch))
                 except BrokerError:
                     failed = True
             if failed:
@@ -199,7 +204,7 @@ class OrderedDrain(Drain):
                 return  # the session is released, or was lost, and is locked again
             if not deliveries:
                 return
-            self.progress.note_received()
+            self.at.progress.note_received()
             if not await self._move(receiver, mover, deliveries):
                 return
 
@@ -214,9 +219,8 @@ class OrderedDrain(Drain):
                 unwrapped = self._open_in(session, delivery)
             except NotOurs as error:
                 if await self._move_run(mover, run, session):
-                    reason = str(error)
-                    self.observer.report(LeftUntouched(queue=self.queue, messages=1, reason=reason))
-                    until = trio.current_time() + self._info.longest_lock
+                    self.at.report_untouched(1, str(error))
+                    until = trio.current_time() + self.at.info.longest_lock
                     self._released[session] = _Released(None, until)
                 return False
             except Malformed as error:
@@ -227,7 +231,7 @@ class OrderedDrain(Drain):
                     return False
                 run = []
             else:
-                message = BacklogMessage.of(self.queue, delivery, unwrapped, received)
+                message = BacklogMessage.of(self.at.queue, delivery, unwrapped, received)
                 message.copy = (self._key_of(session), *message.copy[1:])
                 run.append(message)
         return await self._move_run(mover, run, session)
@@ -268,15 +272,15 @@ class OrderedDrain(Drain):
             return False
         self._waiting += 1
         try:
-            with self.pauses.until_paused(self.queue) as waiting:
-                await self.backoffs.wait_until_resumed(entity)
+            with self.at.pauses.until_paused(self.at.queue) as waiting:
+                await self.at.backoffs.wait_until_resumed(entity)
         finally:
             self._waiting -= 1
         return not waiting.cancelled_caught
 
     def _open_in(self, session: str, delivery: Delivery) -> Unwrapped:
-        """As `_open`, of a message in that session."""
-        unwrapped = self._open(delivery)
+        """As `DrainedQueue.open`, of a message in that session."""
+        unwrapped = self.at.open(delivery)
         if order_of(delivery.message) != session:
             raise Malformed("the message has no place in the order of its session")
         return unwrapped
@@ -284,10 +288,10 @@ class OrderedDrain(Drain):
     async def _keep_session(self, receiver: SessionReceiver, scope: trio.CancelScope) -> None:
         """Renew the session's lock. If it was lost, `scope` is cancelled."""
         while True:
-            left = (receiver.locked_until - self.clock()).total_seconds()
-            usual = self._info.shortest_lock
+            left = (receiver.locked_until - self.at.clock()).total_seconds()
+            usual = self.at.info.shortest_lock
             await trio.sleep(max(min(usual, left) / LOCK_SHARE, 0.1))
-            with trio.move_on_after(PATIENCE * self.options.attempt_timeout):
+            with trio.move_on_after(PATIENCE * self.at.options.attempt_timeout):
                 try:
                     await receiver.renew_session()
                 except SessionLockLost:
@@ -295,12 +299,16 @@ class OrderedDrain(Drain):
                 except BrokerError:
                     pass  # a receive tells whether the session is lost
 
-    def _mover(self, receiver: SessionReceiver) -> Mover:  # type: ignore[override]
-        mover = super()._mover(receiver)
-        mover.in_session = True
-        mover.one_by_one = offered(self.primary, Sessions) is None
-        return mover
+    def _report(self, error: BrokerError) -> None:
+        self.at.observer.report(SyphonFailed(queue=self.at.queue, reason=str(error)))
 
     def _key_of(self, session: str) -> str:
         """The key of a session's copies, as of a queue's."""
-        return f"{self.queue.key}\n{session}"
+        return f"{self.at.queue.key}\n{session}"
+
+
+ORDERED: Final = DrainKind(
+    covers=backlog.is_ordered,
+    queues=backlog.ordered_queues,
+    make=lambda queue: OrderedDrain(at=queue),
+)

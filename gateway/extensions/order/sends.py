@@ -38,8 +38,8 @@ from gateway.extensions.order.keys import OrderKey, is_ordered, key_of
 from gateway.extensions.order.lease import WAIT_SHARE as LEASE_SHARE
 from gateway.extensions.order.lease import OrderLease, OrderLeases
 from gateway.extensions.order.watch import OrderedQueue, OrderWatch
+from gateway.pairing.additions import OrderPeers
 from gateway.pairing.backlog import PACE
-from gateway.pairing.peers import OrderPeers
 from gateway.pairing.sending import SHORT_WAIT, Batch, Sending
 from gateway.pairing.ways import Ways
 from gateway.ports import NewId

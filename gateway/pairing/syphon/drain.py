@@ -21,26 +21,18 @@ import trio
 from gateway.capabilities import KeepsMessages
 from gateway.changes import Changes
 from gateway.domain.clocks.lock_ends import LockEnds
-from gateway.domain.copies import Copies, CopyEvent, CopyId, Step
+from gateway.domain.copies import CopyEvent, CopyId, Step
 from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
-from gateway.domain.envelope import Envelope, Unwrapped
-from gateway.domain.envelope_fields import Malformed, NotOurs, WrongMac
+from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError, Unavailable
-from gateway.domain.events.gateway import LeftUntouched
 from gateway.domain.message import Abandon, Delivery
-from gateway.moments import Moments
 from gateway.offering import offered
-from gateway.pairing.options import SyphonOptions
-from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo, Progress
-from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
 from gateway.pairing.syphon.batch_window import MAX_BATCHES, Batch, BatchWindow
-from gateway.pairing.syphon.destination import Destination
-from gateway.pairing.syphon.grace import Grace
+from gateway.pairing.syphon.drained_queue import DrainedQueue
 from gateway.pairing.syphon.mover import Mover
-from gateway.pairing.syphon.pauses import Pauses
-from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
-from gateway.ports import Broker, Observer, Receiver, WallClock
+from gateway.ports import Receiver
 
 MAX_SUSPENDED: Final = 10_000  # handles per queue; the locks of further messages expire
 # The pauses bound what the search for movable messages costs: each receive is billed.
@@ -75,61 +67,43 @@ class Suspended:
 class Drain:
     """Moves messages from one backlog queue to the primary."""
 
-    primary: Broker
-    source: Broker
-    queue: EntityPath
-    envelope: Envelope
-    destination: Destination
-    options: SyphonOptions
-    backoffs: EntityBackoffs
-    copies: Copies
-    progress: Progress
-    wrong_macs: Grace  # by the id of the key
-    redelivery_guard: RedeliveryGuard
-    clock: WallClock
-    moments: Moments
-    observer: Observer
-    pauses: Pauses = attrs.field(factory=Pauses)
+    at: DrainedQueue
     max_suspended: int = MAX_SUSPENDED
-    _info: BacklogQueueInfo = attrs.field(factory=BacklogQueueInfo, init=False)
     _suspended: dict[str, list[Suspended]] = attrs.field(factory=dict, init=False)
     _given_back: Changes = attrs.field(factory=Changes, init=False)
 
-    def update(self, info: BacklogQueueInfo) -> None:
-        """Use these facts about the queue from now on."""
-        self._info = info
-
     async def run(self) -> BrokerError:
         """Drain until the queue can't be read any more; return why. All locks are released."""
-        limit = self.options.attempt_timeout
-        self.progress.batches += MAX_BATCHES
+        limit = self.at.options.attempt_timeout
+        self.at.progress.batches += MAX_BATCHES
         try:
             with trio.move_on_after(limit) as scope:
-                async with self.source.open_receiver(self.queue) as receiver:
+                async with self.at.source.open_receiver(self.at.queue) as receiver:
                     scope.deadline = math.inf
-                    error = await self._drain(receiver, self._mover(receiver))
+                    error = await self._drain(receiver, self.at.mover(receiver))
                     scope.deadline = trio.current_time() + limit
                 return error
         except BrokerError as error:
             return error
         finally:
-            self.progress.batches -= MAX_BATCHES
+            self.at.progress.batches -= MAX_BATCHES
             self._suspended.clear()
-            self.copies.forget_unsent(self.queue.key)
-        return Unavailable(f"{self.queue} could not be opened or left within {limit:g} s")
+            self.at.copies.forget_unsent(self.at.queue.key)
+        return Unavailable(f"{self.at.queue} could not be opened or left within {limit:g} s")
 
     async def _drain(self, receiver: Receiver, mover: Mover) -> BrokerError:
-        limit = self.options.attempt_timeout
-        batches = BatchWindow(largest=self.options.batch, patience=PATIENCE * limit)
+        limit = self.at.options.attempt_timeout
+        batches = BatchWindow(largest=self.at.options.batch, patience=PATIENCE * limit)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._skip_those_from_before, batches)
             while True:
-                await self.pauses.wait_resumed(self.queue)
-                if await self.backoffs.wait_for_more():
+                await self.at.pauses.wait_resumed(self.at.queue)
+                if await self.at.backoffs.wait_for_more():
                     batches.start_again()
                 try:
-                    with self.pauses.until_paused(self.queue) as receiving:
-                        most = self.progress.within_lock(batches.limit, self._info.shortest_lock)
+                    with self.at.pauses.until_paused(self.at.queue) as receiving:
+                        lock = self.at.info.shortest_lock
+                        most = self.at.progress.within_lock(batches.limit, lock)
                         deliveries = await receiver.receive(most)
                 except BrokerError as error:
                     with trio.move_on_after(limit):  # sends in progress may still get their answer
@@ -138,20 +112,20 @@ class Drain:
                     return error
                 if receiving.cancelled_caught:
                     continue
-                self.progress.note_received()
+                self.at.progress.note_received()
                 batch = batches.begin(deliveries)
                 nursery.start_soon(self._handle, batch, deliveries, batches, mover, nursery)
                 await batches.wait_for_room()
                 if batches.stuck:
                     seconds = scan_pause(
-                        self._info, self._suspended_count, batches.limit, batches.stuck
+                        self.at.info, self._suspended_count, batches.limit, batches.stuck
                     )
                     with trio.move_on_after(seconds):
                         await self._given_back.wait_next()
 
     async def _skip_those_from_before(self, batches: BatchWindow) -> None:
         """At each return of the primary, wait for no batch from before it any more."""
-        load = self.backoffs.load
+        load = self.at.backoffs.load
         while True:
             found_at = load.found_at
             await load.changes.wait_next()
@@ -175,12 +149,12 @@ class Drain:
             entity = backlog_messages[0].unwrapped.entity
             unmoved = await mover.move(entity, backlog_messages, wait_until=wait_until)
             batch.moved += len(backlog_messages) - len(unmoved)
-            batch.gently |= self.backoffs.window(entity) < self.backoffs.largest
+            batch.gently |= self.at.backoffs.window(entity) < self.at.backoffs.largest
             self._suspend(entity, unmoved, mover, nursery)
 
         async with trio.open_nursery() as moving:
             for backlog_messages in groups:
-                new, suspects, moment = self.redelivery_guard.split(backlog_messages)
+                new, suspects, moment = self.at.redelivery_guard.split(backlog_messages)
                 if new:
                     moving.start_soon(move, new)
                 if suspects:
@@ -197,7 +171,7 @@ class Drain:
         async with trio.open_nursery() as settling:
             for delivery in deliveries:
                 try:
-                    unwrapped = self._open(delivery)
+                    unwrapped = self.at.open(delivery)
                 except NotOurs as error:
                     untouched[str(error)] += 1
                     _forget(mover.receiver, delivery)
@@ -205,7 +179,7 @@ class Drain:
                     batch.moved += 1
                     settling.start_soon(mover.dead_letter, delivery, MALFORMED, str(error))
                 else:
-                    message = BacklogMessage.of(self.queue, delivery, unwrapped, now)
+                    message = BacklogMessage.of(self.at.queue, delivery, unwrapped, now)
                     step = mover.claim(message)
                     if step is Step.COMPLETE:
                         batch.moved += 1
@@ -213,40 +187,8 @@ class Drain:
                     elif step is Step.MOVE:
                         groups[unwrapped.entity.key].append(message)
         for reason, messages in untouched.items():
-            self.observer.report(LeftUntouched(queue=self.queue, messages=messages, reason=reason))
+            self.at.report_untouched(messages, reason)
         return list(groups.values())
-
-    def _open(self, delivery: Delivery) -> Unwrapped:
-        """
-        Unwrap the diverted message, with its date of expiry.
-
-        Raises:
-            NotOurs: the message must be left untouched, at least for now.
-            Malformed: the message must be dead-lettered.
-        """
-        try:
-            unwrapped = self.envelope.unwrap(delivery.message)
-        except WrongMac as error:
-            if self.wrong_macs.lasted(error.key_id) < self.options.gone_grace:
-                raise NotOurs(str(error)) from error
-            raise
-        if not self.destination.accepts(unwrapped.primary):
-            raise NotOurs(
-                f"the message was meant for another primary, with the fingerprint"
-                f" {unwrapped.primary}: the syphon of that pair moves it. If this primary has"
-                f" replaced that primary, start the syphon with `--adopt {unwrapped.primary}`"
-            )
-        if unwrapped.expires is not None or unwrapped.time_to_live is None:
-            return unwrapped
-        if delivery.enqueued is None:
-            return unwrapped
-        # The legacy client writes no expiry: the time to live starts when the message was diverted,
-        # or at its scheduled date.
-        begin = max(delivery.enqueued, unwrapped.message.scheduled or delivery.enqueued)
-        try:
-            return attrs.evolve(unwrapped, expires=begin + unwrapped.time_to_live)
-        except OverflowError:  # past the year 9999
-            return unwrapped
 
     def _suspend(
         self,
@@ -263,15 +205,15 @@ class Drain:
         for one in backlog_messages:
             _forget(mover.receiver, one.delivery)
         for suspended in self._suspended.values():
-            self.copies.note(
+            self.at.copies.note(
                 CopyEvent.RELEASED, [each.copy for each in suspended if not each.is_locked]
             )
             suspended[:] = [each for each in suspended if each.is_locked]
         room = self.max_suspended - self._suspended_count
-        now = self.clock()
-        lock = self._info.longest_lock
+        now = self.at.clock()
+        lock = self.at.info.longest_lock
         handles = [Suspended.of(each, now, lock) for each in backlog_messages[:room]]
-        self.copies.note(CopyEvent.RELEASED, [each.copy for each in backlog_messages[room:]])
+        self.at.copies.note(CopyEvent.RELEASED, [each.copy for each in backlog_messages[room:]])
         if not handles:
             return
         if entity.key not in self._suspended:
@@ -286,13 +228,13 @@ class Drain:
 
         An abandoned message is delivered before all others of its queue.
         """
-        limit = PATIENCE * self.options.attempt_timeout
-        await self.backoffs.wait_until_resumed(entity)
-        while self.backoffs.failed(entity):
+        limit = PATIENCE * self.at.options.attempt_timeout
+        await self.at.backoffs.wait_until_resumed(entity)
+        while self.at.backoffs.failed(entity):
             await self._release(self._suspended[entity.key], receiver, most=1)
-            if await self.backoffs.wait_for_outcome(entity, limit):
+            if await self.at.backoffs.wait_for_outcome(entity, limit):
                 break
-            await self.backoffs.wait_until_resumed(entity)
+            await self.at.backoffs.wait_until_resumed(entity)
         await self._release(self._suspended.pop(entity.key), receiver)
 
     async def _release(
@@ -301,10 +243,10 @@ class Drain:
         released = 0
         while suspended and released < most:
             one = suspended.pop(0)
-            self.copies.note(CopyEvent.RELEASED, (one.copy,))
+            self.at.copies.note(CopyEvent.RELEASED, (one.copy,))
             if not one.is_locked:
                 continue
-            with trio.move_on_after(self.options.attempt_timeout):
+            with trio.move_on_after(self.at.options.attempt_timeout):
                 with suppress(BrokerError):  # its lock expires by itself
                     await receiver.settle(one.handle, Abandon())
                     released += 1
@@ -314,21 +256,6 @@ class Drain:
     def _suspended_count(self) -> int:
         """The number of suspended messages whose handles are kept."""
         return sum(map(len, self._suspended.values()))
-
-    def _mover(self, receiver: Receiver) -> Mover:
-        return Mover(
-            primary=self.primary,
-            receiver=receiver,
-            receiver_queue=self.queue,
-            backoffs=self.backoffs,
-            options=self.options,
-            copies=self.copies,
-            progress=self.progress,
-            clock=self.clock,
-            moments=self.moments,
-            observer=self.observer,
-            lock=lambda: self._info.shortest_lock,
-        )
 
 
 def scan_pause(info: BacklogQueueInfo, suspended: int, limit: int, stuck: int) -> float:

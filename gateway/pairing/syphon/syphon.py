@@ -26,7 +26,7 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
 from gateway.domain.status.pair import Cause, Waiting
-from gateway.extensions.order.ordered_drain import OrderedDrain
+from gateway.extensions.listing import parts
 from gateway.moments import Moments
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.options import SyphonOptions
@@ -36,6 +36,7 @@ from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.pairing.syphon.batch_window import most_of
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
+from gateway.pairing.syphon.drained_queue import DrainedQueue, DrainKind, Drains
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.primary_load import PrimaryLoad
@@ -44,7 +45,8 @@ from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, WallClock
 
 PAGE: Final = 100
-# A gateway uses up to 1000. A namespace may create each queue that is asked for.
+# A gateway uses up to 1000, and few of other kinds. A namespace may create each queue that is asked
+# for.
 MOST_QUEUES: Final = 1000 + backlog.ORDERED_QUEUES
 MOST_MISSING: Final = 10  # consecutive indices without a queue, after which the search ends
 LOOK: Final = 1.0  # seconds to find out by a receive whether a queue exists
@@ -68,7 +70,7 @@ class Syphon:
     reports_progress: bool = True  # as events: found, moving, empty
     max_suspended: int = MAX_SUSPENDED  # handles per queue
     destination: Destination = attrs.field()
-    _drains: dict[str, Drain] = attrs.field(factory=dict, init=False)
+    _drains: dict[str, Drains] = attrs.field(factory=dict, init=False)
     _copies: Copies = attrs.field(factory=Copies, init=False)
     _load: PrimaryLoad = attrs.field(init=False)
     _backoffs: EntityBackoffs = attrs.field(init=False)
@@ -128,7 +130,7 @@ class Syphon:
     @property
     def queues(self) -> Sequence[EntityPath]:
         """The backlog queues that this syphon has found."""
-        return [drain.queue for drain in self._drains.values()]
+        return [drain.at.queue for drain in self._drains.values()]
 
     def _depth(self) -> BacklogDepth:
         return BacklogDepth(
@@ -172,7 +174,7 @@ class Syphon:
                     if queue.key not in self._drains:
                         drain = self._drains[queue.key] = self._drain(queue, progress)
                         nursery.start_soon(self._keep_draining, drain)
-                    self._drains[queue.key].update(info)
+                    self._drains[queue.key].at.update(info)
                 if found is not None:
                     self._watch_for_stall(found.values(), progress)
                     if self.reports_progress and not reported:
@@ -186,7 +188,7 @@ class Syphon:
         usual = min(self.options.rescan, self.options.stall_after)
         return min(usual, self.options.queue_retry.delay(failures, self.rng)) if failures else usual
 
-    async def _keep_draining(self, drain: Drain) -> None:
+    async def _keep_draining(self, drain: Drains) -> None:
         failures = 0
         while True:
             await self.destination.wait_known()  # without an answer no message could move anyway
@@ -196,12 +198,12 @@ class Syphon:
             except NotSupported as unreadable:  # a queue with sessions, in a namespace without any
                 error = unreadable
             if isinstance(error, EntityNotFound):
-                del self._drains[drain.queue.key]
+                del self._drains[drain.at.queue.key]
                 return
             # After a drain that worked for a while the pauses start at the shortest again.
             longest = self.options.queue_retry.cap
             failures = 1 if trio.current_time() - started > longest else failures + 1
-            self.observer.report(SyphonFailed(queue=drain.queue, reason=str(error)))
+            self.observer.report(SyphonFailed(queue=drain.at.queue, reason=str(error)))
             await trio.sleep(self.options.queue_retry.delay(failures, self.rng))
 
     async def _look(self) -> Mapping[EntityPath, BacklogQueueInfo] | None:
@@ -244,10 +246,11 @@ class Syphon:
             else:
                 missing += 1
             index += 1
-        for queue in backlog.ordered_queues(self.label):
-            if queue.key not in self._drains and not await self._is_there(queue):
-                break
-            found[queue] = BacklogQueueInfo()
+        for kind in kinds():
+            for queue in kind.queues(self.label):
+                if queue.key not in self._drains and not await self._is_there(queue):
+                    break
+                found[queue] = BacklogQueueInfo()
         return found
 
     async def _is_there(self, queue: EntityPath) -> bool:
@@ -260,7 +263,7 @@ class Syphon:
         except EntityNotFound:
             return False
         except SessionRequired:
-            return backlog.is_ordered(queue)
+            return any(kind.covers(queue) for kind in kinds())
         except BrokerError as error:
             self.observer.report(SyphonFailed(queue=queue, reason=str(error)))
             return False
@@ -278,9 +281,8 @@ class Syphon:
         if self.stalled:
             self.observer.report(SyphonStalled(pending=pending, seconds=still))
 
-    def _drain(self, queue: EntityPath, progress: Progress) -> Drain:
-        kind = OrderedDrain if backlog.is_ordered(queue) else Drain
-        return kind(
+    def _drain(self, queue: EntityPath, progress: Progress) -> Drains:
+        at = DrainedQueue(
             primary=self.primary,
             source=self.source,
             queue=queue,
@@ -296,8 +298,14 @@ class Syphon:
             moments=self._moments,
             observer=self._reporter,
             pauses=self.pauses,
-            max_suspended=self.max_suspended,
         )
+        own = next((kind for kind in kinds() if kind.covers(queue)), None)
+        return Drain(at=at, max_suspended=self.max_suspended) if own is None else own.make(at)
+
+
+def kinds() -> Sequence[DrainKind]:
+    """The backlog queues that need a drain of their own."""
+    return parts("drains")
 
 
 def _sum(found: Mapping[EntityPath, BacklogQueueInfo]) -> int | None:

@@ -7,9 +7,9 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import Failover, State
 from gateway.extensions.cluster.advice import MOST_UNTOLD
+from gateway.pairing.additions import PairPeers
 from gateway.pairing.entity_record import SharedState
 from gateway.pairing.pair import Pair
-from gateway.pairing.peers import PairPeers
 from tests.extensions.cluster.gateways import Network, Node
 from tests.harness.clocks import START
 from tests.harness.faults import Hang

@@ -76,7 +76,7 @@ async def gateway(harness: Harness, switch: Switch | None = None, **options) -> 
 
 
 def watch_of(pair: Pair) -> OrderWatch:
-    """What the pair knows of the keys of its ordered entities."""
+    """The watch of the keys of the pair's ordered entities."""
     [addition] = pair.additions
     assert isinstance(addition.kept, OrderWatch)
     return addition.kept

@@ -30,8 +30,8 @@ from gateway.extensions.cluster.requests import LARGEST
 from gateway.extensions.order import forward, lease
 from gateway.extensions.order.keys import key_of
 from gateway.offering import required
+from gateway.pairing.additions import PairPeers, SendsInOrder
 from gateway.pairing.options import OnUnknown, OrderLeaseMode
-from gateway.pairing.peers import PairPeers, SendsInOrder
 from tests.extensions.cluster.gateways import Network, Node
 from tests.extensions.order.order_lease import (
     KEY,

@@ -416,7 +416,7 @@ async def test_a_queue_that_hangs_when_it_is_opened_is_given_up(harness):
 
     source = HangsOpen()
     drain = harness.make_drain()
-    drain.source = source
+    drain.at.source = source
 
     error = await drain.run()
 
@@ -459,7 +459,7 @@ async def test_a_queue_that_takes_its_time_to_be_left_is_left_or_given_up(harnes
             await trio.sleep(seconds)  # noqa: ASYNC102 the planted mistake
 
     drain = harness.make_drain()
-    drain.source = SlowToLeave()
+    drain.at.source = SlowToLeave()
 
     assert isinstance(await drain.run(), error)
 
@@ -599,7 +599,7 @@ async def suspended(harness):
     """A drain with two suspended entities, and its receiver; it keeps three handles."""
     drain = harness.make_drain(max_suspended=3)
     for entity in (ORDERS, BILLS):
-        drain.backoffs.back_off(entity, LONG, "out")
+        drain.at.backoffs.back_off(entity, LONG, "out")
     async with harness.secondary.broker.open_receiver(QUEUE) as receiver:
         yield drain, receiver
 
@@ -610,7 +610,7 @@ async def receive(harness, drain, receiver, entity, count):
 
 
 def opened(drain, delivery):
-    return BacklogMessage.of(drain.queue, delivery, drain._open(delivery), trio.current_time())
+    return BacklogMessage.of(drain.at.queue, delivery, drain.at.open(delivery), trio.current_time())
 
 
 def suspend(harness, drain, receiver, messages, nursery):
@@ -682,7 +682,7 @@ async def test_a_suspended_message_is_counted_where_the_depth_was_told_before():
 
 async def test_a_handle_is_believed_as_long_as_a_lock_of_its_queue_holds(harness, suspended):
     drain, receiver = suspended
-    drain.update(BacklogQueueInfo(lock_duration=timedelta(seconds=15)))
+    drain.at.update(BacklogQueueInfo(lock_duration=timedelta(seconds=15)))
     async with trio.open_nursery() as nursery:
         backlog_messages = await receive(harness, drain, receiver, ORDERS, 1)
         backlog_messages[0].delivery = attrs.evolve(
@@ -715,7 +715,7 @@ async def test_a_dead_letter_and_a_message_that_the_primary_has_count_as_moved(h
     for delivery in deliveries[2:5]:
         copy = opened(drain, delivery).copy
         for event in (CopyEvent.DELIVERED, CopyEvent.HANDED_OVER, CopyEvent.ACCEPTED):
-            drain.copies.note(event, (copy,))
+            drain.at.copies.note(event, (copy,))
     batch = Batch(deliveries=6, weight=0, began=trio.current_time())
 
     groups = await drain._open_all(deliveries, batch, harness.make_mover(drain, receiver))
@@ -823,9 +823,9 @@ async def test_the_others_come_back_too_where_nothing_is_heard_of_the_first(
     drain, receiver = suspended
     async with trio.open_nursery() as nursery:
         backlog_messages = await receive(harness, drain, receiver, ORDERS, 3)
-        drain.backoffs.back_off(ORDERS, LONG, "out")
+        drain.at.backoffs.back_off(ORDERS, LONG, "out")
         suspend(harness, drain, receiver, backlog_messages, nursery)
-        drain.backoffs._backoffs[ORDERS.key].until = trio.current_time()
+        drain.at.backoffs._backoffs[ORDERS.key].until = trio.current_time()
         await trio.sleep(seconds)
         nursery.cancel_scope.cancel()
 
@@ -859,7 +859,7 @@ async def test_a_message_that_isnt_locked_any_more_keeps_no_other_from_being_giv
         )
         suspend(harness, drain, receiver, backlog_messages, nursery)
         await trio.sleep(60.0)
-        drain.backoffs.confirm(ORDERS)
+        drain.at.backoffs.confirm(ORDERS)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
 
@@ -889,7 +889,7 @@ async def test_a_move_to_an_entity_that_has_just_come_back_goes_gently(harness, 
     drain, receiver = suspended
     entity = ORDERS if back else EntityPath("elsewhere")
     await harness.primary.store.create_queue(EntityPath("elsewhere"), QueueProperties())
-    await drain.backoffs.wait_until_resumed(entity)
+    await drain.at.backoffs.wait_until_resumed(entity)
     await harness.divert(message("1"), message("2"), entity=entity)
     deliveries = await receiver.receive(2)
     batches = BatchWindow(largest=100, patience=15.0)

@@ -780,7 +780,7 @@ async def test_a_backlog_that_is_too_busy_to_renew_has_fewer_sends(harness, nurs
     harness.secondary.fail(busy(10.0), RENEW)
     async with harness.secondary.broker.open_receiver(QUEUE) as receiver:
         drain = harness.make_drain(attempt_timeout=100.0)
-        mover, before = harness.make_mover(drain, receiver), drain.backoffs.load.limit
+        mover, before = harness.make_mover(drain, receiver), drain.at.backoffs.load.limit
         [delivery] = await receiver.receive(1)
         unwrapped = envelope().unwrap(delivery.message)
         backlog_message = BacklogMessage.of(QUEUE, delivery, unwrapped, trio.current_time())
@@ -789,7 +789,7 @@ async def test_a_backlog_that_is_too_busy_to_renew_has_fewer_sends(harness, nurs
         await trio.sleep(10.0)
         nursery.cancel_scope.cancel()
 
-    assert drain.backoffs.load.limit < before
+    assert drain.at.backoffs.load.limit < before
 
 
 async def test_only_the_lock_whose_renewal_failed_is_renewed_again_soon(harness):

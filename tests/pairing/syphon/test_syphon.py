@@ -349,7 +349,7 @@ async def test_each_drain_knows_the_depth_and_the_lock_of_its_queue(harness):
 
     await trio.sleep(1.0)
 
-    assert {drain.queue: drain._info for drain in syphon._drains.values()} == {
+    assert {drain.at.queue: drain.at.info for drain in syphon._drains.values()} == {
         QUEUE: BacklogQueueInfo(depth=2, lock_duration=backlog.LEGACY_LOCK),
         backlog.queue_name(LABEL, 1): BacklogQueueInfo(depth=0, lock_duration=backlog.LOCK),
     }
