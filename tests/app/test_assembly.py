@@ -8,18 +8,57 @@ from typing import Final
 import pytest
 
 PACKAGE: Final = Path(__file__).parents[2] / "gateway"
-# The modules that put parts together.
+# The modules that put parts together, and run what they have put together.
 ASSEMBLY: Final = (
-    *sorted((PACKAGE / "app" / "assembly").glob("*.py")),
-    PACKAGE / "app" / "endpoints.py",
-    PACKAGE / "app" / "namespaces.py",
-    PACKAGE / "app" / "syphoning.py",
+    *sorted((PACKAGE / "app").rglob("*.py")),
+    *sorted((PACKAGE / "listening" / "process").glob("*.py")),
+    *sorted((PACKAGE / "extensions" / "take_over").glob("*.py")),
+    *sorted((PACKAGE / "extensions" / "workers").glob("*.py")),
     PACKAGE / "extensions" / "cluster" / "making.py",
-    PACKAGE / "extensions" / "workers" / "stores.py",
     PACKAGE / "config" / "kinds.py",
     *sorted((PACKAGE / "extensions").glob("*/assembly.py")),
     PACKAGE / "pairing" / "pair.py",
 )
+# By module: fields that change while a process runs, such as counts and deadlines. A part that
+# another one needs is none of them.
+RUNNING: Final = {
+    "app/certificates.py": {"watched.doubt", "watched.loads", "watched.told"},
+    "app/logs.py": {"log.labels", "self.log.level"},
+    "app/operations/benching.py": {
+        "figures.target",
+        "self.figures.receive_seconds",
+        "self.figures.received",
+        "self.figures.send_seconds",
+        "self.figures.sent",
+    },
+    "app/process_admin.py": {"connections.cancel_scope.deadline"},
+    "app/serving.py": {
+        "connections.cancel_scope.deadline",
+        "ending.clients",
+        "ending.cut",
+        "ending.failure",
+        "ending.finished",
+        "operators.cancel_scope.deadline",
+        "self.connections.deadline",
+    },
+    "extensions/take_over/door.py": {"self.door.waiting"},
+    "extensions/workers/pool.py": {
+        "worker.answered",
+        "worker.failure",
+        "worker.has_ended",
+        "worker.is_ready",
+        "worker.status",
+    },
+    "extensions/workers/sharing.py": {
+        "reader.accepted",
+        "reader.changed",
+        "reader.has_pins",
+        # The pair's states get their way to the other processes only here.
+        "self.states.share",
+        "self.states.share_pins",
+    },
+    "extensions/workers/worker.py": {"self.channel.collectors"},
+}
 
 
 def late_assignments(source: str) -> Iterator[str]:
@@ -35,7 +74,9 @@ def late_assignments(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", ASSEMBLY, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_an_assembly_assigns_nothing_to_a_finished_part(module: Path) -> None:
-    assert list(late_assignments(module.read_text())) == []
+    running = RUNNING.get(str(module.relative_to(PACKAGE)), set())
+
+    assert set(late_assignments(module.read_text())) == running
 
 
 @pytest.mark.parametrize(
