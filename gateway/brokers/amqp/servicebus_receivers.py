@@ -10,7 +10,7 @@ import trio
 
 from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.peer import Peer
-from gateway.brokers.amqp.receiver import NOWHERE, DrainingReceiver
+from gateway.brokers.amqp.receiver import DrainingReceiver
 from gateway.brokers.amqp.senders import within
 from gateway.capabilities import TransactedSettlement
 from gateway.domain.bounded import Bounded
@@ -74,12 +74,12 @@ class ServiceBusReceiver(DrainingReceiver):
         was replaced.
         """
         token = _token_of(delivery)
-        link, id_ = self._held.get(token) or NOWHERE
+        link, id_ = self._held.get(token, (None, None))
         if size_of(settlement) <= _MAX_OUTCOME and not self._has_left(link):
             await super()._settle(delivery, settlement)
             return
         await self._settle_elsewhere(delivery, settlement)
-        self._held.pop(token)
+        self._held.pop(token, None)
         if link is not None and id_ is not None:
             link.forget(id_)
 
@@ -102,7 +102,7 @@ class ServiceBusReceiver(DrainingReceiver):
         Raises:
             LockLost: the link has ended.
         """
-        link, id_ = self._held.get(_token_of(delivery)) or NOWHERE
+        link, id_ = self._held.get(_token_of(delivery), (None, None))
         peer = self._peer
         if link is None or id_ is None or not link.holds(id_) or link.client is not peer.client:
             raise LockLost("the link of this delivery has ended: no transaction can settle it")
@@ -110,7 +110,7 @@ class ServiceBusReceiver(DrainingReceiver):
 
     def forget(self, delivery: Delivery) -> None:
         """Note that a delivery was settled in a transaction."""
-        self._held.pop(_token_of(delivery))
+        self._held.pop(_token_of(delivery), None)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""
