@@ -41,7 +41,6 @@ _MEANINGS: Final = {
 _READER: Final = "Listen on everything"
 _OPERATOR: Final = "Manage on everything"
 ALWAYS: Final = (400, 401, 403)
-_OF_NAMESPACE: Final = (404, 503, 504)
 
 Schema = dict[str, Any]
 Calls = tuple[ControlCall[Any, Any], ...]

@@ -36,7 +36,6 @@ _OTHER_TABLES: Final = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('store', 'message')"
     " AND name NOT LIKE 'sqlite_%'"
 )
-_QUEUE_OF: Final = "SELECT queue FROM message WHERE sequence = ?"
 _PUT_ASIDE: Final = (
     "INSERT OR IGNORE INTO quarantine SELECT sequence, queue, checksum, content FROM message"
     " WHERE sequence = ?"

@@ -88,9 +88,6 @@ class LocalSessionReceiver(LocalReceiver):
     def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
         queue.sessions.settle(self._accepted.holder, token, settlement, now)
 
-    def _forget_ended(self) -> None:
-        """Do nothing: the locks of messages end with the session's lock."""
-
 
 async def accept_session(
     broker: QueueRunner, entity: EntityPath, session: str | None, notifier: Notifier

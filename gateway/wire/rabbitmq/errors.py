@@ -14,7 +14,6 @@ from gateway.domain.errors import (
     Unreachable,
 )
 
-CONNECTION_FORCED: Final = 320
 ACCESS_REFUSED: Final = 403
 NOT_FOUND: Final = 404
 RESOURCE_LOCKED: Final = 405

@@ -14,7 +14,6 @@ from gateway.wire.amqp.message import decode_message, encode_message
 
 Fields = Mapping[str, Value]
 
-_LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
 _MOST_INT: Final = 2**31 - 1
 _MOST_LONG: Final = 2**63 - 1
 _MODES: Final = {0: ReceiveMode.RECEIVE_AND_DELETE, 1: ReceiveMode.PEEK_LOCK}
