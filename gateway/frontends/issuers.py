@@ -21,7 +21,6 @@ from gateway.domain.errors import Busy, NotAuthorized
 from gateway.domain.events.access import IssuerKeysRead, IssuerUnavailable
 from gateway.net.openid import KeyReader, KeySource, Provided, ProviderFailed, ReadKeys
 from gateway.ports import Observer, WallClock
-from gateway.wire.openid.discovery import fits_a_header
 from gateway.wire.openid.jwt import (
     Jwt,
     audiences_of,
@@ -31,7 +30,7 @@ from gateway.wire.openid.jwt import (
     parse_jwt,
     subject_of,
 )
-from gateway.wire.openid.keys import KeySet
+from gateway.wire.openid.keys import KeySet, fits_a_header
 
 WAIT_SECONDS: Final = 3.0  # of a request, for the keys of its token
 PAUSE: Final = 10.0  # seconds between two reads that tokens with unknown keys cause

@@ -14,8 +14,7 @@ from gateway.domain.errors import BrokerError, InvalidRequest
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.wire.http.messages import Headers, Request
-from gateway.wire.openid.discovery import discovery_url, parse_discovery
-from gateway.wire.openid.keys import MAX_BYTES, KeySet, parse_keys
+from gateway.wire.openid.keys import MAX_BYTES, KeySet, discovery_url, parse_discovery, parse_keys
 
 FETCH_SECONDS: Final = 10.0  # for both documents together
 _CONNECT_SECONDS: Final = 5.0

@@ -31,9 +31,8 @@ from gateway.wire.http import strict_json
 from gateway.wire.http.event_stream import EventParser
 from gateway.wire.http.hosts import parse_server_url
 from gateway.wire.http.messages import Headers, Request, Response
-from gateway.wire.openid.discovery import parse_discovery
 from gateway.wire.openid.jwt import check_terms, expiry_of, parse_jwt, subject_of
-from gateway.wire.openid.keys import KeySet, parse_keys
+from gateway.wire.openid.keys import KeySet, parse_discovery, parse_keys
 from gateway.wire.pairgate import listener_report
 from gateway.wire.pairgate.admin_json import parse_answer
 from gateway.wire.pairgate.control_calls import CONTROL_CALLS

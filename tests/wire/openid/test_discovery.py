@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gateway.wire.openid.discovery import parse_discovery
+from gateway.wire.openid.keys import parse_discovery
 
 ISSUER = "https://login.example.net"
 PLACE = f"{ISSUER}/authorize"
