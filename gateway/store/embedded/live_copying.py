@@ -14,6 +14,13 @@ the log is empty, the file mustn't change at all, which its times show.
 2. The backup holds the log, which the gateway respects up to a limit. The file is compared with the
    copy, and each difference is copied. That takes a fraction of the time of step 1.
 3. The log is copied. If it has begun again, steps 2 and 3 are repeated.
+
+SQLite's own backup would have to run in the gateway: only the connection that holds the store's
+lock can make one. So a gateway that hangs could not be backed up, and an order to it would be
+needed. Tried beside this way with 95 MiB and 200 commits a second, on two busy cores (the median of
+14 rounds): of 100 commits the slowest but one took 89 ms without a backup, 169 ms beside this one,
+and 82 ms with slices of 8 pages in the thread that commits; but with slices a commit once waited
+for 1.7 s.
 """
 
 import fcntl
