@@ -1,0 +1,58 @@
+"""The core works without each extension: neither its folder nor its line in the list is there."""
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gateway.extensions.extension import Extension
+from gateway.extensions.listing import EXTENSIONS
+from tests.harness.without import copy_without, run_tests
+from tests.modules import modules
+
+# The pair, an outage, the syphon, a restart, and each protocol.
+TESTS: Final = (
+    "tests/app/test_spooling.py",
+    "tests/pairing/test_broker.py",
+    "tests/pairing/test_state_file.py",
+    "tests/pairing/syphon/test_drain.py",
+    "tests/frontends/amqp/test_outgoing.py",
+    "tests/frontends/servicebus/test_rest_receive.py",
+    "tests/frontends/storage_queue/test_doubtful_settlements.py",
+    "tests/e2e/test_serve.py::test_the_embedded_default_is_a_pair_that_serves",
+    "tests/e2e/test_serve.py::test_a_killed_broker_has_what_it_acknowledged",
+    "tests/e2e/test_serve.py::test_a_syphon_of_its_own_moves_the_backlog",
+)
+# The core can't do without these yet; `test_layers` has the imports that are left.
+NEEDED: Final = {
+    name.split(".")[2]
+    for module in modules()
+    for name in module.imports
+    if name.startswith("gateway.extensions.")
+    and module.name != "extensions/listing"
+    and not module.name.startswith(f"extensions/{name.split('.')[2]}/")
+}
+FREE: Final = [each for each in EXTENSIONS if each.name not in NEEDED]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extension", FREE, ids=lambda each: each.name)
+def test_the_core_works_without_an_extension(extension: Extension, tmp_path: Path) -> None:
+    copy_without(extension, tmp_path)
+
+    code, output = run_tests(extension, tmp_path, TESTS)
+
+    assert code == 0, output
+
+
+def test_each_extension_has_a_page_that_names_its_modules() -> None:
+    folder = Path(__file__).parents[1] / "gateway" / "extensions"
+    missing = [
+        f"{each.name}: {path.name}"
+        for each in FREE
+        for page in [folder / each.name / "README.md"]
+        for path in sorted((folder / each.name).glob("[!_]*.py"))
+        if not page.exists() or f"`{path.name}`" not in page.read_text()
+    ]
+
+    assert missing == []
