@@ -63,7 +63,7 @@ async def test_a_message_for_the_primary_alone_is_refused_in_an_outage_only(harn
     assert (healthy, small) == (None, None)
     assert isinstance(failed_over, MessageTooLarge)
     assert "in an outage" in str(failed_over)
-    assert pair.broker.admission.oversized == 2
+    assert pair.broker.ways.admission.oversized == 2
     assert await harness.secondary.messages(QUEUE) == []
 
 

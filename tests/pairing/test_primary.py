@@ -342,7 +342,7 @@ async def test_a_busy_primary_isnt_asked_as_a_last_resort(harness, seconds):
     pair = await harness.pair(busy_pause=0.5, successes_to_return=9)
     await suspect(harness, pair)
     await wait_all_tasks_blocked()  # the next trial is due
-    pair.broker.to_primary.pauses.begin(ORDERS, Busy(retry_after=seconds))
+    pair.broker.ways.to_primary.pauses.begin(ORDERS, Busy(retry_after=seconds))
     harness.secondary.fail(Refuse(), SEND)
     before = harness.primary.sends()
 

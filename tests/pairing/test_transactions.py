@@ -41,7 +41,7 @@ async def test_a_message_without_an_id_gets_one(harness, pair):
 
 
 async def test_nothing_of_a_transaction_is_diverted(harness, pair):
-    pair.states.force_over(BILLS)
+    pair.ways.states.force_over(BILLS)
     work = [TransactedSend(ORDERS, [message("1")]), TransactedSend(BILLS, [message("2")])]
 
     error = await outcome_of(partial(pair.commit, work))
@@ -87,10 +87,10 @@ async def test_a_property_of_the_envelope_is_refused(harness, pair):
 
 async def test_an_entity_that_keeps_its_order_isnt_sent_to(harness, pair):
     class Ordered:
-        def covers(self, entity: object) -> bool:
+        def keeps_order(self, entity: object) -> bool:
             return entity == BILLS
 
-    broker = attrs.evolve(pair, ordered=Ordered())
+    broker = attrs.evolve(pair, delivery=Ordered())
     work = [TransactedSend(ORDERS, [message("1")]), TransactedSend(BILLS, [message("2")])]
 
     error = await outcome_of(partial(broker.commit, work))
